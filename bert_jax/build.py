@@ -67,9 +67,9 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
 def design(config, mesh, vocabulary: Vocabulary) -> Design:
     """Returns the objective, optimizer, shapes and shardings of a config; compiles nothing."""
     objective, dataset = base.make(config, vocabulary), tasks.make(config)
-    total = configs.total_steps(config)
-    peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
-    rate = partial(optimizer.schedule, config.schedule.name, peak, warmup, total)
+    keys = config.schedule
+    values = keys.name, config.optimizer.learning_rate, keys.warmup, configs.total_steps(config)
+    rate = partial(optimizer.schedule, *values, decay=keys.decay, phases=configs.phases(config))
     update = optimizer.make(config.optimizer, rate(), counts.layers_above)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(configs.phases(config)[0], 1)
@@ -77,7 +77,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh)
-    rate = rate(np)
+    rate = rate(numpy=np)
     return Design(mesh, vocabulary, dataset, update, rate, initialize, shapes, shardings)
 
 

@@ -11,7 +11,6 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
 
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
 from bert_jax.storage.remote import address
@@ -108,23 +107,18 @@ def refuse_overrides(overrides) -> None:
 # --- Options --------------------------------------------------------------------------------------
 
 
-class Option(NamedTuple):
-    """An option of a command."""
-
-    name: str  # or several, separated by spaces
-    settings: dict[str, Any]  # keyword arguments of argparse's add_argument
-
-
-def option(name: str, help: str, **settings) -> Option:
-    return Option(name, settings | dict(help=help))
+def option(name: str, help: str, **settings) -> tuple[str, dict]:
+    """Returns an option of a command: its name, or several with spaces between them, and keyword arguments of
+    argparse's add_argument."""
+    return name, settings | dict(help=help)
 
 
-def path(name: str, help: str, **settings) -> Option:
+def path(name: str, help: str, **settings) -> tuple[str, dict]:
     """Returns an option whose value is a local path."""
     return option(name, help, type=to_path, **settings)
 
 
-def place(name: str, help: str, **settings) -> Option:
+def place(name: str, help: str, **settings) -> tuple[str, dict]:
     """Returns an option whose value is a directory or an address."""
     return option(name, help, type=to_address, **settings)
 
@@ -196,8 +190,8 @@ def parser(names: list[str]) -> Parser:
         command._negative_number_matcher = re.compile(r"-\d")
         if name in names:
             module = load_command(name)
-            for entry in module.OPTIONS:
-                command.add_argument(*entry.name.split(), **entry.settings)
+            for option, settings in module.OPTIONS:
+                command.add_argument(*option.split(), **settings)
             command.set_defaults(run=module.run)
     return top
 
@@ -207,18 +201,13 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
 
     Returns the overrides as KEY=VALUE.
     """
-    rest, overrides = [], []
-    remaining = iter(arguments)
+    rest, overrides, remaining = [], [], iter(arguments)
     for argument in remaining:
-        if argument == "--":
-            rest += [argument, *remaining]
-        elif not argument.startswith("--config."):
-            rest.append(argument)
-        elif "=" in argument:
-            overrides.append(argument.removeprefix("--config."))
-        else:
-            value = itertools.islice(remaining, 1)
+        if argument.startswith("--config."):
+            value = () if "=" in argument else itertools.islice(remaining, 1)
             overrides.append("=".join([argument.removeprefix("--config."), *value]))
+        else:
+            rest += [argument, *(remaining if argument == "--" else ())]
     return rest, overrides
 
 

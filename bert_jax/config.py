@@ -27,6 +27,7 @@ REMOVED = "expected_loss"  # a key of older runs, which is ignored
 CHANGEABLE += (REMOVED,)
 # Keys that name content, which is compared where the data is opened; another name of the same content is no change.
 BY_CONTENT = ("corpus.source", "tokenizer.path")
+STARTS = ("init_from", "continue_from")  # keys that say where a run starts
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.
@@ -101,7 +102,7 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     config = find(name)
     apply(config, overrides)
     check(config)
-    for key in ("store", "batches", "init_from"):
+    for key in ("store", "batches", *STARTS):
         config[key] = os.path.expanduser(config[key])
     config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
@@ -165,13 +166,9 @@ def execute(path: Path, argument=()) -> ConfigDict:
         raise BadInput(f"{position}: {config_checks.explain(error, flatten(base()))}") from None
 
 
-def base(config: ConfigDict | None = None) -> ConfigDict:
-    """Returns the default config, of the model, objective and task that `config` names if it is given."""
-    return base_of({} if config is None else flatten(config))
-
-
-def base_of(values: dict) -> ConfigDict:
-    """Returns the default config, of the model, objective and task that {'a.b': value} names."""
+def base(config: ConfigDict | dict = ()) -> ConfigDict:
+    """Returns the default config, of the model, objective and task that `config` names."""
+    values = flatten(config)
     names = {name.removesuffix(".name"): values[name] for name in NAMES if name in values}
     return base_config.get_config(**names)
 
@@ -181,14 +178,12 @@ def read_remote(name: str) -> ConfigDict:
     place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
-        with remote.explain(f"--config {name}"):
+        with remote.explain(f"--config {name}"), remote.naming(copy.parent, place):
             copy.write_bytes(remote.Directory(place).read(file))
-        with remote.naming(copy.parent, place):
             config = read(copy)
-        own = f"tokenizer/{Path(config.tokenizer.path).name}"
-        with remote.explain(f"--config {name}"):
-            is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
-            if is_elsewhere and remote.Directory(place).exists(own):
+            path = config.tokenizer.path
+            own = f"tokenizer/{Path(path).name}"
+            if path and not os.path.exists(path) and remote.Directory(place).exists(own):
                 # The run trained in another workdir, and was then copied here. A path that is itself an address is
                 # replaced, too: no request is sent to another bucket.
                 config.tokenizer.path = f"{place}/{own}"
@@ -210,7 +205,7 @@ def read(path: Path) -> ConfigDict:
     values.pop(REMOVED, None)
     key = "phases"
     try:
-        config = base_of(flatten(values))
+        config = base(values)
         defaults = config.phases.main.to_dict()
         phases = {name: defaults | keys for name, keys in values["phases"].items()}
         config.phases = ConfigDict(phases)
@@ -234,11 +229,9 @@ def flatten(tree, prefix: str = "") -> dict:
     """Returns {'a.b': value} for nested dicts or ConfigDicts, sorted by key. An empty dict is a value."""
     result = {}
     for key in sorted(tree):
-        value = tree[key]
-        if isinstance(value, dict | ConfigDict) and value:
-            result |= flatten(value, f"{prefix}{key}.")
-        else:
-            result[f"{prefix}{key}"] = value
+        value, name = tree[key], f"{prefix}{key}"
+        is_group = isinstance(value, dict | ConfigDict) and value
+        result |= flatten(value, f"{name}.") if is_group else {name: value}
     return result
 
 
@@ -290,21 +283,16 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
 
     A `model.feed_forward` of 0 stands for its value by the width.
     """
-    a, b = flatten(spelled_out(old)), flatten(spelled_out(new))
+    a, b = flatten(old), flatten(new)
+    for values in (a, b):
+        if values.get("model.feed_forward") == 0:
+            values["model.feed_forward"] = 4 * values["model.width"]
     return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
-def spelled_out(config: ConfigDict) -> ConfigDict:
-    """Returns a copy of the config in which a `model.feed_forward` of 0 is replaced by its value."""
-    config = config.copy_and_resolve_references()
-    if config.model.get("feed_forward") == 0:
-        config.model.feed_forward = 4 * config.model.width
-    return config
-
-
-def may_change(key: str) -> bool:
-    """Returns whether a resumed run may change a key: the parameters depend on it by rounding at most."""
-    return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
+def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
+    """Returns whether a resumed run may change a key, because it or its group is among the names."""
+    return key in names or key.partition(".")[0] in names
 
 
 def is_of_model(key: str) -> bool:
@@ -317,21 +305,22 @@ def is_of_model(key: str) -> bool:
 def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True) -> list[str]:
     """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
 
-    A run may change the keys of CHANGEABLE, phases that have not started and, if its data exists, those of BY_CONTENT.
+    A run may change the keys of CHANGEABLE, phases that have not started, a decay that has not begun and, if its data
+    exists, the keys of BY_CONTENT. An import (step 0) may change all but its model, and starts from no other run.
     """
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
     # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
-    changes = differences(old, new)
+    free = (*CHANGEABLE, *BY_CONTENT) if has_data else CHANGEABLE
     refused = []
-    for key, (was, now) in changes.items():
+    for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
-        if may_change(key) or (step == 0 and not is_of_model(key)):
+        if may_change(key, free) or (step == 0 and not is_of_model(key) and key not in STARTS):
             continue
-        if has_data and key in BY_CONTENT:
-            continue
+        if key == "schedule.decay" and step <= min(total_steps(old) - was, total_steps(new) - now):
+            continue  # it has not begun
         if group == "phases":
             name, _, field = rest.partition(".")
             if name not in started or (field == "steps" and name in unfinished):
@@ -348,32 +337,22 @@ def digest(config: ConfigDict | dict) -> str:
     """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
 
     config: of a finished run, as its config.json was saved, so that keys which were added since change nothing. Leaves
-    out what a resumed run may change, the phases (future ones may change), and the keys of BY_CONTENT.
+    out what a resumed run may change, the phases and the decay (future ones may change), and the keys of BY_CONTENT.
     """
-    fixed = {
-        key: value
-        for key, value in flatten(config).items()
-        if not may_change(key)
-        and key.partition(".")[0] not in ("phases", "phase_order")
-        and key not in BY_CONTENT
-    }
+    free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order", "schedule.decay")
+    fixed = {key: value for key, value in flatten(config).items() if not may_change(key, free)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def changes(config: ConfigDict) -> dict[str, tuple]:
     """Returns {key: (default, value)} of the keys that differ from their defaults; without a default it is None."""
     defaults = flatten(base(config)) | {name: value_of(base(), name) for name in NAMES}
-    values = flatten(config)
-    return {
-        key: (defaults.get(key), values[key]) for key in values if values[key] != defaults.get(key)
-    }
+    pairs = {key: (defaults.get(key), value) for key, value in flatten(config).items()}
+    return {key: (default, value) for key, (default, value) in pairs.items() if value != default}
 
 
 def describe(config: ConfigDict) -> str:
     """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
-    changed = changes(config)
-    lines = []
-    for key, value in flatten(config).items():
-        note = f"    # base: {changed[key][0]!r}" if key in changed else ""
-        lines.append(f"{key} = {value!r}{note}")
-    return "\n".join(lines)
+    notes = {key: f"    # base: {default!r}" for key, (default, _) in changes(config).items()}
+    values = flatten(config).items()
+    return "\n".join(f"{key} = {value!r}{notes.get(key, '')}" for key, value in values)

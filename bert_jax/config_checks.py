@@ -36,8 +36,7 @@ def find_module(group: str, name: str) -> ModuleType:
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
     needed = ["DEFAULTS", "check", "make"] + ["PHASE_DEFAULTS"] * (group == "task")
-    missing = [item for item in needed if not hasattr(module, item)]
-    if missing:
+    if missing := [item for item in needed if not hasattr(module, item)]:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     return module
 
@@ -51,15 +50,12 @@ def require(condition: bool, key: str, config: ConfigDict, hint: str) -> None:
         raise BadInput(f"config.{key}={value_of(config, key)!r}: {hint}")
 
 
-def check_keys(
-    config: ConfigDict,
-    choices: dict[str, tuple] | None = None,
-    shares: Iterable[str] = (),
-    at_least_one: Iterable[str] = (),
-    not_negative: Iterable[str] = (),
-) -> None:
-    """Raises BadInput for the first of these keys that has a value outside of its choices or range."""
-    for key, names in (choices or {}).items():
+def check_keys(config: ConfigDict, choices=(), shares=(), at_least_one=(), not_negative=()) -> None:
+    """Raises BadInput for the first of these keys that has a value outside of its choices or range.
+
+    choices: {key: its values}. The others are keys.
+    """
+    for key, names in dict(choices).items():
         require(value_of(config, key) in names, key, config, f"expected one of {', '.join(names)}")
     for key in shares:
         require(0 <= value_of(config, key) < 1, key, config, "expected a share in [0, 1)")
@@ -93,8 +89,7 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
             raise BadInput(f"config.{key}={value!r}: expected {required.__name__}")
         if required is float and not math.isfinite(value):
             raise BadInput(f"config.{key}={value!r}: expected a finite number")
-    missing = [key for key in expected if key not in values]
-    if missing:
+    if missing := [key for key in expected if key not in values]:
         raise BadInput(f"config.{missing[0]}: missing")
 
 
@@ -115,10 +110,8 @@ def parse(key: str, text: str, default):
             if key in NUMBERS or all(isinstance(each, str) for each in value):
                 return value
             raise ValueError
-        if expected is float and type(value) in (int, float):
-            return float(value)
-        if expected is int and type(value) in (int, float) and int(value) == value:
-            return int(value)
+        if type(value) in (int, float) and expected(value) == value:
+            return expected(value)
     except (ValueError, SyntaxError, OverflowError):
         if expected is tuple:
             return tuple(part.strip() for part in text.strip("()[], ").split(","))

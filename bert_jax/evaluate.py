@@ -52,13 +52,10 @@ def join(outputs: list[dict]) -> dict[str, np.ndarray]:
     """Concatenates the outputs of batches, [B, ...] or [B, L, ...] of several lengths L, padded with zeros."""
 
     def concatenate(*arrays):
-        longest = max(array.shape[1:2] for array in arrays)
-        pads = ([(0, n - m) for n, m in zip(longest, a.shape[1:2], strict=True)] for a in arrays)
-        padded = (
-            np.pad(array, [(0, 0), *pad, *[(0, 0)] * (array.ndim - 2)])
-            for array, pad in zip(arrays, pads, strict=True)
-        )
-        return np.concatenate(list(padded))
+        most = np.max([array.shape[1:] for array in arrays], axis=0)
+        after = [[0, *(most - array.shape[1:])] for array in arrays]
+        padded = [np.pad(x, [(0, n) for n in pad]) for x, pad in zip(arrays, after, strict=True)]
+        return np.concatenate(padded)
 
     return jax.tree.map(concatenate, *outputs)
 

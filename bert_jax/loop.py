@@ -6,6 +6,7 @@ This file decides the order. step.py and the objective compute, runs/report.py r
 import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -74,8 +75,8 @@ class Loop:
         self.row = 0  # steps in a row that were not finite, up to the last fetched verdict
         self.kept = []  # the step of the best checkpoint, see `is_over`
 
-    def run(self, newest: int | None, stop) -> int:
-        """Trains from the checkpoint of step `newest`, or from the initial state if None; returns the exit code."""
+    def run(self, newest: Path | None, stop) -> int:
+        """Trains from the checkpoint `newest`, or from the initial state if None; returns the exit code."""
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every, self.kept
         with (
             jax.set_mesh(self.trainer.mesh),
@@ -113,11 +114,11 @@ class Loop:
             last = writer.name_last(self.checkpoints.directory)
             raise Unfinished(f"{path}: {reason}; {last}") from None
 
-    def restore(self, step: int | None):
-        """Returns (step, state) of the checkpoint at `step`, or the initial ones if `step` is None."""
-        if step is None:
+    def restore(self, path: Path | None):
+        """Returns (step, state) of a checkpoint, or the initial ones if `path` is None; saves those of another run."""
+        if path is None:
             return 0, self.trainer.initialize()
-        path = self.checkpoints.directory / str(step)
+        step = int(path.name)
         shapes, shardings = self.trainer.shapes, self.trainer.shardings
         if step == 0:
             self.reporter.log("starts from imported parameters")
@@ -129,6 +130,10 @@ class Loop:
         state = state._replace(**reader.restore(path, names, shapes, shardings))
         leaves = self.fingerprints(step, state)
         reader.check_restored(path, {key: leaves[key] for key in leaves if key.startswith(names)})
+        if path.parent != self.workdir.checkpoints:
+            # That run may delete its checkpoint before this one would save its first.
+            writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
+            writer.finish(self.checkpoints)
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:

@@ -1,4 +1,4 @@
-"""One readable optax chain: clip, Adam or Adafactor, decay, schedule, rates by layer.
+"""One readable optax chain: clip, Adam, StableAdamW or Adafactor, decay, schedule, rates by layer.
 
 `update` takes two keyword arguments in addition to optax's: `step`, and `gradient_norm`, the global norm of the
 gradients, which the training step has already computed.
@@ -16,12 +16,13 @@ def make(config, rate, layers_above=None) -> optax.GradientTransformationExtraAr
 
     layers_above: params -> a tree of ints, the number of layers above that of each parameter; for rates by layer.
     """
-    scale = {"adam": adam, "adafactor": adafactor}[config.name]
+    scale = {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
+    decay = optax.add_decayed_weights(config.weight_decay, decayed)
     layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
     return optax.chain(
         clip_by_norm(config.clip) if config.clip else optax.identity(),
         scale(config),
-        optax.add_decayed_weights(config.weight_decay, decayed),
+        *([decay] if config.name != "stable_adamw" else []),
         scale_by_rate(rate),
         *([scale_by_layer(config, layers_above)] if layered else []),
     )
@@ -86,13 +87,36 @@ def adam(config) -> optax.GradientTransformation:
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count, moments = optax.safe_increment(state.count), (mu, nu)
-        if config.bias_correction:
+        if config.bias_correction or config.name == "stable_adamw":
             pairs = zip(moments, betas, strict=True)
             moments = (optax.tree.bias_correction(each, beta, count) for each, beta in pairs)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def stable_adamw(config) -> optax.GradientTransformation:
+    """Returns StableAdamW (arXiv:2304.13013): AdamW with bias correction, whose update of each array is divided by the
+    RMS of gradient / sqrt(second moment) where that is above 1. It replaces the clipping of gradients by their norm.
+
+    As in torch-optimi with decouple_lr=True, the weight decay is relative to the rate's share of its peak, and divided
+    like the update. torch-optimi debiases the betas instead of the moments, which has the same results.
+    """
+    decay = optax.add_decayed_weights(config.weight_decay / config.learning_rate, decayed)
+    adamw = optax.chain(adam(config), decay)
+
+    def update(gradients, state, params):
+        updates, state = adamw.update(gradients, state, params)
+        nu = optax.tree.bias_correction(state[0].nu, config.beta2, state[0].count)
+
+        def stabilize(u, g, v):
+            rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))
+            return u / jnp.maximum(rms, 1.0)
+
+        return jax.tree.map(stabilize, updates, gradients, nu), state
+
+    return optax.GradientTransformation(adamw.init, update)
 
 
 def adafactor(config) -> optax.GradientTransformation:
@@ -112,7 +136,7 @@ def decayed(params):
     return jax.tree.map_with_path(lambda path, _: path[-1].key not in ("bias", "scale"), params)
 
 
-def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
+def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0, phases=()):
     """Returns the function step (from 0) -> learning rate for a run of `total` steps.
 
     During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT.
@@ -120,31 +144,39 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
     drops a little when the warm-up ends. The other schedules start at the peak then. `slanted` is ULMFiT's slanted
     triangular schedule (arXiv:1801.06146, section 3.2): linear from 1 / RATIO of the peak, and back to it.
 
+    `wsd` (warm-up, stable, decay; arXiv:2404.06395) stays at the peak until the last `decay` steps, whose shape is
+    1 - sqrt(progress) (arXiv:2405.18392, section 4). Its warm-up and decay are measured in tokens, since these are more
+    or fewer in the steps of other phases: a step of a phase has `batch` * `length`, and `first` to `last` - 1 are its
+    steps. A decay that is longer than the steps after the warm-up starts there.
+
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     """
 
-    def linear(step):
-        return 1 - step / total
+    first = max(1, warmup)  # of the steps after the warm-up
 
-    def cosine(step):
-        progress = (step - warmup) / max(1, total - warmup)
-        return 0.5 * (1 + numpy.cos(numpy.pi * numpy.clip(progress, 0, 1)))
+    def progress(step):
+        return (step - warmup) / max(1, total - warmup)
 
-    def slanted(step):
-        return 1 - (step - warmup) / max(1, total - warmup)
+    shape = {
+        "linear": lambda step: 1 - step / total,
+        "cosine": lambda step: 0.5 * (1 + numpy.cos(numpy.pi * numpy.clip(progress(step), 0, 1))),
+        "slanted": lambda step: 1 - progress(step),
+        "inverse_sqrt": lambda step: numpy.sqrt(first / numpy.maximum(step, first)),
+        "constant": numpy.ones_like,
+        "wsd": lambda step: 1 - numpy.sqrt(tokens(step, max(warmup, total - decay), total)),
+    }[name]
 
-    def inverse_sqrt(step):
-        return numpy.sqrt(max(1, warmup) / numpy.maximum(step, max(1, warmup)))
-
-    def constant(step):
-        return numpy.ones_like(step)
-
-    shapes = linear, cosine, slanted, inverse_sqrt, constant
-    shape = next(each for each in shapes if each.__name__ == name)
+    def tokens(step, start, end):
+        """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`."""
+        parts = [(max(start, p.first), min(end, p.last), p.batch * p.length) for p in phases]
+        parts = [(a, b, (b - a) * size) for a, b, size in parts if a < b]
+        whole = sum(size for *_, size in parts)
+        shares = (size / whole * numpy.clip((step - a) / (b - a), 0, 1) for a, b, size in parts)
+        return sum(shares, numpy.zeros_like(step))
 
     def rate(step):
         step = numpy.asarray(step, numpy.float32)
-        rising = step / max(1, warmup)
+        rising = tokens(step, 0, warmup) if name == "wsd" else step / first
         share = numpy.where(step < warmup, rising, numpy.maximum(shape(step), 0.0))
         return peak * ((1 + share * (RATIO - 1)) / RATIO if name == "slanted" else share)
 

@@ -1,12 +1,15 @@
 """Sets up a run: checks the config, compares it between processes, opens data and workdir, calls the loop."""
 
 import contextlib
+import re
 import shutil
+import sys
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
@@ -35,6 +38,16 @@ VISIBLE = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
+class Start(NamedTuple):
+    """The checkpoint that a run starts from, and the run that saved it; without any, the run starts anew."""
+
+    step: int | None = None
+    checkpoint: Path | None = None
+    name: str = ""  # of the run that saved it: this one, or that of config.continue_from
+    config: ConfigDict | None = None
+    info: dict = {}  # its run.json
+
+
 def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = None) -> int:
     """Trains to the last step of the config, from the newest checkpoint in the workdir if it has one.
 
@@ -49,7 +62,7 @@ def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = No
         # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
         # Absolute paths, so that the saved config works from any directory.
-        for key in ("store", "batches", "init_from"):
+        for key in ("store", "batches", *configs.STARTS):
             config[key] = download.absolute(config[key])
         with workdir.opened(name) as run:
             return pretrain_together(config, run, processes, watchdog)
@@ -62,13 +75,14 @@ def pretrain_together(
     watchdog.arm("save")  # verifying a checkpoint may take as long as saving it
     processes.agree(config)
     newest = newest_checkpoint(run, processes)
+    start = find_start(config, run, newest.step, processes)
     watchdog.arm("compile")
-    step = newest.step
-    mesh, total = check(config, run, step), configs.total_steps(config)
+    step = start.step
+    mesh, total = check(config, run, start), configs.total_steps(config)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
         print(f"{run.name}: already done, {step} of {total} steps")
         return 0
-    data, encoder = open_data(config, run.directory, step, processes, watchdog)
+    data, encoder = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop:
         # Hashing a large store takes as long as compiling, so both run at the same time. If a program does not compile,
@@ -76,7 +90,7 @@ def pretrain_together(
         check_hashes = data.check_hashes if config.verify_store else (lambda: None)
         hashes_checked = ThreadPoolExecutor(1).submit(check_hashes)
         trainer = build(config, mesh, data.vocabulary, step is None)
-        trainer, imported = with_encoder(trainer, encoder) if encoder else (trainer, {})
+        trainer, imported = with_encoder(trainer, encoder, start.info)
         hashes_checked.result()
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
@@ -99,7 +113,7 @@ def pretrain_together(
             id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
                 loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
-                code = loop.run(step, stop)
+                code = loop.run(start.checkpoint, stop)
             except BaseException as error:
                 code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
                 reporter.fail(f"{type(error).__name__}: {error}", code)
@@ -127,14 +141,39 @@ def is_summarized(config: ConfigDict, run: Workdir, step: int) -> bool:
     return is_last and values.get("steps") == step and values.get("starts") == len(starts or ())
 
 
-def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Newest:
-    """Returns the newest checkpoint that verifies, according to process 0, once all processes see the same files: some
-    file systems show a new file late to other hosts."""
+def newest_checkpoint(run: Workdir, processes: Cluster, last: int = sys.maxsize) -> reader.Newest:
+    """Returns the newest checkpoint up to the step `last` that verifies, according to process 0, once all processes see
+    the same files: some file systems show a new file late to other hosts."""
     wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
-    is_main = processes.is_main
-    verified = reader.newest_verified(run.checkpoints, run_id(run)) if is_main else None
+    verified = None
+    if processes.is_main:
+        verified = reader.newest_verified(run.checkpoints, run_id(run), last=last)
     step, skipped = processes.from_main(verified)
     return reader.Newest(step, {int(number): reason for number, reason in skipped.items()})
+
+
+def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cluster) -> Start:
+    """Returns the checkpoint of `step` in the workdir or, if it has none, that of config.continue_from, if any. Raises
+    BadInput if that one does not exist or verify."""
+    if step is not None:
+        return read_start(run, step, str(run.directory))
+    if not (text := config.continue_from):
+        return Start()
+    name, number = re.fullmatch("(.*?)(?:@([0-9]+))?", text).groups()
+    with workdir.opened(name, "config.json", "run.json") as source:
+        step = newest_checkpoint(source, processes, int(number or sys.maxsize)).step
+        if not step or number not in (None, str(step)):
+            raise BadInput(f"config.continue_from={text}: no such checkpoint of a run")
+        start = read_start(source, step, name)
+    start.config.update(init_from="", continue_from=text)  # where that run itself started
+    return start
+
+
+def read_start(run: Workdir, step: int, name: str) -> Start:
+    """Returns the checkpoint of a step of a run as a Start."""
+    config = configs.read(run.directory / "config.json")
+    info = workdir.read_info(run.directory)
+    return Start(step, run.checkpoints / str(step), name, config, info)
 
 
 def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
@@ -181,49 +220,40 @@ def prepare_workdir(
         preflight.check_disk(config, directory, trainer.shapes)
     if not newest.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
-    write_run(config, directory, data, trainer, imported, newest.step is not None)
+    write_run(config, directory, data, trainer, imported)
 
 
-def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
+def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     """Raises BadInput if the run cannot be started or resumed with this config; returns the mesh. Computes and writes
-    nothing.
-
-    step: of the checkpoint to resume from, or None.
-    """
+    nothing."""
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
-    if step is not None:
-        old = configs.read(run.directory / "config.json")
+    if old := start.config:
         tasks.take_filled(config, old.task)
         has_data = bool(config.batches) or download.exists(config.store)
-        refused = configs.refusals(old, config, step, has_data)
-        if refused:
+        if refused := configs.refusals(old, config, start.step, has_data):
             what = f"started with another config: {'; '.join(refused)}"
-            raise BadInput(f"{run.name}: {what}; name another --workdir")
+            raise BadInput(f"{start.name}: {what}; use its values, or start a new run")
         before, now = configs.total_steps(old), configs.total_steps(config)
-        if step and before != now:
+        if start.step and before != now:
             print(f"{now} steps instead of {before}: the learning rate follows the new number")
     return mesh
 
 
-def open_data(
-    config: ConfigDict, directory: Path, step: int | None, processes: Cluster, watchdog: Watchdog
-) -> tuple[Data, init_from.Encoder | None]:
-    """Opens the data from `step` on, and for a new run the encoder of config.init_from; prepares a missing store.
+def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Watchdog):
+    """Opens the data from the first step on, and for a new run the encoder of config.init_from; prepares a missing
+    store. Returns (Data, init_from.Encoder or None).
 
     Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the encoder.
     """
-    if config.init_from and step == 0:
-        reason = f"{directory} is an import, which has an encoder; name another --workdir"
-        raise BadInput(f"config.init_from={config.init_from}: {reason}")
-    starts_from = config.init_from and step is None
-    encoder = init_from.read(config, processes) if starts_from else None
+    is_new = start.step is None
+    encoder = init_from.read(config, processes) if config.init_from and is_new else None
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.exists(name)):
         watchdog.arm("")  # preparing or downloading a store may take any time
-    data = open_feed(config, step or 0)
-    if step is not None:
-        run_info.check_store(directory, workdir.read_info(directory), step, data)
+    data = open_feed(config, start.step or 0)
+    if not is_new:
+        run_info.check_store(start.name, start.info, start.step, data)
     if encoder:
         path = data.path / "tokenizer"
         init_from.check_tokenizer(config, encoder, data.key, tokenizer.load(path))
@@ -231,8 +261,11 @@ def open_data(
     return data, encoder
 
 
-def with_encoder(trainer: Trainer, encoder: init_from.Encoder) -> tuple[Trainer, dict]:
-    """Returns the trainer that starts with the encoder and fresh heads, and the values for run.json about it."""
+def with_encoder(trainer: Trainer, encoder: init_from.Encoder | None, info: dict):
+    """Returns (trainer that starts with the encoder, if any, and fresh heads; values for run.json about it). Without an
+    encoder these are those in `info`, the run.json of the run that is continued, or {}."""
+    if not encoder:
+        return trainer, {key: info[key] for key in ("imported", "fresh") if key in info}
     paths = names.by_path(trainer.shapes.params)
     restored = {path: encoder.arrays[path] for path in paths if path in encoder.arrays}
     parts = {path.removeprefix("encoder/").partition("/")[0] for path in set(paths) - set(restored)}
@@ -243,18 +276,10 @@ def with_encoder(trainer: Trainer, encoder: init_from.Encoder) -> tuple[Trainer,
     return start_from(trainer, encoder.arrays), {"imported": imported, "fresh": fresh}
 
 
-def write_run(
-    config: ConfigDict,
-    directory: Path,
-    data: Data,
-    trainer: Trainer,
-    imported: dict,
-    is_resumed: bool,
-) -> None:
+def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: dict) -> None:
     """Writes config.json, tokenizer/ and run.json, and prints the head of the log.
 
-    imported: values for run.json about a restored encoder. is_resumed: whether there is a checkpoint, of whose
-    parameters run.json says where they are from.
+    imported: values for run.json about the encoder that the run started from.
     """
     configs.save(config, directory / "config.json")
     if not (directory / "run.json").is_file():  # otherwise it is there, and the same
@@ -265,8 +290,7 @@ def write_run(
     values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_info(directory)
-        kept = ("run", "starts", "imported", "fresh") if is_resumed else ("run", "starts")
-        values |= {key: before[key] for key in kept if key in before}
+        values |= {key: before[key] for key in ("run", "starts") if key in before}
     values |= imported
     workdir.write_info(directory, values)
     print(run_info.describe(config, values), flush=True)

@@ -71,6 +71,9 @@ def get_config(
     config.batches = ""
     # run, exported directory or published checkpoint whose encoder the run starts from. '': random weights
     config.init_from = ""
+    # workdir of a run that this one continues in its own workdir, from the newest checkpoint or that of a step
+    # (runs/a@5000): with its parameters, optimizer state, step and data. Only the steps to come may differ. '': none
+    config.continue_from = ""
     # whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
     config.verify_store = True
     # directory of the cache of compiled programs. '': no cache. auto: $XDG_CACHE_HOME/bert_jax, or ~/.cache/bert_jax.
@@ -117,16 +120,18 @@ def get_config(
     config.task.name = task
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "adam"  # adam (with decoupled weight decay: AdamW) or adafactor
+    # adam (with decoupled weight decay: AdamW), stable_adamw (which needs no clip) or adafactor
+    config.optimizer.name = "adam"
     config.optimizer.learning_rate = 1e-4  # peak learning rate, see `schedule`
     config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
     config.optimizer.beta2 = 0.999  # decay rate of Adam's second moment
     config.optimizer.epsilon = 1e-6  # epsilon of Adam
-    # whether to correct the bias of Adam's moments; the original code does not
+    # whether to correct the bias of Adam's moments; the original code does not, stable_adamw always does
     config.optimizer.bias_correction = False
     # data type of Adam's first moment: float32, or bfloat16 for half of its memory
     config.optimizer.moment_dtype = "float32"
-    # decoupled weight decay, multiplied by the learning rate; not applied to biases and layer norms. 0: none
+    # decoupled weight decay, multiplied by the learning rate, or with stable_adamw by its share of the peak (1e-5 in
+    # ModernBERT); not applied to biases and layer norms. 0: none
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0  # maximum global norm of the gradient; 0: no clipping
     # factor of the learning rate for each layer above: heads and pooler have the full rate, the last block this factor
@@ -141,9 +146,12 @@ def get_config(
 
     config.schedule = ConfigDict()
     # learning rate after the warm-up: linear or cosine (to 0 at the last step), slanted (linear, from 1/32 of the peak
-    # and back to it, as in ULMFiT), inverse_sqrt or constant
+    # and back to it, as in ULMFiT), inverse_sqrt, constant, or wsd (constant until the decay, then 1 - sqrt of its
+    # progress; warm-up and decay proceed by tokens, of which the steps of phases have different numbers)
     config.schedule.name = "linear"
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
+    # steps of the decay of wsd, the last ones of the run; 0: none. It may be changed before it begins
+    config.schedule.decay = 0
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
     own = phase_defaults(find_module("task", task)) | phase_defaults(find_module("model", model))
@@ -239,10 +247,10 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
-    "optimizer.name": ("adam", "adafactor"),
+    "optimizer.name": ("adam", "stable_adamw", "adafactor"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
-    "schedule.name": ("linear", "cosine", "slanted", "inverse_sqrt", "constant"),
+    "schedule.name": ("linear", "cosine", "slanted", "inverse_sqrt", "constant", "wsd"),
 }
 SHARES = ("corpus.heldout",)
 AT_LEAST_ONE = """
@@ -255,7 +263,7 @@ NOT_NEGATIVE = """
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay train.rows_per_device evaluate.every
     evaluate.batch checkpoint.keep_every checkpoint.compare guard.diverged evaluate.patience
-    optimizer.unfreeze_every
+    optimizer.unfreeze_every schedule.decay
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
 FORMATS = ("lines", "files", "wiki", "jsonl", "parquet")
@@ -284,6 +292,8 @@ def check(config: ConfigDict) -> None:
     fits = config.evaluate.patience == 0 or (each > 0 and each % config.checkpoint.every == 0)
     hint = f"needs evaluate.every={each} to be a multiple of checkpoint.every={config.checkpoint.every}"
     require(fits, "evaluate.patience", config, hint)
+    hint = f"expected '' with init_from={config.init_from}: both say where the run starts"
+    require(not (config.continue_from and config.init_from), "continue_from", config, hint)
     fits = config.checkpoint.average == 1 or config.evaluate.patience == 0
     hint = "expected 1 with evaluate.patience, which keeps the best checkpoint alone"
     require(fits, "checkpoint.average", config, hint)
@@ -310,6 +320,13 @@ def check_optimizer(config: ConfigDict) -> None:
     fits = keys.name != "adafactor" or keys.moment_dtype == "float32"
     hint = "expected float32: optimizer.name='adafactor' has no first moment"
     require(fits, "optimizer.moment_dtype", config, hint)
+    is_stable = keys.name == "stable_adamw"
+    hint = "expected more than 0 with optimizer.name='stable_adamw'"
+    require(keys.learning_rate > 0 or not is_stable, "optimizer.learning_rate", config, hint)
+    hint = "expected less than 0.01 with stable_adamw, whose decay is not multiplied by the rate"
+    require(keys.weight_decay < 0.01 or not is_stable, "optimizer.weight_decay", config, hint)
+    fits = config.schedule.name == "wsd" or config.schedule.decay == 0
+    require(fits, "schedule.decay", config, "expected 0 without schedule.name='wsd'")
 
 
 def check_phases(config: ConfigDict) -> None:

@@ -105,10 +105,10 @@ def test_bad_input_is_named_in_one_line(command, named, tmp_path, monkeypatch, c
 
 
 PATH_OPTIONS = [
-    (command, option.name)
+    (command, option)
     for command in cli.COMMANDS
-    for option in cli.load_command(command).OPTIONS
-    if option.name in PATHS
+    for option, _ in cli.load_command(command).OPTIONS
+    if option in PATHS
 ]
 
 
@@ -116,8 +116,8 @@ PATH_OPTIONS = [
 def test_an_empty_path_is_refused(command, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = [command, name, ""]
-    for option in cli.load_command(command).OPTIONS:
-        if option.name != name and option.settings.get("required"):
-            arguments += [option.name, REQUIRED.get(option.name, "somewhere")]
+    for option, settings in cli.load_command(command).OPTIONS:
+        if option != name and settings.get("required"):
+            arguments += [option, REQUIRED.get(option, "somewhere")]
     assert name in refusal(capsys, *arguments)
     assert not list(tmp_path.iterdir())

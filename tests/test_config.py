@@ -47,7 +47,7 @@ WRONG = """
     train.rows_per_device=-1 train.remat=some checkpoint.every=30
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
-    profile.steps=(-1,2) profile.steps=7
+    profile.steps=(-1,2) profile.steps=7 schedule.decay=5
 """
 
 
@@ -62,6 +62,8 @@ WRONG = """
         ("train.micro_batches=3", "phases.main.batch=64"),
         ("train.micro_batches=2 train.rows_per_device=4", "train.rows_per_device=4"),
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
+        ("optimizer.name=stable_adamw", "optimizer.weight_decay=0.01"),
+        ("continue_from=a init_from=b", "continue_from='a'"),
     ],
 )
 def test_wrong_overrides_are_named(overrides, key):
@@ -70,19 +72,10 @@ def test_wrong_overrides_are_named(overrides, key):
     assert key in str(error.value) and "\n" not in str(error.value)
 
 
-def test_configs_are_found(tmp_path):
-    mine = tmp_path / "mine.py"
-    for name in ("nowhere", str(mine)):
+def test_configs_that_do_not_exist_are_named(tmp_path):
+    for name in ("nowhere", str(tmp_path / "mine.py")):
         with pytest.raises(BadInput, match=name):
             config.load(name)
-    mine.write_text(
-        "from bert_jax.configs import demo\n"
-        "def get_config():\n"
-        "    config = demo.get_config()\n"
-        "    config.seed = 3\n"
-        "    return config\n"
-    )
-    assert config.load(str(mine)).seed == 3
 
 
 @pytest.mark.parametrize(
@@ -199,6 +192,11 @@ def test_what_a_resumed_run_may_change():
         (line,) = config.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{override.split('=')[0]}: ")
     assert config.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+    (line,) = config.refusals(old, small_config("init_from=elsewhere", "seed=1"), step=0)
+    assert "init_from" in line  # an import has an encoder
+    old, new = (small_config("schedule.name=wsd", f"schedule.decay={decay}") for decay in (5, 8))
+    assert config.refusals(old, new, step=12) == [] and config.digest(old) == config.digest(new)
+    assert "schedule.decay" in config.refusals(old, new, step=13)[0]
 
 
 def test_a_past_phase_may_not_change():

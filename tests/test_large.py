@@ -39,4 +39,3 @@ def test_a_device_holds_its_share_of_the_state(name, fsdp, tensor):
     # The tolerances cover small arrays and the padding of the vocabulary.
     assert whole == pytest.approx(STATE_BYTES * PARAMETERS[name], rel=0.001)
     assert part == pytest.approx(whole / (fsdp * tensor), rel=0.05)
-    print(f"{name} fsdp={fsdp} tensor={tensor}: {part:,} of {whole:,} bytes")

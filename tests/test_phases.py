@@ -1,14 +1,15 @@
-"""Phases: batch and row length that grow, and a run that is stopped inside a phase."""
+"""Phases: batch and row length that grow, and runs that are killed or continued inside a phase or after one."""
 
 import json
-import signal
+import shutil
 
 import pytest
-from kits.runs import assert_same_bits, lines, params, signal_at
+from kits.runs import lines
 from kits.small import SMALL, overrides
 
 from bert_jax import config, optimizer, train
-from bert_jax.runs import status
+from bert_jax.checkpoints import reader
+from bert_jax.errors import BadInput
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
@@ -17,11 +18,17 @@ LENGTHS = {"small": 16, "medium": 32, "large": 32}
 
 
 def load(settings, **changes):
-    """Returns a small bert_base_batch_warmup: its first three phases, with three steps of a 32nd of their rows each."""
+    """Returns a small bert_base_batch_warmup: its first three phases, with three steps of a 32nd of their rows each,
+    and with the optimizer and schedule of ModernBERT."""
     values = {key: value for key, value in settings.items() if not key.startswith("phases")}
     values |= {
         "phase_order": ",".join(BATCHES),
+        "optimizer.name": "stable_adamw",
         "optimizer.learning_rate": 1e-3,
+        "optimizer.weight_decay": 1e-3,
+        "mesh.fsdp": 2,
+        "schedule.name": "wsd",
+        "schedule.decay": 2,
         "log.every": 2,
         "evaluate.every": 0,
         "checkpoint.every": 4,
@@ -50,36 +57,62 @@ def phased_run(finished, tmp_path_factory):
     return finished[0], run
 
 
-def divisions(workdir) -> dict:
-    """Returns {phase: (number of micro-batches, rows per device of each)}."""
-    phases = json.loads((workdir / "run.json").read_text())["phases"]
-    return {
-        name: (phases[name]["micro_batches"], phases[name]["rows_per_device"]) for name in BATCHES
-    }
-
-
 def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
-    assert divisions(phased_run[1]) == {"small": (1, 1), "medium": (2, 1), "large": (4, 1)}
+    info = json.loads((phased_run[1] / "run.json").read_text())["phases"]
+    assert [info[name]["micro_batches"] for name in BATCHES] == [1, 2, 4]
+    assert {info[name]["rows_per_device"] for name in BATCHES} == {1}
     reports = [line for line in lines(phased_run[1]) if line["split"] == "train"]
     # A report every two steps and at the end of each phase: no report spans two phases.
     assert [line["step"] for line in reports] == [2, 3, 4, 6, 8, 9]
     rows = [round(line["rows_per_second"] * line["seconds"]) for line in reports]
     assert rows == [2 * 8, 8, 16, 2 * 16, 2 * 32, 32]
-    rate = optimizer.schedule("linear", 1e-3, SMALL["schedule.warmup"], 9)
+    phases = config.phases(load(phased_run[0]))
+    rate = optimizer.schedule("wsd", 1e-3, SMALL["schedule.warmup"], 9, decay=2, phases=phases)
     for line in reports:
         assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)), rel=1e-6)
 
 
-def test_a_run_stopped_inside_the_second_phase_ends_with_the_same_bits(
-    phased_run, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("step", [4, 6])  # in a phase, and after one
+def test_a_run_that_continues_another_ends_with_the_same_bits(phased_run, tmp_path, step):
+    """Also if it is killed after its first checkpoint, when the other run is gone, which it only reads."""
     settings, undisturbed = phased_run
-    signal_at(monkeypatch, 4, signal.SIGTERM)
-    assert train.pretrain(load(settings), tmp_path / "run") == 75
-    assert 3 < status.status(tmp_path / "run")["last_checkpoint"] < 6
-    assert train.pretrain(load(settings), tmp_path / "run") == 0
-    assert_same_bits(params(tmp_path / "run"), params(undisturbed))
-    assert lines(tmp_path / "run")[-1]["loss"] == lines(undisturbed)[-1]["loss"]
+    source, checkpoints = tmp_path / "source", tmp_path / "run/checkpoints"
+    shutil.copytree(undisturbed, source)
+    before = {path: path.is_file() and path.read_bytes() for path in source.rglob("*")}
+    for is_killed in (False, True):
+        if is_killed:
+            assert before == {path: path.is_file() and path.read_bytes() for path in before}
+            shutil.rmtree(source)
+            for later in reader.steps(checkpoints)[:-1]:
+                shutil.rmtree(checkpoints / str(later))
+            (tmp_path / "run/summary.json").unlink()
+        changes = {"continue_from": f"{source}@{step}"}
+        assert train.pretrain(load(settings, **changes), tmp_path / "run") == 0
+        assert reader.steps(checkpoints)[-1] == step
+        assert fingerprints(tmp_path / "run", 9) == fingerprints(undisturbed, 9)
+
+
+def fingerprints(run, step: int) -> dict:
+    """Returns those of all parameters and of the optimizer's state."""
+    return reader.read_manifest(run / f"checkpoints/{step}")
+
+
+def test_another_decay_starts_from_the_same_steps(phased_run, tmp_path):
+    """The undisturbed run decays in its last two steps, of which the first still has the peak."""
+    settings, undisturbed = phased_run
+    changes = {"continue_from": f"{undisturbed}@4", "schedule.decay": 0}
+    assert train.pretrain(load(settings, **changes), tmp_path / "run") == 0
+    same = [fingerprints(tmp_path / "run", n) == fingerprints(undisturbed, n) for n in (6, 8, 9)]
+    assert same == [True, True, False]
+
+
+def test_what_cannot_be_continued_is_refused(phased_run, tmp_path):
+    settings, source = phased_run
+    for key, value in (("seed", 1), ("continue_from", f"{source}@7"), ("continue_from", "x")):
+        changes = {"continue_from": source} | {key: value}
+        with pytest.raises(BadInput, match=f"config.{key}"):
+            train.pretrain(load(settings, **changes), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_shipped_config_reads_as_many_rows_as_bert_base():

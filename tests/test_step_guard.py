@@ -29,9 +29,9 @@ poison.defvjp(
 
 
 @cache
-def make_step(name="adam", **limits):
+def make_step(**limits):
     """Returns (initial state, jitted step) of a small model with dropout and a learning rate that always changes."""
-    config = small_config(f"optimizer.name={name}", "model.layers=1", "model.width=16")
+    config = small_config("model.layers=1", "model.width=16")
     original = base.make(config, VOCABULARY)
 
     def loss(params, rows, *others, **kwargs):
@@ -61,10 +61,9 @@ def same_bits(a, b) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
-def test_bad_steps_change_only_the_step_number(name):
+def test_bad_steps_change_only_the_step_number():
     """The result is as if only the good steps had been taken, each with the rate and dropout of its step number."""
-    first, train = make_step(name)
+    first, train = make_step()
     seed = np.random.SeedSequence().entropy
     print("seed", seed)
     draw = np.random.default_rng(seed)
@@ -86,18 +85,6 @@ def test_bad_steps_change_only_the_step_number(name):
         assert state.opt_state.row == in_a_row
 
 
-def test_a_parameter_that_is_not_finite_stops_all_steps():
-    first, train = make_step()
-    embedder = first.params["encoder"]["embedder"]
-    words = embedder["words"].at[7, 3].set(jnp.inf)
-    encoder = first.params["encoder"] | {"embedder": embedder | {"words": words}}
-    state = first._replace(params=first.params | {"encoder": encoder})
-    before = state.params
-    for number in range(3):
-        state, _, verdict = train(state, batch(number))
-    assert same_bits(state.params, before) and verdict.row == 3
-
-
 def test_metrics_are_means_over_the_applied_steps():
     state, train = make_step()
     sums, expected = None, []
@@ -110,6 +97,8 @@ def test_metrics_are_means_over_the_applied_steps():
     assert means["skipped"] == 0.5 and means["spikes"] == 0
     assert all(np.isfinite(value) for value in means.values())
     assert np.isnan(metrics.means(values)["loss"])  # of the last step only
+    # The rows that pad the vocabulary stay zero.
+    assert not state.params["encoder"]["embedder"]["words"][VOCABULARY.size :].any()
 
 
 def judged(losses, **limits):

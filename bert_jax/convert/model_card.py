@@ -16,7 +16,7 @@ from bert_jax.runs import metrics_file, timing
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
 # Keys whose values are paths, and keys that have lines of their own.
-PATHS = ("corpus.source", "init_from", "task.data", "tokenizer.path", "compilation_cache")
+PATHS = ("corpus.source", *configs.STARTS, "task.data", "tokenizer.path", "compilation_cache")
 SHOWN = ("dtype", "seed", "store", *PATHS)
 
 
@@ -136,7 +136,7 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     if not run.step:
         return
     config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
-    if info.source and not config.init_from:
+    if info.source and not (config.init_from or config.continue_from):
         yield f"    bert-jax import --source {shlex.quote(info.source)} --workdir {name}"
     command = "finetune" if "data" in config.task else "pretrain"
     yield f"    bert-jax {command} --config {TRAINING} --workdir {name}"

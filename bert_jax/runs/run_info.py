@@ -79,7 +79,7 @@ def describe_phase(phase, info: dict) -> str:
     )
 
 
-def check_store(directory: Path, info: dict, step: int, data) -> None:
+def check_store(directory: str, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
         fits = data.fingerprint == info.get("store_fingerprint")

@@ -6,12 +6,10 @@ import signal
 
 import pytest
 from kits import external_models
-from kits.malformed_inputs import refused
 from kits.runs import assert_same_bits, lines, load, make_run, params, signal_at
 from kits.small import mesh_keys
 
 from bert_jax import loop, train
-from bert_jax.cli import main
 from bert_jax.commands import export
 from bert_jax.data import prepare
 from bert_jax.errors import BadInput
@@ -126,18 +124,6 @@ def test_another_model_or_tokenizer_is_refused(finished, tmp_path, monkeypatch, 
     with pytest.raises(BadInput, match=named):
         train.pretrain(load(settings, **{"init_from": source, **KEYS} | changes), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_an_import_has_an_encoder_already(finished, tmp_path):
-    _, source = finished
-    exported, run = tmp_path / "export", tmp_path / "run"
-    assert main(["export", "--workdir", str(source), "--output", str(exported)]) == 0
-    assert main(["import", "--source", str(exported), "--workdir", str(run)]) == 0
-    config = run / "config.json"
-    message = refused(
-        "pretrain", "--config", config, "--workdir", run, f"--config.init_from={source}"
-    )
-    assert message.startswith(f"config.init_from={source}: ") and "import" in message
 
 
 def test_run_json_names_the_encoder_of_the_parameters_alone(finished, tmp_path):
