@@ -77,7 +77,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
     run = load_model.open_run(source, overrides)
     check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
-    params = names.drop_parts(run.params, load_model.untrained_parts(run))
+    params = load_model.trained(run)
     parameters = counts.count(params, run.vocabulary.size)
     positions = load_model.trained_positions(run)
     model = run.config, run.vocabulary, run.tokenizer, params
@@ -108,7 +108,7 @@ def check_run(run, name: str, form: str) -> None:
     values = configs.flatten(run.config)
     for key, supported in names.exportable(form).items():
         if values.get(key, supported[0]) not in supported:
-            known = " or ".join(supported)
+            known = " or ".join(map(str, supported))
             raise BadInput(f"{name}: {key}={values[key]}: --format {form} has only {known}")
 
 

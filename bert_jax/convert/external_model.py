@@ -15,10 +15,6 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import base, mlm_batch
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-# Keys of config.model that determine the tensors and what they compute. The other keys affect training alone.
-FIXED = ("layers", "width", "heads", "feed_forward", "max_length", "type_vocabulary")
-FIXED += ("activation", "epsilon")
-
 
 class Source(NamedTuple):
     """A model that a reader opened. The reader has read names, shapes and small files; `load` reads a tensor."""
@@ -60,10 +56,10 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
         configs.apply(config, overrides)
     configs.check(config)
     config.lock()
-    for key in FIXED:
-        if config.model[key] != source.settings[key]:
+    for key, value in source.settings.items():
+        if config.model[key] != value and configs.is_of_model(f"model.{key}"):
             raise BadInput(
-                f"config.model.{key}={config.model[key]}: {source.directory} has {source.settings[key]}"
+                f"config.model.{key}={config.model[key]}: {source.directory} has {value}"
             )
     return config
 

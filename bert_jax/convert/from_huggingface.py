@@ -1,5 +1,6 @@
 """Reads a Hugging Face directory of a BERT: config.json, safetensors, tokenizer files. Executes nothing in it."""
 
+import json
 import re
 from pathlib import Path
 
@@ -163,34 +164,22 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
                     f"{path}: {key} is {values[key]!r}; save the tokenizer as {huggingface.FILE}"
                 )
         return tokenizers.from_file(vocab, lowercase)
-    tokenizer = tokenizers.from_file(tokenizer_json, lowercase=False)
-    lowercase = read_lowercase(tokenizer.document)
-    if lowercase is not None:
-        tokenizer = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    tokenizer = as_wordpiece(tokenizers.from_file(tokenizer_json, lowercase=False))
     if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != tokenizer.pieces:
         raise BadInput(f"{vocab}: not the vocabulary of {tokenizer_json}")
     return tokenizer
 
 
-def read_lowercase(document: dict) -> bool | None:
-    """Returns whether a tokenizer.json with exactly BERT's rules lower-cases; None if it has other rules."""
-    normalizer, model = document.get("normalizer") or {}, document["model"]
+def as_wordpiece(tokenizer: huggingface.HuggingFace) -> tokenizers.Tokenizer:
+    """Returns a tokenizer.json as WordPiece if it has exactly BERT's rules, which need no tokenizer.json."""
+    rules = json.loads(tokenizer.tokenizer.to_str())
+    normalizer = rules["normalizer"] or {}
     lowercase = normalizer.get("lowercase")
-    expected = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": True,
-        "lowercase": lowercase,
-    }
-    is_bert = expected.items() <= normalizer.items()
-    is_bert &= normalizer.get("strip_accents") in (None, lowercase)
-    is_bert &= (document.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
-    if not is_bert or model["type"] != "WordPiece":
-        return None
-    rules = model["continuing_subword_prefix"], model["max_input_chars_per_word"]
-    no_extra = all(token["content"] in model["vocab"] for token in document["added_tokens"])
-    names_fit = model["unk_token"] == SPECIAL["unk"] and set(SPECIAL.values()) <= set(
-        model["vocab"]
-    )
-    is_bert = rules == ("##", wordpiece.LONGEST_WORD) and no_extra and names_fit
-    return lowercase if is_bert else None
+    if lowercase is None or not set(SPECIAL.values()) <= set(tokenizer.pieces):
+        return tokenizer
+    if normalizer.get("strip_accents") == lowercase:
+        normalizer["strip_accents"] = None  # which means the same
+    same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    expected = json.loads(same.tokenizer.to_str())
+    keys = ("normalizer", "pre_tokenizer", "model")
+    return same if all(rules[key] == expected[key] for key in keys) else tokenizer

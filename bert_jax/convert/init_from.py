@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint
-from bert_jax.convert import load_model, names
+from bert_jax.convert import load_model
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
@@ -38,8 +38,8 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     same = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
     model = load_model.open_model(name, same)
     check_settings(config, model.config)
-    params = names.drop_parts(model.params, load_model.untrained_parts(model))
-    arrays = names.by_path({"encoder": params["encoder"]})
+    params = load_model.trained(model)
+    arrays = {path: array for path, array in params.items() if path.startswith("encoder/")}
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}

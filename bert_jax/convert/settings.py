@@ -6,6 +6,9 @@ import numpy as np
 
 from bert_jax.errors import BadInput
 
+EPSILON, ORIGINAL_EPSILON = "layer_norm_eps", 1e-12  # Google's BERT has it in its code
+LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # smaller values are zero in float32
+ACTIVATION = "hidden_act"
 # {key in both files: (key of config.model, default)}; the default is None for a required key.
 KEYS = {
     "num_hidden_layers": ("layers", None),
@@ -17,11 +20,8 @@ KEYS = {
     "hidden_dropout_prob": ("dropout", 0.1),
     "attention_probs_dropout_prob": ("attention_dropout", 0.1),
     "initializer_range": ("initializer", 0.02),
+    EPSILON: ("epsilon", ORIGINAL_EPSILON),
 }
-EPSILON = "layer_norm_eps"  # of Hugging Face; Google's BERT has 1e-12 in its code
-ORIGINAL_EPSILON = 1e-12
-LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # smaller values are zero in float32
-
 # {name in Hugging Face: name in bert_jax}; the first of several is the one that is written.
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -29,9 +29,6 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-# The gelu of Google's BERT is the tanh approximation. Its tanh and linear are not supported.
-ORIGINAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
-
 # {key of config.json that changes the model: the supported value}
 FIXED = {
     "model_type": "bert",
@@ -39,7 +36,6 @@ FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-
 # {task.kind: what transformers calls it}
 PROBLEMS = {"classes": "single_label_classification", "labels": "multi_label_classification"}
 PROBLEMS |= {"number": "regression"}
@@ -53,23 +49,6 @@ def from_huggingface(values: dict, path: Path) -> dict:
     for key, expected in FIXED.items():
         if values.get(key, expected) != expected:
             raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
-    epsilon = read_fraction({EPSILON: ORIGINAL_EPSILON} | values, EPSILON, path, LEAST_EPSILON)
-    return read_common(values, path) | {
-        "epsilon": epsilon,
-        "activation": activation(values, ACTIVATIONS, path),
-    }
-
-
-def from_google(values: dict, path: Path) -> dict:
-    """Converts bert_config.json to keys of config.model. Raises BadInput with the file, the key and its value."""
-    return read_common(values, path) | {
-        "epsilon": ORIGINAL_EPSILON,
-        "activation": activation(values, ORIGINAL_ACTIVATIONS, path),
-    }
-
-
-def read_common(values: dict, path: Path) -> dict:
-    """Reads the keys that both files have."""
     settings = {}
     for key, (name, default) in KEYS.items():
         read = read_fraction if isinstance(default, float) else read_size
@@ -77,18 +56,23 @@ def read_common(values: dict, path: Path) -> dict:
     if settings["width"] % settings["heads"]:
         sizes = f"num_attention_heads {settings['heads']}, hidden_size {settings['width']}"
         raise BadInput(f"{path}: {sizes}: the heads do not divide the size")
-    return settings
+    name = values.get(ACTIVATION, "gelu")
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        expected = ", ".join(ACTIVATIONS)
+        raise BadInput(f"{path}: {ACTIVATION} is {name!r}, expected one of {expected}")
+    return settings | {"activation": ACTIVATIONS[name]}
 
 
-def activation(values: dict, supported: dict[str, str], path: Path) -> str:
-    name = values.get("hidden_act", "gelu")
-    if not isinstance(name, str) or name not in supported:
-        raise BadInput(f"{path}: hidden_act is {name!r}, expected one of {', '.join(supported)}")
-    return supported[name]
+def from_google(values: dict, path: Path) -> dict:
+    """Converts bert_config.json to keys of config.model. Raises BadInput with the file, the key and its value."""
+    values = values | {EPSILON: ORIGINAL_EPSILON}
+    if values.get(ACTIVATION, "gelu") == "gelu":  # the tanh approximation
+        values[ACTIVATION] = "gelu_new"
+    return from_huggingface(values, path)
 
 
-def read_fraction(values: dict, key: str, path: Path, least: float = 0) -> float:
-    value = values[key]
+def read_fraction(values: dict, key: str, path: Path) -> float:
+    value, least = values[key], LEAST_EPSILON if key == EPSILON else 0
     if type(value) not in (int, float) or not least <= value < 1:
         raise BadInput(f"{path}: {key} is {value!r}, expected a number in [{least}, 1)")
     return float(value)
@@ -105,7 +89,17 @@ def read_size(values: dict, key: str, path: Path) -> int:
 
 def to_huggingface(model, pieces: int) -> dict:
     """Converts config.model to keys of config.json."""
-    return to_common(model, pieces, ACTIVATIONS) | {EPSILON: model.epsilon}
+    values = {key: model[name] for key, (name, _) in KEYS.items()}
+    values["intermediate_size"] = model.feed_forward or 4 * model.width
+    values[ACTIVATION] = next(k for k, name in ACTIVATIONS.items() if name == model.activation)
+    return values | {"vocab_size": pieces}
+
+
+def to_google(model, pieces: int) -> dict:
+    """Converts config.model, of the values in names.exportable, to bert_config.json."""
+    values = to_huggingface(model, pieces)
+    del values[EPSILON]
+    return values | {ACTIVATION: values[ACTIVATION].removesuffix("_new")}
 
 
 def labels_to_huggingface(config) -> dict:
@@ -117,27 +111,3 @@ def labels_to_huggingface(config) -> dict:
     if config.objective.name == "classifier":
         values["problem_type"] = PROBLEMS[config.task.kind]
     return values
-
-
-def to_google(model, pieces: int) -> dict:
-    """Converts config.model, which `check_google` accepted, to bert_config.json."""
-    return dict(sorted(to_common(model, pieces, ORIGINAL_ACTIVATIONS).items()))
-
-
-def check_google(model) -> None:
-    """Raises BadInput for a model that Google's BERT has no settings for."""
-    if model.activation not in ORIGINAL_ACTIVATIONS.values():
-        raise BadInput(
-            f"config.model.activation={model.activation}: not in Google's BERT, whose gelu is gelu_tanh here"
-        )
-    if model.epsilon != ORIGINAL_EPSILON:
-        raise BadInput(
-            f"config.model.epsilon={model.epsilon}: Google's BERT always has {ORIGINAL_EPSILON}"
-        )
-
-
-def to_common(model, pieces: int, activations: dict[str, str]) -> dict:
-    values = {key: model[name] for key, (name, _) in KEYS.items()}
-    values["intermediate_size"] = model.feed_forward or 4 * model.width
-    name = next(key for key, value in activations.items() if value == model.activation)
-    return values | {"hidden_act": name, "vocab_size": pieces}

@@ -22,7 +22,9 @@ def write(directory, run, fresh=()):
     """Writes a directory without the parts in `fresh`; returns its config.json."""
     config, vocabulary, tokenizer, params = run
     directory.mkdir()
-    model = config, vocabulary, tokenizer, names.drop_parts(params, fresh)
+    left_out = {item.path for item in names.parameters(2) if item.part in fresh}
+    params = {path: x for path, x in names.by_path(params).items() if path not in left_out}
+    model = config, vocabulary, tokenizer, params
     to_huggingface.write(directory, *model, config.model.max_length)
     return json.loads((directory / "config.json").read_text())
 
