@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint
-from bert_jax.convert import load_model
+from bert_jax.convert import load_model, names
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
@@ -39,7 +39,12 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     model = load_model.open_model(name, same)
     check_settings(config, model.config)
     params = load_model.trained(model)
-    arrays = {path: array for path, array in params.items() if path.startswith("encoder/")}
+    shared = {item.path for item in names.parameters(model.config.model) if item.part == "head"}
+    arrays = {
+        path: array
+        for path, array in params.items()
+        if path.startswith("encoder/") or path in shared
+    }
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}
@@ -47,7 +52,9 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     encoder = Encoder(arrays, source, model.vocabulary.size, {model.tokenizer.fingerprint})
     if (file := Path(name, huggingface.FILE)).is_file():
         # A store prepared with this file has a tokenizer of its kind, even if that equals a WordPiece tokenizer.
-        encoder.tokenizers.add(tokenizers.from_file(file, lowercase=False).fingerprint)
+        same = tokenizers.from_file(file, lowercase=False)
+        if same.size == encoder.vocabulary:
+            encoder.tokenizers.add(same.fingerprint)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, encoder, "tokenizer.path", tokenizer)

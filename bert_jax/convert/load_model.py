@@ -48,7 +48,7 @@ def untrained_parts(model: Model) -> list[str]:
 
 def trained(model: Model) -> dict[str, Any]:
     """Returns {path: array} of the parameters without the untrained parts."""
-    fresh, table = untrained_parts(model), names.parameters(model.config.model.layers)
+    fresh, table = untrained_parts(model), names.parameters(model.config.model)
     left_out = {item.path for item in table if item.part in fresh}
     return {path: x for path, x in names.by_path(model.params).items() if path not in left_out}
 

@@ -1,4 +1,4 @@
-"""Names and layouts of BERT's parameters in bert_jax, in Hugging Face transformers and in Google's BERT.
+"""Names and layouts of parameters in bert_jax, in Hugging Face transformers and in Google's BERT.
 
 D width, F feed-forward width, V vocabulary, P positions, S segments, C labels.
 """
@@ -9,58 +9,56 @@ import jax
 import numpy as np
 
 from bert_jax.errors import BadInput
+from bert_jax.models import modernbert_tables
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
 
 
-class Labeler(NamedTuple):
-    """The model of transformers for an objective with the dense layer `label`."""
-
-    architecture: str  # its class
-    layer: str  # its name for `label`
-    task: str  # as the hub names it
-
-
+# {config.model.name: beginning of the classes in transformers}
+CLASSES = {"bert": "Bert", "modernbert": "ModernBert"}
+# {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it)}
 LABELERS = {
-    "classifier": Labeler("BertForSequenceClassification", "classifier", "text-classification"),
-    "token_classifier": Labeler("BertForTokenClassification", "classifier", "token-classification"),
-    "spans": Labeler("BertForQuestionAnswering", "qa_outputs", "question-answering"),
-    "multiple_choice": Labeler("BertForMultipleChoice", "classifier", "multiple-choice"),
+    "classifier": ("ForSequenceClassification", "text-classification"),
+    "token_classifier": ("ForTokenClassification", "token-classification"),
+    "spans": ("ForQuestionAnswering", "question-answering"),
+    "multiple_choice": ("ForMultipleChoice", "multiple-choice"),
 }
 
-# (kind, axes, name in bert_jax, in Hugging Face). A norm has a `scale` and a `bias`, a dense layer a `kernel` and a
-# `bias`.
-NORM, DENSE, SINGLE = "scale", "kernel", ""
+# (axes, name in bert_jax, in Hugging Face) of a tensor, of a dense layer with `kernel` and `bias`, or of a norm with
+# `scale` and `bias`.
 EMBEDDINGS = (
-    (SINGLE, "VD", "embedder/words", "word_embeddings.weight"),
-    (SINGLE, "PD", "embedder/positions", "position_embeddings.weight"),
-    (SINGLE, "SD", "embedder/segments", "token_type_embeddings.weight"),
-    (NORM, "D", "embedder_norm", "LayerNorm"),
+    ("VD", "embedder/words", "word_embeddings.weight"),
+    ("PD", "embedder/positions", "position_embeddings.weight"),
+    ("SD", "embedder/segments", "token_type_embeddings.weight"),
+    ("D", "embedder_norm", "LayerNorm"),
 )
 BLOCK = (
-    (DENSE, "DD", "attention/query", "attention.self.query"),
-    (DENSE, "DD", "attention/key", "attention.self.key"),
-    (DENSE, "DD", "attention/value", "attention.self.value"),
-    (DENSE, "DD", "attention/out", "attention.output.dense"),
-    (NORM, "D", "attention_norm", "attention.output.LayerNorm"),
-    (DENSE, "DF", "feed_forward/up", "intermediate.dense"),
-    (DENSE, "FD", "feed_forward/down", "output.dense"),
-    (NORM, "D", "feed_forward_norm", "output.LayerNorm"),
+    ("DD", "attention/query", "attention.self.query"),
+    ("DD", "attention/key", "attention.self.key"),
+    ("DD", "attention/value", "attention.self.value"),
+    ("DD", "attention/out", "attention.output.dense"),
+    ("D", "attention_norm", "attention.output.LayerNorm"),
+    ("DF", "feed_forward/up", "intermediate.dense"),
+    ("FD", "feed_forward/down", "output.dense"),
+    ("D", "feed_forward_norm", "output.LayerNorm"),
 )
 MLM = (
-    (DENSE, "DD", "dense", "transform.dense"),
-    (NORM, "D", "norm", "transform.LayerNorm"),
-    (SINGLE, "V", "bias", "bias"),
+    ("DD", "dense", "transform.dense"),
+    ("D", "norm", "transform.LayerNorm"),
+    ("V", "bias", "bias"),
 )
-# (part, scope in bert_jax, in Hugging Face, its rows); {} is the number of a layer.
-PARTS = (
-    ("encoder", "encoder/", "bert.embeddings.", EMBEDDINGS),
-    ("encoder", "encoder/blocks_{}/", "bert.encoder.layer.{}.", BLOCK),
-    ("pooler", "encoder/", "bert.", [(DENSE, "DD", "pooler", "pooler.dense")]),
-    ("mlm", "mlm/", "cls.predictions.", MLM),
-    ("pair", "", "cls.", [(DENSE, "D2", "pair", "seq_relationship")]),
-)
+# {config.model.name: (part, scope in bert_jax, in Hugging Face, its rows)}; {} is the number of a layer.
+PARTS = {
+    "bert": (
+        ("encoder", "encoder/", "bert.embeddings.", EMBEDDINGS),
+        ("encoder", "encoder/blocks_{}/", "bert.encoder.layer.{}.", BLOCK),
+        ("pooler", "encoder/", "bert.", [("DD", "pooler", "pooler.dense")]),
+        ("mlm", "mlm/", "cls.predictions.", MLM),
+        ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
+    ),
+    "modernbert": modernbert_tables.PARTS,
+}
 # Replacements, one after the other, that turn Hugging Face's names into Google's.
 GOOGLE = {
     "_embeddings.weight": "_embeddings",
@@ -78,10 +76,12 @@ GOOGLE = {
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # encoder, pooler, mlm, pair or label
+    part: str  # encoder, pooler, head, mlm, pair or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
+    place: int = 0  # among the parameters of the tensor in Hugging Face
+    number: int = 1  # of these parameters
 
     @property
     def google(self) -> str:
@@ -103,36 +103,38 @@ class Parameter(NamedTuple):
         return self.axes[0] == "V"
 
 
-def parameters(layers: int) -> list[Parameter]:
-    """Returns all parameters of a BERT with this number of layers, its pooler and both heads."""
+def parameters(model) -> list[Parameter]:
+    """Returns all parameters of a model with the keys `name` and `layers`, heads included; the word embeddings are the
+    first. A model that no other program has gives none."""
     table = []
-    for part, ours, theirs, rows in PARTS:
-        for number in range(layers if "{}" in ours else 1):
+    for part, ours, theirs, rows, *first in PARTS.get(model["name"], ()):
+        for number in range(*first, model["layers"] if "{}" in ours else 1):
             table += expand(part, ours.format(number), theirs.format(number), rows)
     return table
 
 
 def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
-    """Returns the parameters of the rows of a table, inside a scope of each format."""
+    """Returns the parameters of the rows of a table, inside a scope of bert_jax and of Hugging Face."""
     expanded = []
-    for kind, axes, path, name in rows:
+    for axes, path, name, *stack in rows:
         path, name = ours + path, theirs + name
-        if kind == SINGLE:
-            expanded.append(Parameter(part, axes, path, name))
+        if name.endswith(("weight", "bias")):
+            expanded.append(Parameter(part, axes, path, name, *stack))
         else:
-            expanded.append(Parameter(part, axes, f"{path}/{kind}", f"{name}.weight"))
+            weight = "kernel" if len(axes) > 1 else "scale"
+            expanded.append(Parameter(part, axes, f"{path}/{weight}", f"{name}.weight"))
             expanded.append(Parameter(part, axes[-1], f"{path}/bias", f"{name}.bias"))
     return expanded
 
 
-def exportable(format: str) -> dict[str, tuple]:
-    """Returns {key of a run: the values that the format has}; a run may lack some of the keys."""
+def exportable(format: str, model: str) -> dict[str, tuple]:
+    """Returns {key of a run: the values that the format has}; a run may lack some of the keys. model: its name."""
     if format == "google":  # whose gelu is the tanh approximation
         own = {"model.activation": ("gelu_tanh", "relu"), "model.epsilon": (1e-12,)}
-    else:
-        own = {"objective.features": ("last",), "objective.pool": ("cls",)}
-    labelers = LABELERS if format == "huggingface" else ()
-    return {"model.name": ("bert",), "objective.name": ("mlm", *labelers)} | own
+        return {"model.name": ("bert",), "objective.name": ("mlm",)} | own
+    pools = ("cls",) if model == "bert" else ("cls", "first", "mean")
+    own = {"objective.features": ("last",), "objective.pool": pools}
+    return {"model.name": tuple(PARTS), "objective.name": ("mlm", *LABELERS)} | own
 
 
 def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -141,21 +143,20 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
     params: what `by_path` accepts; parameters without a name are left out. pieces: size of the vocabulary. Raises
     BadInput for NaN or infinite values.
     """
-    arrays, table, parts = by_path(params), parameters(config.model.layers), []
-    if labeler := LABELERS.get(config.objective.name):
-        table += expand("label", "", "", [(DENSE, "DC", "label", labeler.layer)])
-    found = {}
-    for item in table:
-        if item.path not in arrays:
-            continue
+    arrays, table = by_path(params), parameters(config.model)
+    is_bert, objective = config.model.name == "bert", config.objective.name
+    layer = "qa_outputs" if is_bert and objective == "spans" else "classifier"
+    table += expand("label", "", "", [("DC", "label", layer)])
+    present, found = [item for item in table if item.path in arrays], {}
+    for item in present:
         name, array = getattr(item, format), np.asarray(arrays[item.path], np.float32)
         array = array[: pieces if item.padded else None]
         # If any element is not finite, neither is the minimum or the maximum. This saves an array of booleans.
         if not np.isfinite([array.min(), array.max()]).all():
             raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
-        found[name] = np.ascontiguousarray(array.T if format in item.transposed else array)
-        parts.append(item.part)
-    return list(dict.fromkeys(parts)), found
+        found.setdefault(name, []).append(array.T if format in item.transposed else array)
+    parts = list(dict.fromkeys(item.part for item in present))
+    return parts, {n: np.ascontiguousarray(np.concatenate(each)) for n, each in found.items()}
 
 
 def by_path(tree) -> dict[str, Any]:
@@ -165,7 +166,10 @@ def by_path(tree) -> dict[str, Any]:
 
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
     """Returns its shape without padding, from the keys of config.model, in `format` or (by default) in bert_jax."""
-    sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"]}
-    sizes |= {"V": vocabulary, "P": model["max_length"], "S": model["type_vocabulary"], "2": 2}
-    dimensions = tuple(sizes[axis] for axis in parameter.axes)
-    return dimensions[::-1] if format in parameter.transposed else dimensions
+    sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"], "2": 2}
+    sizes |= {"V": vocabulary, "P": model["max_length"], "S": model.get("type_vocabulary")}
+    dimensions = [sizes[axis] for axis in parameter.axes]
+    if format in parameter.transposed:
+        dimensions.reverse()
+        dimensions[0] *= parameter.number
+    return tuple(dimensions)

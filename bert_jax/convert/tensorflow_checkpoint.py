@@ -41,7 +41,7 @@ def read(directory: Path) -> Source:
     path = directory / CONFIG
     values = workdir.read_json(path)
     settings = bert_config.from_google(values, path)
-    pieces = bert_config.read_size(values, "vocab_size", path)
+    pieces = bert_config.read_number(values, "vocab_size", path, 0)
     load = Loader(find_checkpoint(directory))
     tokenizer = read_tokenizer(directory)
     return Source(directory, "google", settings, pieces, tokenizer, load.shapes, load)
@@ -138,7 +138,7 @@ def write(
         raise BadInput(f"a {kind} tokenizer: Google's BERT reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
-    workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary.size))
+    workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary))
     tokenizer.write(directory)
     workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.lowercase})
     tensorflow.raw_ops.SaveV2(

@@ -8,17 +8,17 @@ from safetensors.numpy import save_file
 from bert_jax import __version__
 from bert_jax.convert import names, settings, tokenizer_files
 
-# The class of transformers: the first whose heads the model has.
+# The end of the class in transformers: the first whose heads the model has.
 ARCHITECTURES = (
-    ({"mlm", "pair"}, "BertForPreTraining"),
-    ({"mlm"}, "BertForMaskedLM"),
-    ({"pair"}, "BertForNextSentencePrediction"),
-    (set(), "BertModel"),
+    ({"mlm", "pair"}, "ForPreTraining"),
+    ({"mlm"}, "ForMaskedLM"),
+    ({"pair"}, "ForNextSentencePrediction"),
+    (set(), "Model"),
 )
 
 
 def write(directory: Path, config, vocabulary, tokenizer, params, positions: int) -> list[str]:
-    """Writes all files but README.md, with the parts of BERT that `params` has. Returns the names of these parts.
+    """Writes all files but README.md, with the parts that `params` has. Returns the names of these parts.
 
     positions: the longest row that the model was trained on, to which transformers cuts a text.
     """
@@ -27,22 +27,20 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     # safetensors creates its file with mode 0600.
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
-    tokenizer_files.write(directory, tokenizer, positions)
+    tokenizer_files.write(directory, tokenizer, positions, "type_vocabulary" in config.model)
     return parts
 
 
 def config_json(config, vocabulary, parts: list[str]) -> dict:
     """Returns the content of config.json."""
-    name, labels = next(name for heads, name in ARCHITECTURES if heads <= set(parts)), {}
+    end = next(end for heads, end in ARCHITECTURES if heads <= set(parts))
+    values = settings.to_huggingface(config.model, vocabulary)
     if "label" in parts:
-        name = names.LABELERS[config.objective.name].architecture
-        labels = settings.labels_to_huggingface(config)
+        end, _ = names.LABELERS[config.objective.name]
+        values |= settings.labels_to_huggingface(config)
     return {
-        "architectures": [name],
-        "model_type": "bert",
-        **settings.to_huggingface(config.model, vocabulary.size),
-        **labels,
-        "pad_token_id": vocabulary.pad,
+        "architectures": [names.CLASSES[config.model.name] + end],
+        **values,
         "tie_word_embeddings": True,
         "dtype": "float32",
         "bert_jax_version": __version__,
