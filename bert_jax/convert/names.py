@@ -15,6 +15,8 @@ from bert_jax.parallel import mesh as meshes
 FORMATS = ("huggingface", "google")
 
 
+# Values of the keys of config.model for which BERT has no settings.
+PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
 # {config.model.name: beginning of the classes in transformers}
 CLASSES = {"bert": "Bert", "modernbert": "ModernBert"}
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it)}
@@ -129,12 +131,13 @@ def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
 
 def exportable(format: str, model: str) -> dict[str, tuple]:
     """Returns {key of a run: the values that the format has}; a run may lack some of the keys. model: its name."""
+    plain = {f"model.{key}": (value,) for key, value in PLAIN.items()}
     if format == "google":  # whose gelu is the tanh approximation
         own = {"model.activation": ("gelu_tanh", "relu"), "model.epsilon": (1e-12,)}
-        return {"model.name": ("bert",), "objective.name": ("mlm",)} | own
+        return {"model.name": ("bert",), "objective.name": ("mlm",)} | own | plain
     pools = ("cls",) if model == "bert" else ("cls", "first", "mean")
     own = {"objective.features": ("last",), "objective.pool": pools}
-    return {"model.name": tuple(PARTS), "objective.name": ("mlm", *LABELERS)} | own
+    return {"model.name": tuple(PARTS), "objective.name": ("mlm", *LABELERS)} | own | plain
 
 
 def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[str, np.ndarray]]:

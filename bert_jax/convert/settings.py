@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.models import modernbert_tables
 from bert_jax.models.modernbert_tables import POOLING
@@ -66,7 +67,7 @@ def from_huggingface(values: dict, path: Path) -> dict:
     settings["activation"] = read_choice(values, ACTIVATION[name], path, ACTIVATIONS)
     if name == "modernbert":
         settings["pooling"] = read_choice(values, "classifier_pooling", path, POOLING)
-    return {"name": name} | settings
+    return {"name": name} | settings | (names.PLAIN if name == "bert" else {})
 
 
 def from_google(values: dict, path: Path) -> dict:
@@ -116,9 +117,9 @@ def to_huggingface(model, vocabulary) -> dict:
     return values
 
 
-def find(names: dict[str, str], value: str) -> str:
+def find(choices: dict[str, str], value: str) -> str:
     """Returns the first name that has a value."""
-    return next(name for name in names if names[name] == value)
+    return next(name for name in choices if choices[name] == value)
 
 
 def to_google(model, vocabulary) -> dict:
@@ -131,10 +132,10 @@ def to_google(model, vocabulary) -> dict:
 
 def labels_to_huggingface(config) -> dict:
     """Returns the keys of config.json for an objective with the dense layer `label`."""
-    values, names = {}, config.task.get("labels") or ("LABEL_0",)  # transformers' name of a number
+    values, labels = {}, config.task.get("labels") or ("LABEL_0",)  # transformers' name of a number
     if config.objective.name in ("classifier", "token_classifier"):  # other outputs have no names
-        values["id2label"] = dict(enumerate(names))
-        values["label2id"] = {name: number for number, name in enumerate(names)}
+        values["id2label"] = dict(enumerate(labels))
+        values["label2id"] = {label: number for number, label in enumerate(labels)}
     if config.objective.name == "classifier":
         values["problem_type"] = PROBLEMS[config.task.kind]
     if config.model.name == "modernbert":

@@ -151,6 +151,7 @@ def test_config_json_has_the_labels_and_the_kind(tmp_path, kind):
     [
         ((), ("--format", "google"), "objective.name=classifier"),
         (("objective.pool=mean",), (), "objective.pool=mean"),
+        (("model.norm=pre",), (), "model.norm=pre"),
         (("objective.pool=first", "objective.features=mix"), (), "objective.features=mix"),
     ],
 )
