@@ -14,7 +14,7 @@ from kits.transformers_bert import within
 from bert_jax import optimizer, step, step_guard
 from bert_jax.objectives import base
 
-CASES = ("tanh", "exact")
+CASES = ("tanh", "exact", "modern")
 
 
 @pytest.fixture(scope="module")

@@ -52,10 +52,9 @@ def compare(a: Path, b: Path) -> dict:
 
 def tensors(model) -> dict[str, np.ndarray]:
     """Returns {path: array} of the parameters, without padding and without untrained parts."""
-    table = names.parameters(model.config.model.layers)
+    table = names.parameters(model.config.model)
     ends = {item.path: model.vocabulary.size for item in table if item.padded}
-    params = names.drop_parts(model.params, load_model.untrained_parts(model))
-    leaves = names.by_path(params).items()
+    leaves = load_model.trained(model).items()
     return {path: np.asarray(leaf)[: ends.get(path)] for path, leaf in leaves}
 
 

@@ -77,7 +77,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
     run = load_model.open_run(source, overrides)
     check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
-    params = names.drop_parts(run.params, load_model.untrained_parts(run))
+    params = load_model.trained(run)
     parameters = counts.count(params, run.vocabulary.size)
     positions = load_model.trained_positions(run)
     model = run.config, run.vocabulary, run.tokenizer, params
@@ -106,9 +106,9 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
 def check_run(run, name: str, form: str) -> None:
     """Raises BadInput for a model or an objective that the format does not have."""
     values = configs.flatten(run.config)
-    for key, supported in names.exportable(form).items():
+    for key, supported in names.exportable(form, run.config.model.name).items():
         if values.get(key, supported[0]) not in supported:
-            known = " or ".join(supported)
+            known = " or ".join(map(str, supported))
             raise BadInput(f"{name}: {key}={values[key]}: --format {form} has only {known}")
 
 

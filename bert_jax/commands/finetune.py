@@ -133,6 +133,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"])
     config = config.copy_and_resolve_references()
     names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
+    configs.apply(config, [f"model.name={model.config.model.name}"])
     config.model.update({key: model.config.model[key] for key in names})
     configs.apply(config, [each for each in overrides if each.startswith("model.")])
     store = examples.open_or_build(config, model.tokenizer)

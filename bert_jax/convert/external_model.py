@@ -15,10 +15,6 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import base, mlm_batch
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-# Keys of config.model that determine the tensors and what they compute. The other keys affect training alone.
-FIXED = ("layers", "width", "heads", "feed_forward", "max_length", "type_vocabulary")
-FIXED += ("activation", "epsilon")
-
 
 class Source(NamedTuple):
     """A model that a reader opened. The reader has read names, shapes and small files; `load` reads a tensor."""
@@ -33,7 +29,7 @@ class Source(NamedTuple):
 
     def parts(self) -> set[str]:
         """Returns the parts of names.py of which the model has at least one tensor."""
-        table = names.parameters(self.settings["layers"])
+        table = names.parameters(self.settings)
         return {item.part for item in table if getattr(item, self.format) in self.shapes}
 
 
@@ -49,6 +45,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     is_default = config is None
     config = configs.base() if is_default else config.copy_and_resolve_references()
     with config.unlocked():
+        configs.apply(config, [f"model.name={source.settings['name']}"])
         config.model.update(source.settings)
         if is_default:
             paired = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
@@ -58,12 +55,15 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
             config.schedule.warmup = phase.steps // 10
         configs.apply(config, overrides)
-    configs.check(config)
+    try:
+        configs.check(config)
+    except BadInput as error:
+        raise BadInput(f"{source.directory}: {error}") from None
     config.lock()
-    for key in FIXED:
-        if config.model[key] != source.settings[key]:
+    for key, value in source.settings.items():
+        if config.model[key] != value and configs.is_of_model(f"model.{key}"):
             raise BadInput(
-                f"config.model.{key}={config.model[key]}: {source.directory} has {source.settings[key]}"
+                f"config.model.{key}={config.model[key]}: {source.directory} has {value}"
             )
     return config
 
@@ -84,7 +84,7 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     example = batch.synthetic(mlm_batch.shapes(1, 8, 1), source.tokenizer.size)
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
     shapes = {path: leaf.shape for path, leaf in names.by_path(tree).items()}
-    table = names.parameters(config.model.layers)
+    table = names.parameters(config.model)
     parts = source.parts()
     loaded = {
         item.path: convert_tensor(source, item, shapes[item.path])
@@ -119,6 +119,7 @@ def convert_tensor(source: Source, item: names.Parameter, shape: tuple) -> np.nd
         raise BadInput(
             f"{source.directory}: {name} {show(array.shape)}: {number} values are NaN or infinite"
         )
+    array = np.split(array, item.number)[item.place]
     array = array.T if source.format in item.transposed else array
     if array.shape != shape:
         array = np.pad(array, [(0, shape[0] - len(array))] + [(0, 0)] * (array.ndim - 1))
@@ -136,7 +137,7 @@ def check(source: Source) -> None:
     layers, number = source.settings["layers"], len(source.shapes)
     if layers > number:
         raise BadInput(f"{source.directory}: {layers} layers in its config, but {number} tensors")
-    table, parts = names.parameters(layers), source.parts() | {"encoder"}
+    table, parts = names.parameters(source.settings), source.parts() | {"encoder"}
     expected, problems = {}, []
     for item in table:
         shape = names.shape(item, source.settings, source.pieces, source.format)
@@ -148,7 +149,9 @@ def check(source: Source) -> None:
         elif actual is not None and actual != shape:
             problems.append(f"{name} is {show(actual)}, expected {show(shape)}")
     for name in sorted(source.shapes.keys() - expected.keys()):
-        problems.append(f"{name} {show(source.shapes[name])} is not a tensor of BERT")
+        problems.append(
+            f"{name} {show(source.shapes[name])} is not a tensor of {source.settings['name']}"
+        )
     if problems:
         more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
         raise BadInput(f"{source.directory}: {problems[0]}{more}")

@@ -1,7 +1,10 @@
-"""Reads a Hugging Face directory of a BERT: config.json, safetensors, tokenizer files. Executes nothing in it."""
+"""Reads a directory of Hugging Face: config.json, safetensors, tokenizer files. Executes nothing in it."""
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -12,7 +15,7 @@ from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.tokenizers import huggingface, wordpiece
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 WEIGHTS, SHARDS = "model.safetensors", "model-?????-of-?????.safetensors"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -20,10 +23,14 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 # float32 represents every value of these types exactly.
 FLOATS = ("F32", "F16", "BF16")
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
+BARE = ("embeddings.", "encoder.", "pooler.", "layers.", "final_norm.")  # parts of an encoder
 LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
-DECODER = "cls.predictions.decoder"
-TIED = {f"{DECODER}.weight": "bert.embeddings.word_embeddings.weight"}
-TIED |= {f"{DECODER}.bias": "cls.predictions.bias"}
+# {name of a tensor: that of its copy}: the output matrix is the word embeddings.
+TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "decoder.weight": "model.embeddings.tok_embeddings.weight",
+}
 
 
 def matches(directory: Path) -> bool:
@@ -41,22 +48,28 @@ def read(directory: Path) -> Source:
     path = directory / "config.json"
     values = workdir.read_json(path)
     settings = config_json.from_huggingface(values, path)
-    files = find_files(directory)
-    tensors = rename(files, directory)
-    load = Loader(files, tensors)
+    files = open_files(directory)
+    tensors = rename(files, "bert." if settings["name"] == "bert" else "model.", directory)
+
+    def load(name: str) -> np.ndarray:
+        return files[tensors[name]].get_tensor(tensors[name])
+
     check_tied(directory, tensors, load)
-    shapes = {name: load.shape(name) for name in tensors if name not in TIED}
-    pieces = config_json.read_size(values, "vocab_size", path)
+    slices = {name: files[stored].get_slice(stored) for name, stored in tensors.items()}
+    shapes = {name: tuple(each.get_shape()) for name, each in slices.items() if name not in TIED}
+    pieces = config_json.read_number(values, "vocab_size", path, 0)
     tokenizer = read_tokenizer(directory)
+    if tokenizer.kind == huggingface.KIND and (pieces, settings["width"]) in shapes.values():
+        tokenizer = with_unused(tokenizer, pieces)
     return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load)
 
 
 # --- Tensors --------------------------------------------------------------------------------------
 
 
-def find_files(directory: Path) -> dict[str, Path]:
-    """Returns {name of a tensor in its file: file}, from one safetensors file or from shards. Raises BadInput if a
-    shard is missing."""
+def open_files(directory: Path) -> dict[str, Any]:
+    """Returns {name of a tensor in its file: memory-mapped file}, from one safetensors file or from shards. Raises
+    BadInput if a shard is missing."""
     paths = [*directory.glob(WEIGHTS)] or sorted(directory.glob(SHARDS))
     if not paths:
         refuse_other_formats(directory)
@@ -64,8 +77,8 @@ def find_files(directory: Path) -> dict[str, Path]:
         raise BadInput(f"{paths[0]}: {len(paths)} shards are here, its name tells another number")
     files = {}
     for path in paths:
-        with open_weights(path) as file:
-            files |= dict.fromkeys(file.keys(), path)
+        file = open_weights(path)
+        files |= dict.fromkeys(file.keys(), file)
     return files
 
 
@@ -89,59 +102,40 @@ def open_weights(path: Path):
         raise BadInput(f"{path}: not a complete safetensors file ({reason})") from None
 
 
-def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
+def rename(files: dict[str, Any], scope: str, directory: Path) -> dict[str, str]:
     """Returns {name in names.py: name in the file}. Accepts older names and a bare encoder; skips buffers and the
-    layers of fine-tuned models."""
-    is_bare = "embeddings.word_embeddings.weight" in files
+    layers of fine-tuned models. Raises BadInput for other types than floats.
+
+    scope: what a model with heads has in front of the names of its encoder.
+    """
     tensors = {}
     for stored in files:
         if BUFFERS.fullmatch(stored) or stored.startswith(LABELERS):
             continue
-        name = stored
-        if is_bare and stored.startswith(("embeddings.", "encoder.", "pooler.")):
-            name = f"bert.{stored}"
+        name = f"{scope}{stored}" if stored.startswith(BARE) else stored
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in tensors:
             raise BadInput(f"{directory}: {tensors[name]} and {stored} are the same tensor")
+        if (dtype := files[stored].get_slice(stored).get_dtype()) not in FLOATS:
+            expected = ", ".join(FLOATS)
+            raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {expected}")
         tensors[name] = stored
-    if f"{DECODER}.bias" in tensors:
-        # Some files have the bias under both names, others under this one alone.
-        tensors.setdefault("cls.predictions.bias", tensors[f"{DECODER}.bias"])
+    for copy, name in TIED.items():
+        if copy in tensors:  # some files have a tensor under both names, others under one alone
+            tensors.setdefault(name, tensors[copy])
     return tensors
 
 
-def check_tied(directory: Path, tensors: dict[str, str], load: "Loader") -> None:
+def check_tied(directory: Path, tensors: dict[str, str], load: Callable) -> None:
     """Raises BadInput if the MLM head has an output matrix of its own: here it is the word embeddings."""
     for head, shared in TIED.items():
         # Bits are compared, since NaN is reported later.
-        if {head, shared} <= tensors.keys() and load(head).tobytes() != load(shared).tobytes():
+        if head in tensors and load(head).tobytes() != load(shared).tobytes():
             raise BadInput(
                 f"{directory}: {tensors[head]} is not {tensors[shared]}; models whose output matrix is"
                 " not tied to the word embeddings are not supported"
             )
-
-
-class Loader:
-    """A reader of shapes and values of tensors, by their names in names.py. The files stay memory-mapped."""
-
-    def __init__(self, files: dict[str, Path], tensors: dict[str, str]):
-        self.tensors = tensors
-        mapped = {path: open_weights(path) for path in set(files.values())}
-        self.files = {name: mapped[path] for name, path in files.items()}
-        for stored in sorted(set(tensors.values())):
-            dtype = self.files[stored].get_slice(stored).get_dtype()
-            if dtype not in FLOATS:
-                expected = ", ".join(FLOATS)
-                raise BadInput(f"{files[stored]}: {stored} is {dtype}, expected one of {expected}")
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        stored = self.tensors[name]
-        return tuple(self.files[stored].get_slice(stored).get_shape())
-
-    def __call__(self, name: str) -> np.ndarray:
-        stored = self.tensors[name]
-        return self.files[stored].get_tensor(stored)
 
 
 # --- Tokenizer ------------------------------------------------------------------------------------
@@ -163,34 +157,29 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
                     f"{path}: {key} is {values[key]!r}; save the tokenizer as {huggingface.FILE}"
                 )
         return tokenizers.from_file(vocab, lowercase)
-    tokenizer = tokenizers.from_file(tokenizer_json, lowercase=False)
-    lowercase = read_lowercase(tokenizer.document)
-    if lowercase is not None:
-        tokenizer = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    tokenizer = as_wordpiece(tokenizers.from_file(tokenizer_json, lowercase=False))
     if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != tokenizer.pieces:
         raise BadInput(f"{vocab}: not the vocabulary of {tokenizer_json}")
     return tokenizer
 
 
-def read_lowercase(document: dict) -> bool | None:
-    """Returns whether a tokenizer.json with exactly BERT's rules lower-cases; None if it has other rules."""
-    normalizer, model = document.get("normalizer") or {}, document["model"]
+def with_unused(tokenizer: huggingface.HuggingFace, size: int) -> huggingface.HuggingFace:
+    """Returns a tokenizer.json with a special piece for each id below `size`: rows that pad the embeddings stay."""
+    tokens = [added_token(f"[unused{number}]", number) for number in range(tokenizer.size, size)]
+    added = {"added_tokens": tokenizer.document["added_tokens"] + tokens}
+    return huggingface.HuggingFace(tokenizer.document | added, tokenizer.special)
+
+
+def as_wordpiece(tokenizer: huggingface.HuggingFace) -> tokenizers.Tokenizer:
+    """Returns a tokenizer.json as WordPiece if it has exactly BERT's rules, which need no tokenizer.json."""
+    rules = json.loads(tokenizer.tokenizer.to_str())
+    normalizer = rules["normalizer"] or {}
     lowercase = normalizer.get("lowercase")
-    expected = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": True,
-        "lowercase": lowercase,
-    }
-    is_bert = expected.items() <= normalizer.items()
-    is_bert &= normalizer.get("strip_accents") in (None, lowercase)
-    is_bert &= (document.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
-    if not is_bert or model["type"] != "WordPiece":
-        return None
-    rules = model["continuing_subword_prefix"], model["max_input_chars_per_word"]
-    no_extra = all(token["content"] in model["vocab"] for token in document["added_tokens"])
-    names_fit = model["unk_token"] == SPECIAL["unk"] and set(SPECIAL.values()) <= set(
-        model["vocab"]
-    )
-    is_bert = rules == ("##", wordpiece.LONGEST_WORD) and no_extra and names_fit
-    return lowercase if is_bert else None
+    if lowercase is None or not set(SPECIAL.values()) <= set(tokenizer.pieces):
+        return tokenizer
+    if normalizer.get("strip_accents") == lowercase:
+        normalizer["strip_accents"] = None  # which means the same
+    same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    expected = json.loads(same.tokenizer.to_str())
+    keys = ("normalizer", "pre_tokenizer", "model")
+    return same if all(rules[key] == expected[key] for key in keys) else tokenizer

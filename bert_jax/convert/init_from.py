@@ -38,8 +38,13 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     same = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
     model = load_model.open_model(name, same)
     check_settings(config, model.config)
-    params = names.drop_parts(model.params, load_model.untrained_parts(model))
-    arrays = names.by_path({"encoder": params["encoder"]})
+    params = load_model.trained(model)
+    shared = {item.path for item in names.parameters(model.config.model) if item.part == "head"}
+    arrays = {
+        path: array
+        for path, array in params.items()
+        if path.startswith("encoder/") or path in shared
+    }
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}
@@ -47,7 +52,9 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     encoder = Encoder(arrays, source, model.vocabulary.size, {model.tokenizer.fingerprint})
     if (file := Path(name, huggingface.FILE)).is_file():
         # A store prepared with this file has a tokenizer of its kind, even if that equals a WordPiece tokenizer.
-        encoder.tokenizers.add(tokenizers.from_file(file, lowercase=False).fingerprint)
+        same = tokenizers.from_file(file, lowercase=False)
+        if same.size == encoder.vocabulary:
+            encoder.tokenizers.add(same.fingerprint)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, encoder, "tokenizer.path", tokenizer)

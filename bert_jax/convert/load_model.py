@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config
 from bert_jax.checkpoints import reader
-from bert_jax.convert import external_model, from_huggingface, tensorflow_checkpoint
+from bert_jax.convert import external_model, from_huggingface, names, tensorflow_checkpoint
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base, metrics
@@ -44,6 +44,13 @@ def open_model(name: Path | str, overrides: list[str] = ()) -> Model:
 def untrained_parts(model: Model) -> list[str]:
     """Returns the parts of names.py that import initialized and no step has trained yet."""
     return [] if model.step else model.info.get("fresh", [])
+
+
+def trained(model: Model) -> dict[str, Any]:
+    """Returns {path: array} of the parameters without the untrained parts."""
+    fresh, table = untrained_parts(model), names.parameters(model.config.model)
+    left_out = {item.path for item in table if item.part in fresh}
+    return {path: x for path, x in names.by_path(model.params).items() if path not in left_out}
 
 
 def trained_positions(model: Model) -> int:

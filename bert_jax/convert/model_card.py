@@ -31,14 +31,6 @@ class About(NamedTuple):
     positions: int = 0  # the longest row that the model was trained on
 
 
-class RunInfo(NamedTuple):
-    """The values of run.json that a card shows."""
-
-    source: str  # name of the model that was imported, or that init_from names; empty if none
-    devices: str
-    versions: str
-
-
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
     """Writes README.md and the run's config, without the directories of this machine."""
     settings = run.config.to_dict()
@@ -56,14 +48,17 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
     ModelCard(body(run, info, workdir, parts, about)).save(directory / "README.md")
 
 
-def read_info(values: dict) -> RunInfo:
-    """Reads the content of run.json. Raises AttributeError, KeyError, TypeError or ValueError if it is damaged."""
-    devices = Counter(values.get("devices", []))
-    return RunInfo(
-        source=str(values["imported"]["source"]) if "imported" in values else "",
-        devices=", ".join(f"{number} x {kind}" for kind, number in devices.items()),
-        versions=", ".join(f"{name} {v}" for name, v in values.get("versions", {}).items()),
-    )
+def read_info(values: dict) -> tuple[str, list[str]]:
+    """Returns, of the content of run.json, the name of the model that was imported or that init_from names, '' if none,
+    and lines about devices and versions.
+
+    Raises AttributeError, KeyError, TypeError or ValueError if it is damaged.
+    """
+    source = str(values["imported"]["source"]) if "imported" in values else ""
+    devices = Counter(values.get("devices", [])).items()
+    kinds = ", ".join(f"{number} x {kind}" for kind, number in devices)
+    versions = ", ".join(f"{name} {v}" for name, v in values.get("versions", {}).items())
+    return source, [f"- devices: {kinds}", f"- versions: {versions}"]
 
 
 def strip_directories(paths: str) -> str:
@@ -72,25 +67,31 @@ def strip_directories(paths: str) -> str:
     return ",".join(Path(part).name if part.startswith(("/", "~")) else part for part in parts)
 
 
-def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> str:
-    """Returns the text of README.md. parts: the parts of names.py that were exported."""
+def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], about: About) -> str:
+    """Returns the text of README.md. info: of `read_info`. parts: the parts of names.py that were exported."""
+    source, machine = info
     name = workdir.absolute().name
     config, task = run.config, "fill-mask" if "mlm" in parts else "feature-extraction"
     if "label" in parts:
-        task = names.LABELERS[config.objective.name].task
+        task = names.LABELERS[config.objective.name][1]
     head = ModelCardData(
         license=about.license or "other",
         language=about.language or None,
         library_name="transformers",
         pipeline_tag=task,
-        tags=["bert", "bert_jax"],
+        tags=[config.model.name, "bert_jax"],
     )
-    origin = [f"It started from the weights of `{info.source}`."] if info.source else []
+    origin, data = [], []
+    if source:
+        origin.append(f"It started from the weights of `{source}`.")
+        data.append(f"- the training data of `{source}` is not recorded here")
     most, where = config.model.max_length, about.repository or about.path
     if about.positions < most:
-        origin.append(f"Position embeddings of longer rows, up to {most}, were never trained.")
+        origin.append(f"Positions of longer rows, up to {most}, were never trained.")
     if run.step:
         origin.append(f"Trained with bert_jax; these are the weights of step {run.step:,}.")
+        sources = strip_directories(config.task.get("data", config.corpus.source))
+        data.append(f"- sources: `{sources}`")
     if "label" in parts:
         origin.append(f"Fine-tuned for {task}; labels: {', '.join(config.task.labels) or 'none'}.")
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
@@ -98,14 +99,15 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
         about=about,
         name=name,
         head=head.to_yaml(),
+        family=names.CLASSES[config.model.name].replace("Bert", "BERT"),
         model=config.model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,
         parts=", ".join(parts),
         origin=" ".join(origin),
         usage=usage(config, task, where, run.tokenizer.pieces[run.tokenizer.mask]),
-        data="\n".join(data(run, info)),
-        training="\n".join(training(run, info, workdir)) or "Not trained by bert_jax.",
+        data="\n".join(data),
+        training="\n".join(training(run, source, machine, workdir)) or "Not trained by bert_jax.",
         evaluated="\n".join(evaluated(run, workdir)) or "Not evaluated.",
         repository=shlex.quote(about.repository or f"USER/{name}"),
         path=shlex.quote(about.path),
@@ -121,23 +123,13 @@ def usage(config, task: str, where: str, mask: str) -> str:
     return sections[name].strip().format(where=where, mask=mask)
 
 
-def data(run, info: RunInfo) -> Iterator[str]:
-    """Yields lines about the training data."""
-    config = run.config
-    if info.source:
-        yield f"- the training data of `{info.source}` is not recorded here"
-    if not run.step:
-        return
-    yield f"- sources: `{strip_directories(config.task.get('data', config.corpus.source))}`"
-
-
-def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
+def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[str]:
     """Yields the commands of the run, and the settings that differ from their defaults."""
     if not run.step:
         return
     config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
-    if info.source and not (config.init_from or config.continue_from):
-        yield f"    bert-jax import --source {shlex.quote(info.source)} --workdir {name}"
+    if source and not (config.init_from or config.continue_from):
+        yield f"    bert-jax import --source {shlex.quote(source)} --workdir {name}"
     command = "finetune" if "data" in config.task else "pretrain"
     yield f"    bert-jax {command} --config {TRAINING} --workdir {name}"
     yield from ("", f"`{TRAINING}` is the saved config; to repeat the run, name a new workdir.", "")
@@ -149,8 +141,7 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     for key, (default, value) in configs.changes(config).items():
         if not configs.may_change(key) and key not in SHOWN:
             yield f"- {key} = {value!r} (default {default!r})"
-    yield f"- devices: {info.devices}"
-    yield f"- versions: {info.versions}"
+    yield from machine
 
 
 def evaluated(run, workdir: Path) -> Iterator[str]:

@@ -1,117 +1,165 @@
-"""Names and layouts of BERT's parameters in bert_jax, in Hugging Face transformers and in Google's BERT.
+"""Names and layouts of parameters in bert_jax, in Hugging Face transformers and in Google's BERT.
 
-D width, F feed-forward width, V vocabulary, P positions, S segments.
+D width, F feed-forward width, V vocabulary, P positions, S segments, C labels.
 """
 
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
+from bert_jax.errors import BadInput
+from bert_jax.models import modernbert_tables
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
 
 
-class Labeler(NamedTuple):
-    """The model of transformers for an objective with the dense layer `label`."""
-
-    architecture: str  # its class
-    layer: str  # its name for `label`
-    task: str  # as the hub names it
-
-
+# Values of the keys of config.model for which BERT has no settings.
+PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
+# {config.model.name: beginning of the classes in transformers}
+CLASSES = {"bert": "Bert", "modernbert": "ModernBert"}
+# {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it)}
 LABELERS = {
-    "classifier": Labeler("BertForSequenceClassification", "classifier", "text-classification"),
-    "token_classifier": Labeler("BertForTokenClassification", "classifier", "token-classification"),
-    "spans": Labeler("BertForQuestionAnswering", "qa_outputs", "question-answering"),
-    "multiple_choice": Labeler("BertForMultipleChoice", "classifier", "multiple-choice"),
+    "classifier": ("ForSequenceClassification", "text-classification"),
+    "token_classifier": ("ForTokenClassification", "token-classification"),
+    "spans": ("ForQuestionAnswering", "question-answering"),
+    "multiple_choice": ("ForMultipleChoice", "multiple-choice"),
 }
 
-# (kind, axes, name in bert_jax, in Hugging Face, in Google's BERT). A norm has a `scale` and a `bias`, a dense layer a
-# `kernel` and a `bias`.
-NORM, DENSE, SINGLE = "norm", "dense", "single"
+# (axes, name in bert_jax, in Hugging Face) of a tensor, of a dense layer with `kernel` and `bias`, or of a norm with
+# `scale` and `bias`.
 EMBEDDINGS = (
-    (SINGLE, "VD", "embedder/words", "word_embeddings.weight", "word_embeddings"),
-    (SINGLE, "PD", "embedder/positions", "position_embeddings.weight", "position_embeddings"),
-    (SINGLE, "SD", "embedder/segments", "token_type_embeddings.weight", "token_type_embeddings"),
-    (NORM, "D", "embedder_norm", "LayerNorm", "LayerNorm"),
+    ("VD", "embedder/words", "word_embeddings.weight"),
+    ("PD", "embedder/positions", "position_embeddings.weight"),
+    ("SD", "embedder/segments", "token_type_embeddings.weight"),
+    ("D", "embedder_norm", "LayerNorm"),
 )
 BLOCK = (
-    (DENSE, "DD", "attention/query", "attention.self.query", "attention/self/query"),
-    (DENSE, "DD", "attention/key", "attention.self.key", "attention/self/key"),
-    (DENSE, "DD", "attention/value", "attention.self.value", "attention/self/value"),
-    (DENSE, "DD", "attention/out", "attention.output.dense", "attention/output/dense"),
-    (NORM, "D", "attention_norm", "attention.output.LayerNorm", "attention/output/LayerNorm"),
-    (DENSE, "DF", "feed_forward/up", "intermediate.dense", "intermediate/dense"),
-    (DENSE, "FD", "feed_forward/down", "output.dense", "output/dense"),
-    (NORM, "D", "feed_forward_norm", "output.LayerNorm", "output/LayerNorm"),
+    ("DD", "attention/query", "attention.self.query"),
+    ("DD", "attention/key", "attention.self.key"),
+    ("DD", "attention/value", "attention.self.value"),
+    ("DD", "attention/out", "attention.output.dense"),
+    ("D", "attention_norm", "attention.output.LayerNorm"),
+    ("DF", "feed_forward/up", "intermediate.dense"),
+    ("FD", "feed_forward/down", "output.dense"),
+    ("D", "feed_forward_norm", "output.LayerNorm"),
 )
-POOLER = ((DENSE, "DD", "pooler", "pooler.dense", "pooler/dense"),)
 MLM = (
-    (DENSE, "DD", "dense", "transform.dense", "transform/dense"),
-    (NORM, "D", "norm", "transform.LayerNorm", "transform/LayerNorm"),
-    (SINGLE, "V", "bias", "bias", "output_bias"),
+    ("DD", "dense", "transform.dense"),
+    ("D", "norm", "transform.LayerNorm"),
+    ("V", "bias", "bias"),
 )
+# {config.model.name: (part, scope in bert_jax, in Hugging Face, its rows)}; {} is the number of a layer.
+PARTS = {
+    "bert": (
+        ("encoder", "encoder/", "bert.embeddings.", EMBEDDINGS),
+        ("encoder", "encoder/blocks_{}/", "bert.encoder.layer.{}.", BLOCK),
+        ("pooler", "encoder/", "bert.", [("DD", "pooler", "pooler.dense")]),
+        ("mlm", "mlm/", "cls.predictions.", MLM),
+        ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
+    ),
+    "modernbert": modernbert_tables.PARTS,
+}
+# Replacements, one after the other, that turn Hugging Face's names into Google's.
+GOOGLE = {
+    "_embeddings.weight": "_embeddings",
+    "LayerNorm.weight": "LayerNorm.gamma",
+    "LayerNorm.bias": "LayerNorm.beta",
+    "seq_relationship.weight": "seq_relationship.output_weights",
+    "seq_relationship.bias": "seq_relationship.output_bias",
+    "predictions.bias": "predictions.output_bias",
+    ".weight": ".kernel",
+    "layer.": "layer_",
+    ".": "/",
+}
 
 
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # encoder, pooler, mlm, pair or label
+    part: str  # encoder, pooler, head, mlm, pair or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
-    google: str
-    transposed: tuple[str, ...] = ()  # the formats that store it transposed
+    place: int = 0  # among the parameters of the tensor in Hugging Face
+    number: int = 1  # of these parameters
+
+    @property
+    def google(self) -> str:
+        name = self.huggingface
+        for theirs, new in GOOGLE.items():
+            name = name.replace(theirs, new)
+        return name
+
+    @property
+    def transposed(self) -> tuple[str, ...]:
+        """The formats that store it transposed."""
+        if not self.path.endswith("/kernel"):
+            return ()
+        # The one matrix that Google's BERT stores transposed, too, is that of the pair head.
+        return FORMATS if self.part == "pair" else ("huggingface",)
 
     @property
     def padded(self) -> bool:
         return self.axes[0] == "V"
 
 
-def parameters(layers: int) -> list[Parameter]:
-    """Returns all parameters of a BERT with this number of layers, its pooler and both heads."""
-    table = expand("encoder", EMBEDDINGS, "encoder", "bert.embeddings", "bert/embeddings")
-    for number in range(layers):
-        scopes = f"bert.encoder.layer.{number}", f"bert/encoder/layer_{number}"
-        table += expand("encoder", BLOCK, f"encoder/blocks_{number}", *scopes)
-    table += expand("pooler", POOLER, "encoder", "bert", "bert")
-    table += expand("mlm", MLM, "mlm", "cls.predictions", "cls/predictions")
-    huggingface, google = "cls.seq_relationship", "cls/seq_relationship"
-    # The one matrix that Google's BERT stores transposed, too.
-    weights = f"{huggingface}.weight", f"{google}/output_weights", FORMATS
-    biases = f"{huggingface}.bias", f"{google}/output_bias"
-    table.append(Parameter("pair", "D2", "pair/kernel", *weights))
-    table.append(Parameter("pair", "2", "pair/bias", *biases))
+def parameters(model) -> list[Parameter]:
+    """Returns all parameters of a model with the keys `name` and `layers`, heads included; the word embeddings are the
+    first. A model that no other program has gives none."""
+    table = []
+    for part, ours, theirs, rows, *first in PARTS.get(model["name"], ()):
+        for number in range(*first, model["layers"] if "{}" in ours else 1):
+            table += expand(part, ours.format(number), theirs.format(number), rows)
     return table
 
 
-def exportable(format: str) -> dict[str, tuple[str, ...]]:
-    """Returns {key of a run: the values whose parameters the format has}; a run may lack the last two keys."""
-    return {
-        "model.name": ("bert",),
-        "objective.name": ("mlm", *(LABELERS if format == "huggingface" else ())),
-        "objective.features": ("last",),
-        "objective.pool": ("cls",),
-    }
+def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
+    """Returns the parameters of the rows of a table, inside a scope of bert_jax and of Hugging Face."""
+    expanded = []
+    for axes, path, name, *stack in rows:
+        path, name = ours + path, theirs + name
+        if name.endswith(("weight", "bias")):
+            expanded.append(Parameter(part, axes, path, name, *stack))
+        else:
+            weight = "kernel" if len(axes) > 1 else "scale"
+            expanded.append(Parameter(part, axes, f"{path}/{weight}", f"{name}.weight"))
+            expanded.append(Parameter(part, axes[-1], f"{path}/bias", f"{name}.bias"))
+    return expanded
 
 
-def with_arrays(params, layers: int, objective: str = "") -> list[tuple[Parameter, Any]]:
-    """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`; those of
-    `label`, which the name of the objective decides, are the last."""
-    leaves, table = by_path(params), parameters(layers)
-    if labeler := LABELERS.get(objective):
-        kernel = f"{labeler.layer}.weight", "", ("huggingface",)
-        table.append(Parameter("label", "DC", "label/kernel", *kernel))
-        table.append(Parameter("label", "C", "label/bias", f"{labeler.layer}.bias", ""))
-    return [(item, leaves[item.path]) for item in table if item.path in leaves]
+def exportable(format: str, model: str) -> dict[str, tuple]:
+    """Returns {key of a run: the values that the format has}; a run may lack some of the keys. model: its name."""
+    plain = {f"model.{key}": (value,) for key, value in PLAIN.items()}
+    if format == "google":  # whose gelu is the tanh approximation
+        own = {"model.activation": ("gelu_tanh", "relu"), "model.epsilon": (1e-12,)}
+        return {"model.name": ("bert",), "objective.name": ("mlm",)} | own | plain
+    pools = ("cls",) if model == "bert" else ("cls", "first", "mean")
+    own = {"objective.features": ("last",), "objective.pool": pools}
+    return {"model.name": tuple(PARTS), "objective.name": ("mlm", *LABELERS)} | own | plain
 
 
-def drop_parts(params: dict, parts: list[str]) -> dict:
-    """Returns the parameters without these parts: mlm, pair or pooler."""
-    kept = {name: tree for name, tree in params.items() if name not in parts}
-    encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
-    return kept | {"encoder": encoder}
+def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Returns the parts of a model, and its float32 tensors in the names and the layout of a format.
+
+    params: what `by_path` accepts; parameters without a name are left out. pieces: size of the vocabulary. Raises
+    BadInput for NaN or infinite values.
+    """
+    arrays, table = by_path(params), parameters(config.model)
+    is_bert, objective = config.model.name == "bert", config.objective.name
+    layer = "qa_outputs" if is_bert and objective == "spans" else "classifier"
+    table += expand("label", "", "", [("DC", "label", layer)])
+    present, found = [item for item in table if item.path in arrays], {}
+    for item in present:
+        name, array = getattr(item, format), np.asarray(arrays[item.path], np.float32)
+        array = array[: pieces if item.padded else None]
+        # If any element is not finite, neither is the minimum or the maximum. This saves an array of booleans.
+        if not np.isfinite([array.min(), array.max()]).all():
+            raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
+        found.setdefault(name, []).append(array.T if format in item.transposed else array)
+    parts = list(dict.fromkeys(item.part for item in present))
+    return parts, {n: np.ascontiguousarray(np.concatenate(each)) for n, each in found.items()}
 
 
 def by_path(tree) -> dict[str, Any]:
@@ -119,27 +167,12 @@ def by_path(tree) -> dict[str, Any]:
     return {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def expand(part: str, rows, path: str, huggingface: str, google: str) -> list[Parameter]:
-    """Returns the parameters of the rows of a table, inside a scope of each format."""
-    expanded = []
-    for kind, axes, *last in rows:
-        scopes = zip((path, huggingface, google), "/./", last, strict=True)
-        a, b, c = (f"{scope}{separator}{name}" for scope, separator, name in scopes)
-        if kind == SINGLE:
-            expanded.append(Parameter(part, axes, a, b, c))
-        elif kind == NORM:
-            expanded.append(Parameter(part, axes, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
-            expanded.append(Parameter(part, axes, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
-        else:
-            kernel = f"{a}/kernel", f"{b}.weight", f"{c}/kernel", ("huggingface",)
-            expanded.append(Parameter(part, axes, *kernel))
-            expanded.append(Parameter(part, axes[-1], f"{a}/bias", f"{b}.bias", f"{c}/bias"))
-    return expanded
-
-
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
     """Returns its shape without padding, from the keys of config.model, in `format` or (by default) in bert_jax."""
-    sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"]}
-    sizes |= {"V": vocabulary, "P": model["max_length"], "S": model["type_vocabulary"], "2": 2}
-    dimensions = tuple(sizes[axis] for axis in parameter.axes)
-    return dimensions[::-1] if format in parameter.transposed else dimensions
+    sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"], "2": 2}
+    sizes |= {"V": vocabulary, "P": model["max_length"], "S": model.get("type_vocabulary")}
+    dimensions = [sizes[axis] for axis in parameter.axes]
+    if format in parameter.transposed:
+        dimensions.reverse()
+        dimensions[0] *= parameter.number
+    return tuple(dimensions)

@@ -46,15 +46,13 @@ def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict
 def check(proto) -> None:
     """Raises BadInput for a model that a tokenizer.json cannot express."""
     trainer = proto.trainer_spec
-    problem = ""
-    if trainer.model_type not in KINDS:
-        problem = "model type is neither unigram nor bpe"
-    elif trainer.treat_whitespace_as_suffix:
-        problem = "spaces are suffixes of words"
-    elif any(piece.type == types.UNUSED for piece in proto.pieces):
-        problem = "has pieces marked as unused"
-    if problem:
-        raise BadInput(f"sentencepiece.model: {problem}, which tokenizer.json cannot express")
+    problems = {
+        "model type is neither unigram nor bpe": trainer.model_type not in KINDS,
+        "spaces are suffixes of words": trainer.treat_whitespace_as_suffix,
+        "has pieces marked as unused": any(p.type == types.UNUSED for p in proto.pieces),
+    }
+    if found := [problem for problem, has_it in problems.items() if has_it]:
+        raise BadInput(f"sentencepiece.model: {found[0]}, which tokenizer.json cannot express")
 
 
 def normalizer_steps(spec):

@@ -2,44 +2,46 @@
 
 from pathlib import Path
 
-import numpy as np
-
+from bert_jax.convert import names
 from bert_jax.errors import BadInput
+from bert_jax.models import modernbert_tables
+from bert_jax.models.modernbert_tables import POOLING
 
-# {key in both files: (key of config.model, default)}; the default is None for a required key.
+EPSILON, ORIGINAL_EPSILON = "layer_norm_eps", 1e-12  # Google's BERT has it in its code
+# {config.model.name: {key of config.json: (key of config.model, default)}}; the default is 0 for a required key.
 KEYS = {
-    "num_hidden_layers": ("layers", None),
-    "hidden_size": ("width", None),
-    "num_attention_heads": ("heads", None),
-    "intermediate_size": ("feed_forward", None),
-    "max_position_embeddings": ("max_length", None),
-    "type_vocab_size": ("type_vocabulary", 2),
-    "hidden_dropout_prob": ("dropout", 0.1),
-    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
-    "initializer_range": ("initializer", 0.02),
+    "bert": {
+        "num_hidden_layers": ("layers", 0),
+        "hidden_size": ("width", 0),
+        "num_attention_heads": ("heads", 0),
+        "intermediate_size": ("feed_forward", 0),
+        "max_position_embeddings": ("max_length", 0),
+        "type_vocab_size": ("type_vocabulary", 2),
+        "hidden_dropout_prob": ("dropout", 0.1),
+        "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+        "initializer_range": ("initializer", 0.02),
+        EPSILON: ("epsilon", ORIGINAL_EPSILON),
+    },
+    "modernbert": modernbert_tables.KEYS,
 }
-EPSILON = "layer_norm_eps"  # of Hugging Face; Google's BERT has 1e-12 in its code
-ORIGINAL_EPSILON = 1e-12
-LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # smaller values are zero in float32
-
-# {name in Hugging Face: name in bert_jax}; the first of several is the one that is written.
+# {name in Hugging Face: name in bert_jax}; the first is the default, and of several the one that is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-# The gelu of Google's BERT is the tanh approximation. Its tanh and linear are not supported.
-ORIGINAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
-
-# {key of config.json that changes the model: the supported value}
+ACTIVATION = {"bert": "hidden_act", "modernbert": "hidden_activation"}
+# {config.model.name: {key of config.json that changes the model: the supported value}}
 FIXED = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
+    "bert": {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    },
+    "modernbert": modernbert_tables.FIXED,
 }
-
+LIMIT = 1e9  # of numbers that are not sizes
 # {task.kind: what transformers calls it}
 PROBLEMS = {"classes": "single_label_classification", "labels": "multi_label_classification"}
 PROBLEMS |= {"number": "regression"}
@@ -49,95 +51,95 @@ PROBLEMS |= {"number": "regression"}
 
 
 def from_huggingface(values: dict, path: Path) -> dict:
-    """Converts config.json to keys of config.model. Raises BadInput with the file, the key and its value."""
-    for key, expected in FIXED.items():
+    """Converts config.json to keys of config.model, whose ranges `config.check` checks.
+
+    Raises BadInput with the file, the key and its value.
+    """
+    name = values.get("model_type", "bert")
+    if name not in tuple(KEYS):
+        raise BadInput(f"{path}: model_type is {name!r}, expected one of {', '.join(KEYS)}")
+    if name == "modernbert":
+        values = modernbert_tables.older_keys(values, path)
+    for key, expected in FIXED[name].items():
         if values.get(key, expected) != expected:
             raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
-    epsilon = read_fraction({EPSILON: ORIGINAL_EPSILON} | values, EPSILON, path, LEAST_EPSILON)
-    return read_common(values, path) | {
-        "epsilon": epsilon,
-        "activation": activation(values, ACTIVATIONS, path),
-    }
+    settings = {own: read_number(values, key, path, d) for key, (own, d) in KEYS[name].items()}
+    settings["activation"] = read_choice(values, ACTIVATION[name], path, ACTIVATIONS)
+    if name == "modernbert":
+        settings["pooling"] = read_choice(values, "classifier_pooling", path, POOLING)
+    return {"name": name} | settings | (names.PLAIN if name == "bert" else {})
 
 
 def from_google(values: dict, path: Path) -> dict:
     """Converts bert_config.json to keys of config.model. Raises BadInput with the file, the key and its value."""
-    return read_common(values, path) | {
-        "epsilon": ORIGINAL_EPSILON,
-        "activation": activation(values, ORIGINAL_ACTIVATIONS, path),
-    }
+    values = values | {EPSILON: ORIGINAL_EPSILON}
+    if values.get("hidden_act", "gelu") == "gelu":  # the tanh approximation
+        values["hidden_act"] = "gelu_new"
+    return from_huggingface(values, path)
 
 
-def read_common(values: dict, path: Path) -> dict:
-    """Reads the keys that both files have."""
-    settings = {}
-    for key, (name, default) in KEYS.items():
-        read = read_fraction if isinstance(default, float) else read_size
-        settings[name] = read(values if default is None else {key: default} | values, key, path)
-    if settings["width"] % settings["heads"]:
-        sizes = f"num_attention_heads {settings['heads']}, hidden_size {settings['width']}"
-        raise BadInput(f"{path}: {sizes}: the heads do not divide the size")
-    return settings
+def read_number(values: dict, key: str, path: Path, default: float):
+    """Returns a value of the type of its default: a positive integer, which is required if the default is 0, or a float
+    that is not negative."""
+    value = values.get(key, default)
+    if type(default) is int:
+        fits, expected = type(value) is int and value > 0, "a positive integer"
+    else:
+        fits, expected = type(value) in (int, float) and 0 <= value < LIMIT, "a number"
+    if not fits:
+        raise BadInput(f"{path}: {key} is {value!r}, expected {expected}")
+    return type(default)(value)
 
 
-def activation(values: dict, supported: dict[str, str], path: Path) -> str:
-    name = values.get("hidden_act", "gelu")
-    if not isinstance(name, str) or name not in supported:
-        raise BadInput(f"{path}: hidden_act is {name!r}, expected one of {', '.join(supported)}")
-    return supported[name]
-
-
-def read_fraction(values: dict, key: str, path: Path, least: float = 0) -> float:
-    value = values[key]
-    if type(value) not in (int, float) or not least <= value < 1:
-        raise BadInput(f"{path}: {key} is {value!r}, expected a number in [{least}, 1)")
-    return float(value)
-
-
-def read_size(values: dict, key: str, path: Path) -> int:
-    if type(values.get(key)) is not int or values[key] < 1:
-        raise BadInput(f"{path}: {key} is {values.get(key)!r}, expected a positive integer")
-    return values[key]
+def read_choice(values: dict, key: str, path: Path, choices: dict[str, str]) -> str:
+    name = values.get(key, next(iter(choices)))
+    if not isinstance(name, str) or name not in choices:
+        raise BadInput(f"{path}: {key} is {name!r}, expected one of {', '.join(choices)}")
+    return choices[name]
 
 
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def to_huggingface(model, pieces: int) -> dict:
-    """Converts config.model to keys of config.json."""
-    return to_common(model, pieces, ACTIVATIONS) | {EPSILON: model.epsilon}
+def to_huggingface(model, vocabulary) -> dict:
+    """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
+    name, activation = model.name, find(ACTIVATIONS, model.activation)
+    values = {key: model[own] for key, (own, _) in KEYS[name].items()} | FIXED[name]
+    values |= {"model_type": name, "vocab_size": vocabulary.size, "pad_token_id": vocabulary.pad}
+    values |= {"intermediate_size": model.feed_forward or 4 * model.width}
+    values[ACTIVATION[name]] = activation
+    if name == "modernbert":
+        values |= modernbert_tables.newer_keys(model)
+        values["classifier_activation"] = activation
+        values["classifier_pooling"] = find(POOLING, model.pooling)
+        for key in ("cls", "bos", "sep", "eos"):
+            values[f"{key}_token_id"] = vocabulary.cls if key in ("cls", "bos") else vocabulary.sep
+    return values
+
+
+def find(choices: dict[str, str], value: str) -> str:
+    """Returns the first name that has a value."""
+    return next(name for name in choices if choices[name] == value)
+
+
+def to_google(model, vocabulary) -> dict:
+    """Converts config.model, of the values in names.exportable, to bert_config.json."""
+    values = to_huggingface(model, vocabulary)
+    for key in ("model_type", "pad_token_id", EPSILON, *FIXED["bert"]):
+        del values[key]
+    return values | {"hidden_act": values["hidden_act"].removesuffix("_new")}
 
 
 def labels_to_huggingface(config) -> dict:
     """Returns the keys of config.json for an objective with the dense layer `label`."""
-    if config.objective.name not in ("classifier", "token_classifier"):
-        return {}  # its outputs have no names
-    names = config.task.labels or ("LABEL_0",)  # transformers' name of a number
-    values = {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
+    values, labels = {}, config.task.get("labels") or ("LABEL_0",)  # transformers' name of a number
+    if config.objective.name in ("classifier", "token_classifier"):  # other outputs have no names
+        values["id2label"] = dict(enumerate(labels))
+        values["label2id"] = {label: number for number, label in enumerate(labels)}
     if config.objective.name == "classifier":
         values["problem_type"] = PROBLEMS[config.task.kind]
+    if config.model.name == "modernbert":
+        pool = config.objective.get("pool", "cls").replace("cls", config.model.pooling)
+        values["classifier_pooling"] = find(POOLING, pool)
+        values["classifier_dropout"] = config.objective.dropout
     return values
-
-
-def to_google(model, pieces: int) -> dict:
-    """Converts config.model, which `check_google` accepted, to bert_config.json."""
-    return dict(sorted(to_common(model, pieces, ORIGINAL_ACTIVATIONS).items()))
-
-
-def check_google(model) -> None:
-    """Raises BadInput for a model that Google's BERT has no settings for."""
-    if model.activation not in ORIGINAL_ACTIVATIONS.values():
-        raise BadInput(
-            f"config.model.activation={model.activation}: not in Google's BERT, whose gelu is gelu_tanh here"
-        )
-    if model.epsilon != ORIGINAL_EPSILON:
-        raise BadInput(
-            f"config.model.epsilon={model.epsilon}: Google's BERT always has {ORIGINAL_EPSILON}"
-        )
-
-
-def to_common(model, pieces: int, activations: dict[str, str]) -> dict:
-    values = {key: model[name] for key, (name, _) in KEYS.items()}
-    values["intermediate_size"] = model.feed_forward or 4 * model.width
-    name = next(key for key, value in activations.items() if value == model.activation)
-    return values | {"hidden_act": name, "vocab_size": pieces}

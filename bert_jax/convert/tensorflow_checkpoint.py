@@ -41,7 +41,7 @@ def read(directory: Path) -> Source:
     path = directory / CONFIG
     values = workdir.read_json(path)
     settings = bert_config.from_google(values, path)
-    pieces = bert_config.read_size(values, "vocab_size", path)
+    pieces = bert_config.read_number(values, "vocab_size", path, 0)
     load = Loader(find_checkpoint(directory))
     tokenizer = read_tokenizer(directory)
     return Source(directory, "google", settings, pieces, tokenizer, load.shapes, load)
@@ -129,20 +129,16 @@ def write(
 
     Google's BERT does not read the last one; it records for a later import whether words are lower-cased.
 
-    params: the tree that the objective's init returns; the heads in it are written. Raises BadInput, before anything is
-    written, for a model that Google's BERT does not support, or values that are not finite.
+    config, params: of a model that names.exportable allows; the heads in params are written. Raises BadInput, before
+    anything is written, for another tokenizer, or values that are not finite.
     """
     directory = Path(directory)
-    bert_config.check_google(config.model)
     if tokenizer.kind != wordpiece.KIND:
         kind = tokenizer.kind
         raise BadInput(f"a {kind} tokenizer: Google's BERT reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
-    tensors = named_tensors(params, config.model.layers, vocabulary.size)
-    for name, array in tensors.items():
-        if not np.isfinite(array).all():
-            raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
-    workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary.size))
+    _, tensors = names.tensors(params, config, vocabulary.size, "google")
+    workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary))
     tokenizer.write(directory)
     workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.lowercase})
     tensorflow.raw_ops.SaveV2(
@@ -151,12 +147,3 @@ def write(
         shape_and_slices=[""] * len(tensors),
         tensors=list(map(tensorflow.convert_to_tensor, tensors.values())),
     )
-
-
-def named_tensors(params, layers: int, pieces: int) -> dict[str, np.ndarray]:
-    """Returns {name in Google's BERT: float32 array without padding} of the parameters."""
-    tensors = {}
-    for item, array in names.with_arrays(params, layers):
-        array = array[:pieces] if item.padded else array
-        tensors[item.google] = array.T if "google" in item.transposed else array
-    return tensors

@@ -4,16 +4,20 @@ import copy
 import json
 from pathlib import Path
 
+from tokenizers.processors import TemplateProcessing
+
 from bert_jax.convert import sentencepiece_to_json
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
-def write(directory: Path, tokenizer, positions: int) -> None:
+def write(directory: Path, tokenizer, positions: int, has_segments: bool = True) -> None:
     """Writes the files. positions: tokens of the longest row, including special pieces."""
+    inputs = INPUTS if has_segments else [name for name in INPUTS if name != "token_type_ids"]
+    common = {"model_max_length": positions, "model_input_names": inputs}
     write_json(directory / "tokenizer.json", document(tokenizer))
-    write_json(directory / "tokenizer_config.json", settings(tokenizer, positions))
+    write_json(directory / "tokenizer_config.json", settings(tokenizer) | common)
     if tokenizer.kind == "wordpiece":
         tokenizer.write(directory)
 
@@ -23,19 +27,13 @@ def write_json(path: Path, values: dict) -> None:
     path.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def settings(tokenizer, positions: int) -> dict:
+def settings(tokenizer) -> dict:
     """Returns tokenizer_config.json. BertTokenizer reads the vocabulary, the other class all of tokenizer.json."""
     named = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
-    common = {"model_max_length": positions, "model_input_names": INPUTS, **named}
     if tokenizer.kind != "wordpiece":
-        return {"tokenizer_class": "PreTrainedTokenizerFast", **common}
-    return {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": tokenizer.lowercase,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        **common,
-    }
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **named}
+    rules = {"do_lower_case": tokenizer.lowercase, "tokenize_chinese_chars": True}
+    return {"tokenizer_class": "BertTokenizer", **rules, "strip_accents": None, **named}
 
 
 def document(tokenizer) -> dict:
@@ -71,20 +69,9 @@ def adjust_spaces(values: dict, mask: int) -> None:
 def post_processor(tokenizer) -> dict:
     """Returns the template that adds [CLS] and [SEP]."""
     cls, sep = (tokenizer.pieces[number] for number in (tokenizer.cls, tokenizer.sep))
-
-    def piece(name: str, segment: int) -> dict:
-        return {"SpecialToken": {"id": name, "type_id": segment}}
-
-    def text(name: str, segment: int) -> dict:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [piece(cls, 0), text("A", 0), piece(sep, 0)]
-    ids = {cls: tokenizer.cls, sep: tokenizer.sep}
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, text("B", 1), piece(sep, 1)],
-        "special_tokens": {
-            name: {"id": name, "ids": [number], "tokens": [name]} for name, number in ids.items()
-        },
-    }
+    template = TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, tokenizer.cls), (sep, tokenizer.sep)],
+    )
+    return json.loads(template.__getstate__())

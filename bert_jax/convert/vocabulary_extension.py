@@ -71,7 +71,7 @@ def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Sour
     """Returns the source with new pieces, whose rows are means of old rows. old_ids: of the old pieces of each."""
     old = source.tokenizer
     tokenizer = wordpiece.WordPiece([*old.pieces, *new], old.lowercase)
-    table = names.parameters(source.settings["layers"])
+    table = names.parameters(source.settings)
     padded = {getattr(item, source.format) for item in table if item.padded} & source.shapes.keys()
     shapes = {name: (tokenizer.size, *source.shapes[name][1:]) for name in padded}
 

@@ -21,13 +21,16 @@ class LMHead(nn.Module):
     bias: bool
 
     @nn.compact
-    def __call__(self, x, vocabulary_logits):
-        """Returns the logits. vocabulary_logits: the encoder's method of that name."""
+    def __call__(self, x, vocabulary_logits=None):
+        """Returns the logits; without `vocabulary_logits`, the encoder's method of that name, the vectors [..., D] that
+        they are computed from."""
         dense = layers.Dense(
             x.shape[-1], self.initializer, self.gradient_dtype, bias=self.bias, name="dense"
         )
         x = layers.ACTIVATIONS[self.activation](dense(x))
         x = layers.LayerNorm(self.epsilon, x.dtype, self.bias, name="norm")(x)
+        if vocabulary_logits is None:
+            return x
         size = layers.padded_size(self.vocabulary_size)
         bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return vocabulary_logits(x, bias)
@@ -57,8 +60,9 @@ DEFAULTS = {
 }
 # Keys of an objective whose Classifier has a vector for each text.
 POOL_DEFAULTS = {
-    # the vector of a text. cls: BERT's pooler on the last state of [CLS]. first: the vector of [CLS]. mean, max: of the
-    # tokens' vectors. concat: these three, one after the other (ULMFiT, arXiv:1801.06146)
+    # the vector of a text. cls: BERT's pooler on the last state of [CLS], or model.pooling of ModernBERT. first: the
+    # vector of [CLS]. mean, max: of the tokens' vectors. concat: these three, one after the other (ULMFiT,
+    # arXiv:1801.06146)
     "pool": "cls",
     **DEFAULTS,
 }
@@ -88,7 +92,11 @@ class Mix(nn.Module):
 
 
 class Classifier(nn.Module):
-    """An encoder with a dense layer on the vectors of tokens or, with `pool`, of packed sequences."""
+    """An encoder with a dense layer on the vectors of tokens or, with `pool`, of packed sequences.
+
+    If the encoder has `shared_head`, vectors of its width pass through the masked-LM head without its logits. These
+    parameters have the names that they have in the masked LM, from which a fine-tuned model takes them.
+    """
 
     encoder: nn.Module
     outputs: int
@@ -99,6 +107,7 @@ class Classifier(nn.Module):
     def setup(self):
         encoder = self.encoder
         self.mix = Mix()
+        self.mlm = lm_head(encoder) if getattr(encoder, "shared_head", False) else None
         self.label = layers.Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
@@ -110,6 +119,8 @@ class Classifier(nn.Module):
             x = states[-1] if self.features == "last" else jnp.concatenate(states[-4:], axis=-1)
         if self.pool:
             x = pool(self.encoder, x, batch, self.pool)
+        if self.mlm and x.shape[-1] == self.encoder.width:
+            x = self.mlm(x)
         x = layers.maybe_dropout(x, keys, DROPOUT, self.dropout)
         return {"label_logits": self.label(x).astype(jnp.float32)}
 
@@ -117,11 +128,12 @@ class Classifier(nn.Module):
 def pool(encoder, x, batch, name: str):
     """Returns [B, S, D], or [B, S, 3 D] for concat: the vector of each packed sequence, from its vectors x[B, L, D].
 
-    name: of POOLS. Padding does not count.
+    name: of POOLS; cls is the encoder's method `pool` or, if it has none, its field `pooling`. Padding does not count.
     """
     places = batch["cls_positions"]
-    if name == "cls":
+    if name == "cls" and hasattr(encoder, "pool"):
         return encoder.pool(x, places)
+    name = encoder.pooling if name == "cls" else name
     first = jnp.take_along_axis(x, places[..., None], axis=1)
     numbers = 1 + jnp.arange(places.shape[1])[:, None]
     member = (batch["sequence_ids"][:, None] == numbers)[..., None]  # [B, S, L, 1]

@@ -34,6 +34,8 @@ DEFAULTS = {
     # standard deviation of the truncated normal initializer; that of weights whose output is added to the stream is
     # less, by the root of twice the number of layers
     "initializer": 0.02,
+    # the vector of a text for objective.pool=cls. first: that of [CLS]. mean: of the tokens' vectors
+    "pooling": "first",
 }
 PHASE_DEFAULTS = {
     "rotary_base": 0.0  # base of the rotary positions in full layers in this phase; 0: model.rotary_base
@@ -57,11 +59,13 @@ class Encoder(nn.Module):
     activation: str
     epsilon: float
     initializer: float
+    pooling: str
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
     remat: str
     causal: bool = False  # whether a token attends to no later one; the objective decides
     bias = False  # whether layers have biases
+    shared_head = True  # see heads.Classifier
 
     @property
     def out_initializer(self) -> float:
@@ -148,7 +152,8 @@ def resolve(config, phase, shapes: dict, mesh) -> str:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     bert.check_shared(config)
-    check_keys(config, at_least_one=["model.feed_forward", "model.full_every"])
+    sizes, pools = ["model.feed_forward", "model.full_every"], ("first", "mean")
+    check_keys(config, at_least_one=sizes, choices={"model.pooling": pools})
     model = config.model
     fits = model.window > 0 and model.window % 2 == 0
     require(fits, "model.window", config, "expected an even number of tokens")

@@ -52,7 +52,7 @@ class Tokenizer:
         Their spellings in the vocabulary, such as <mask>, </s> and <s>, are recognized, too.
         """
         pattern, special = mask_pattern(self.pieces, self.special)
-        ids, attached = [], False
+        ids, attached = [], None
         for part in pattern.split(text):
             if part in special:
                 ids.append(special[part])
@@ -66,10 +66,14 @@ class Tokenizer:
         for each in self.tokenizer.encode_batch(texts, add_special_tokens=False):
             yield ban([each.ids], self.special)[0], each.offsets
 
-    def encode_part(self, text: str, attached: bool) -> list[int]:
-        """Returns the ids of a part of a text. attached: whether no space separates it from the text before."""
+    def encode_part(self, text: str, attached: bool | None) -> list[int]:
+        """Returns the ids of a part of a text.
+
+        attached: whether no space separates it from the text before; None at the start, where the tokenizer's own rules
+        decide whether a word begins.
+        """
         ids = self.encode([text])[0]
-        if not self.mark or not ids:
+        if not self.mark or not ids or attached is None:
             return ids
         first = self.pieces[ids[0]]
         if not attached:

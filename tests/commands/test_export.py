@@ -34,7 +34,7 @@ def export(directory, *options) -> str:
 
 
 def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
-    _, vocabulary, _, params = make_run(tmp_path / "run")
+    config, vocabulary, _, params = make_run(tmp_path / "run")
     params["encoder"]["pooler"]["bias"] = np.arange(32, dtype=np.float32) / 3
     save(tmp_path / "run", 9, params)
     export(tmp_path, "--json", "-")
@@ -44,7 +44,7 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
     assert values["bytes"] == sum(sizes.values()) and values["step"] == 9
     tensors = load_file(tmp_path / "out/model.safetensors")
     assert values["parameters"] == sum(array.size for array in tensors.values())
-    for item in names.parameters(2):
+    for item in names.parameters(config.model):
         array = leaf(params, item.path)
         array = array[: vocabulary.size] if item.padded else array
         array = array.T if "huggingface" in item.transposed else array

@@ -13,6 +13,7 @@ from kits.malformed_inputs import open_directory, refused_import
 from kits.paths import DATA
 from kits.runs import assert_same_bits
 
+from bert_jax.commands import export
 from bert_jax.convert import load_model, tensorflow_checkpoint
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
@@ -83,7 +84,7 @@ def test_models_that_the_original_does_not_support_are_refused(synthetic, tmp_pa
         config = model.config.copy_and_resolve_references()
         config.model[key] = value
         with pytest.raises(BadInput, match=f"model.{key}={value}"):
-            write(model._replace(config=config), tmp_path / "again")
+            export.check_run(model._replace(config=config), "run", "google")
     with pytest.raises(BadInput, match="library"):
         write(model._replace(tokenizer=words), tmp_path / "again")
     assert not any((tmp_path / "again").iterdir())

@@ -10,6 +10,7 @@ import pytest
 from kits.external_models import make_tensors, write_huggingface
 from kits.malformed_inputs import open_directory, refused
 from kits.runs import TRAIN, make_run, run_batch
+from kits.small import MODERN
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
@@ -22,7 +23,9 @@ def write(directory, run, fresh=()):
     """Writes a directory without the parts in `fresh`; returns its config.json."""
     config, vocabulary, tokenizer, params = run
     directory.mkdir()
-    model = config, vocabulary, tokenizer, names.drop_parts(params, fresh)
+    left_out = {item.path for item in names.parameters(config.model) if item.part in fresh}
+    params = {path: x for path, x in names.by_path(params).items() if path not in left_out}
+    model = config, vocabulary, tokenizer, params
     to_huggingface.write(directory, *model, config.model.max_length)
     return json.loads((directory / "config.json").read_text())
 
@@ -72,7 +75,7 @@ def test_untrained_heads_are_not_written(tmp_path, run, fresh, architecture, lef
     values = write(tmp_path / "out", run, fresh)
     assert values["architectures"] == [architecture]
     tensors = set(load_file(tmp_path / "out/model.safetensors"))
-    every = {item.huggingface for item in names.parameters(2)}
+    every = {item.huggingface for item in names.parameters(run[0].model)}
     assert tensors == {name for name in every if not name.startswith(left_out)}
 
 
@@ -84,13 +87,16 @@ KINDS = {
     "number": "regression",
 }
 CLASSIFY = "objective.name=classifier", "task.name=classify"
-# {objective: (outputs, pooling, architecture, its last layer)}
+# {objective: (outputs, pooling, end of the architecture, its last layer)}
 HEADS = {
-    "classifier": (3, "cls", "BertForSequenceClassification", "classifier"),
-    "token_classifier": (3, "", "BertForTokenClassification", "classifier"),
-    "spans": (2, "", "BertForQuestionAnswering", "qa_outputs"),
-    "multiple_choice": (1, "cls", "BertForMultipleChoice", "classifier"),
+    "classifier": (3, "cls", "ForSequenceClassification", "classifier"),
+    "token_classifier": (3, "", "ForTokenClassification", "classifier"),
+    "spans": (2, "", "ForQuestionAnswering", "qa_outputs"),
+    "multiple_choice": (1, "cls", "ForMultipleChoice", "classifier"),
 }
+# {class of transformers: keys of the model}, and each with all heads; ModernBERT pools in two ways.
+MODELS = {"Bert": (), "ModernBert": MODERN, "ModernBert by mean": (*MODERN, "model.pooling=mean")}
+ALL = [(model, head) for model in MODELS for head in HEADS if HEADS[head][1] or " " not in model]
 LABELS = "no", "yes", "maybe"
 
 
@@ -99,9 +105,9 @@ def labeled_run(directory, *overrides):
     return make_run(directory, *CLASSIFY, f"task.labels={labels}", *overrides)
 
 
-def run_of(directory, objective: str) -> tuple:
+def run_of(directory, objective: str, *keys: str) -> tuple:
     """Returns (config, vocabulary, tokenizer, params) of an objective with random parameters, and its outputs."""
-    config, vocabulary, tokenizer, _ = labeled_run(directory, "model.max_length=64")
+    config, vocabulary, tokenizer, _ = labeled_run(directory, "model.max_length=64", *keys)
     outputs, pool, *_ = HEADS[objective]
     module = heads.Classifier(base.make_encoder(config, vocabulary), outputs, "last", 0.1, pool)
     functions = base.from_module(module, None, None)
@@ -113,17 +119,20 @@ def run_of(directory, objective: str) -> tuple:
     return (config, vocabulary, tokenizer, params), partial(jax.jit(functions.outputs), params)
 
 
-@pytest.mark.parametrize("objective", HEADS)
-def test_the_layer_has_its_name_and_layout(tmp_path, objective):
-    *_, architecture, layer = HEADS[objective]
-    run, _ = run_of(tmp_path / "run", objective)
+@pytest.mark.parametrize(("model", "objective"), ALL)
+def test_the_layer_has_its_name_and_layout(tmp_path, model, objective):
+    outputs, pool, end, layer = HEADS[objective]
+    name, _, mean = model.partition(" by ")
+    layer = layer if name == "Bert" else "classifier"
+    run, _ = run_of(tmp_path / "run", objective, *MODELS[model])
     values, tensors = write(tmp_path / "out", run), load_file(tmp_path / "out/model.safetensors")
     label = run[-1]["label"]
     np.testing.assert_array_equal(tensors[f"{layer}.weight"], label["kernel"].T)
     np.testing.assert_array_equal(tensors[f"{layer}.bias"], label["bias"])
-    assert values["architectures"] == [architecture]
-    assert ("bert.pooler.dense.bias" in tensors) == (HEADS[objective][1] == "cls")
-    assert ("id2label" in values) == (HEADS[objective][0] == 3)
+    assert values["architectures"] == [name + end] and ("id2label" in values) == (outputs == 3)
+    assert ("bert.pooler.dense.bias" in tensors) == (pool == "cls" and name == "Bert")
+    assert ("head.dense.weight" in tensors) == (name == "ModernBert")
+    assert values.get("classifier_pooling", "cls") == (mean or "cls")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,6 +151,7 @@ def test_config_json_has_the_labels_and_the_kind(tmp_path, kind):
     [
         ((), ("--format", "google"), "objective.name=classifier"),
         (("objective.pool=mean",), (), "objective.pool=mean"),
+        (("model.norm=pre",), (), "model.norm=pre"),
         (("objective.pool=first", "objective.features=mix"), (), "objective.features=mix"),
     ],
 )
@@ -168,13 +178,20 @@ def test_the_card_names_task_labels_and_scores(tmp_path):
     assert str(tmp_path) not in card + (tmp_path / "out/training.json").read_text()
 
 
-def test_the_encoder_of_a_fine_tuned_model_is_read(tmp_path):
-    """Its last layer is not: neither that of an export nor that of a published model."""
-    run = labeled_run(tmp_path / "run")
+@pytest.mark.parametrize(("keys", "fresh"), [((), {"mlm", "pair"}), (MODERN, {"mlm"})])
+def test_the_encoder_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
+    """With the head of ModernBERT; the last layer is not: neither that of an export nor that of a published model."""
+    run = labeled_run(tmp_path / "run", *keys)
     write(tmp_path / "out", run)
-    ours, theirs = run[-1]["encoder"], load_model.open_model(tmp_path / "out").params["encoder"]
-    for part in ours.keys() - {"embedder"}:  # its padding is zero
-        jax.tree.map(np.testing.assert_array_equal, theirs[part], ours[part])
+    model = load_model.open_model(tmp_path / "out")
+    assert model.info["fresh"] == sorted(fresh)
+    ours, theirs = names.by_path(run[-1]), names.by_path(model.params)
+    for path in ours.keys() - {"encoder/embedder/words", "label/kernel", "label/bias"}:
+        np.testing.assert_array_equal(theirs[path], ours[path])
+    assert ours["encoder/embedder/words"].shape == theirs["encoder/embedder/words"].shape
+
+
+def test_the_layers_of_a_published_fine_tuned_model_are_not_read(tmp_path):
     tensors = make_tensors(parts=("encoder",))
     tensors |= {"qa_outputs.weight": np.ones((2, 16), np.float32)}
     model = open_directory(write_huggingface(tmp_path / "theirs", tensors))
@@ -190,10 +207,11 @@ def outputs_of_transformers(directory, arrays, *rows):
     import transformers
 
     (name,) = json.loads((directory / "config.json").read_text())["architectures"]
-    load = getattr(transformers, name.replace("Bert", "AutoModel")).from_pretrained
+    load = getattr(transformers, f"AutoModel{name.partition('Bert')[2]}").from_pretrained
     model, info = load(directory, output_loading_info=True)
     assert not any(info.values()) and type(model).__name__ == name
-    inputs = {"input_ids": "tokens", "token_type_ids": "segments", "attention_mask": "sequence_ids"}
+    inputs = {"input_ids": "tokens", "attention_mask": "sequence_ids"}
+    inputs |= {"token_type_ids": "segments"} if model.config.model_type == "bert" else {}
     inputs = {key: torch.tensor(arrays[name]).long() for key, name in inputs.items()}
     with torch.no_grad():
         return model.config, model(**{key: x.reshape(*rows, -1) for key, x in inputs.items()})
@@ -217,9 +235,9 @@ def test_logits_equal_those_of_transformers(tmp_path, activation):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("objective", HEADS)
-def test_logits_and_labels_of_tasks_equal_those_of_transformers(tmp_path, objective):
-    run, outputs = run_of(tmp_path / "run", objective)
+@pytest.mark.parametrize(("model", "objective"), ALL)
+def test_logits_and_labels_of_tasks_equal_those_of_transformers(tmp_path, model, objective):
+    run, outputs = run_of(tmp_path / "run", objective, *MODELS[model])
     write(tmp_path / "out", run)
     arrays = run_batch(run[1])
     rows = (2, 3) if objective == "multiple_choice" else (6,)
@@ -242,7 +260,7 @@ def test_the_code_in_the_card_runs(tmp_path, monkeypatch, capsys, objective):
     name = "classifier" if objective == "pairs" else objective
     run, _ = run_of(tmp_path / "run", name)
     write(tmp_path / "out", run)
-    config, task = run[0], names.LABELERS[name].task
+    config, task = run[0], names.LABELERS[name][1]
     if objective == "pairs":
         config.task.text = ("a", "b")
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,7 @@ def extend(source, tmp_path, text):
 
 def tables(source) -> list:
     """Returns the names of the two tensors that have a row for each piece."""
-    items = names.parameters(source.settings["layers"])
+    items = names.parameters(source.settings)
     return [getattr(item, source.format) for item in items if item.padded]
 
 

@@ -1,13 +1,13 @@
-"""Writes bert.npz: values of BERT in Hugging Face transformers, and of the original optimizer, computed in float64.
+"""Writes bert.npz: values of BERT and ModernBERT in transformers, and of the original optimizer, computed in float64.
 
 python tests/golden/make_bert.py        (needs torch and transformers; the file has their `versions`)
 
-`schedule` is the optimizer's schedule (JSON). Each case has `{case}/config` (a BertConfig, JSON) and, as float32,
+`schedule` is the optimizer's schedule (JSON). Each case has `{case}/config` (JSON, of its class) and, as float32,
     before/NAME, after/NAME        the parameters before and after the optimizer's steps
     steps/NAME[N, B, L or none]    the batches of these steps
     rows/..., one/...              all values of the first of these batches, and of a batch whose rows have one token:
         batch/NAME, hidden_states[layers + 1, B, L, D] with the embeddings' first, pooled[B, D], mlm_logits[B, L, V],
-        pair_logits[B, 2], mlm_loss, nsp_loss, loss, gradient/NAME
+        pair_logits[B, 2], mlm_loss, nsp_loss, loss, gradient/NAME; of ModernBERT mlm_logits, loss and gradients alone
 The NAMEs of parameters and batches are those of transformers.
 """
 
@@ -28,6 +28,11 @@ CASES = {
     | dict(hidden_act="gelu_new", layer_norm_eps=1e-12),
     "exact": dict(SMALL, vocab_size=130, max_position_embeddings=11, type_vocab_size=3)
     | dict(hidden_act="gelu", layer_norm_eps=1e-3),
+    # The second of three layers sees two tokens to each side.
+    "modern": SMALL
+    | dict(model_type="modernbert", vocab_size=130, max_position_embeddings=16, pad_token_id=0)
+    | dict(num_hidden_layers=3, global_attn_every_n_layers=2, local_attention=4)
+    | dict(norm_eps=1e-3, global_rope_theta=50.0),
 }
 STEPS = 10
 # Of the learning rate. A higher peak would amplify the rounding of the key biases' gradients, which are zero.
@@ -36,13 +41,16 @@ BETA1, BETA2, EPSILON, DECAY, CLIP = 0.9, 0.999, 1e-6, 0.01, 1.0
 
 
 def make_model(config: dict, draw: np.random.Generator, deviation: float = 0.2):
-    """Returns BertForPreTraining without dropout, in float32; no bias is 0 and no scale is 1."""
-    settings = transformers.BertConfig(**config)
-    model = transformers.BertForPreTraining(settings).eval()
+    """Returns a model with its heads, without dropout, in float32; no bias is 0 and no scale is 1."""
+    keys = dict(config)
+    if keys.pop("model_type", "bert") == "bert":
+        model = transformers.BertForPreTraining(transformers.BertConfig(**keys)).eval()
+    else:
+        model = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**keys)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = deviation * draw.standard_normal(parameter.shape, np.float32)
-            scale = name.endswith("LayerNorm.weight")
+            scale = name.lower().endswith("norm.weight")
             parameter.copy_(torch.from_numpy(values + np.float32(scale)))
     return model
 
@@ -55,41 +63,39 @@ def make_batch(config: dict, draw: np.random.Generator, lengths: list[int], widt
     lengths = np.array(lengths)[:, None]
     positions = np.broadcast_to(np.arange(width), (len(lengths), width))
     real = positions < lengths
-    segments = positions * config["type_vocab_size"] // lengths
-    segments[1::2] = 0
     chosen = (draw.random(real.shape) < 0.3) & real
     chosen[0, 0] = True
     tokens, labels = (draw.integers(5, config["vocab_size"], real.shape) for _ in range(2))
-    return dict(
-        input_ids=tokens * real,
-        token_type_ids=segments * real,
-        attention_mask=real.astype(np.int64),
-        labels=np.where(chosen, labels, -100),
-        next_sentence_label=draw.integers(0, 2, len(lengths)),
-    )
+    batch = dict(input_ids=tokens * real, attention_mask=real.astype(np.int64))
+    batch["labels"] = np.where(chosen, labels, -100)
+    if segments := config.get("type_vocab_size"):
+        batch["token_type_ids"] = positions * segments // lengths * real
+        batch["token_type_ids"][1::2] = 0
+        batch["next_sentence_label"] = draw.integers(0, 2, len(lengths))
+    return batch
 
 
 def evaluate(model, batch: dict) -> dict:
     """Returns all values of a batch, in the model's data type; the losses are normalised as in the original code."""
     inputs = {name: torch.from_numpy(array) for name, array in batch.items()}
-    labels, pairs = inputs.pop("labels"), inputs.pop("next_sentence_label")
+    labels, pairs = inputs.pop("labels"), inputs.pop("next_sentence_label", None)
     outputs = model(**inputs, output_hidden_states=True)
-    logits, pair_logits = outputs.prediction_logits, outputs.seq_relationship_logits
+    logits = outputs.logits if pairs is None else outputs.prediction_logits
     nats = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
     mlm_loss = nats / ((labels >= 0).sum() + 1e-5)
-    nsp_loss = cross_entropy(pair_logits, pairs)
-    loss = mlm_loss + nsp_loss
+    values = dict(mlm_logits=logits, mlm_loss=mlm_loss, loss=mlm_loss)
+    if pairs is not None:
+        pair_logits = outputs.seq_relationship_logits
+        nsp_loss = cross_entropy(pair_logits, pairs)
+        values |= dict(
+            hidden_states=torch.stack(outputs.hidden_states),
+            pooled=model.bert.pooler(outputs.hidden_states[-1]),
+            pair_logits=pair_logits,
+            nsp_loss=nsp_loss,
+            loss=mlm_loss + nsp_loss,
+        )
     model.zero_grad()
-    loss.backward()
-    values = dict(
-        hidden_states=torch.stack(outputs.hidden_states),
-        pooled=model.bert.pooler(outputs.hidden_states[-1]),
-        mlm_logits=logits,
-        pair_logits=pair_logits,
-        mlm_loss=mlm_loss,
-        nsp_loss=nsp_loss,
-        loss=loss,
-    )
+    values["loss"].backward()
     values |= {f"gradient/{name}": parameter.grad for name, parameter in model.named_parameters()}
     return {name: value.detach().numpy() for name, value in values.items()}
 
@@ -113,7 +119,7 @@ def optimize(parameters: dict, gradients: dict, moments: dict, rate: float) -> N
         v = BETA2 * v + (1 - BETA2) * gradient**2
         moments[name] = m, v
         update = m / (v**0.5 + EPSILON)
-        if not re.search("LayerNorm|layer_norm|bias", name):
+        if not re.search("[Nn]orm|bias", name):
             update = update + DECAY * parameter
         parameter -= rate * update
 

@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 from bert_jax.convert import names
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
-SIZES = {"layers": 2, "width": 16, "feed_forward": 24, "max_length": 32, "type_vocabulary": 2}
+SIZES = {"name": "bert", "layers": 2, "width": 16, "feed_forward": 24, "max_length": 32}
+SIZES |= {"type_vocabulary": 2}
 HEADS = 2
 WORDS = ("the", "bank", "river", "un", "able", "##able", "##ion", "walk", "old", ",", ".")
 PIECES = [*SPECIAL.values(), *WORDS, *ascii_lowercase]
@@ -28,7 +29,7 @@ SETTINGS |= {"log.every": 4, "evaluate.every": 4, "evaluate.rows": 16, "checkpoi
 def make_tensors(format: str = "huggingface", parts=PARTS, seed: int = 0) -> dict[str, np.ndarray]:
     """Returns {name in the format: float32}: scales near 1, all else small; the same parameters in either format."""
     draw, tensors = np.random.default_rng(seed), {}
-    for item in names.parameters(SIZES["layers"]):
+    for item in names.parameters(SIZES):
         array = draw.normal(0, 0.1, names.shape(item, SIZES, len(PIECES))).astype(np.float32)
         array += item.path.endswith("/scale")
         if item.part in parts:

@@ -25,7 +25,9 @@ def write(form: str, directory, *arguments, **changes):
 
 def spelled(form: str, path: str) -> str:
     """Returns the name of one of our parameters in a format."""
-    return next(getattr(item, form) for item in names.parameters(3) if item.path == path)
+    return next(
+        getattr(item, form) for item in names.parameters(external_models.SIZES) if item.path == path
+    )
 
 
 def open_directory(directory, *overrides) -> load_model.Model:
@@ -60,7 +62,7 @@ def check_same(
     params, tensors: dict, parts=external_models.PARTS, form: str = "huggingface"
 ) -> None:
     """Asserts that parameters equal tensors bitwise, with kernels transposed and zeros in the vocabulary's padding."""
-    for item in names.parameters(external_models.SIZES["layers"]):
+    for item in names.parameters(external_models.SIZES):
         if item.part in parts:
             theirs = np.asarray(tensors[getattr(item, form)], np.float32)
             ours = leaf(params, item.path)

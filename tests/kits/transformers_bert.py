@@ -1,4 +1,7 @@
-"""Converts transformers' BERT to ours, and evaluates ours like golden/make_bert.py evaluates theirs. No PyTorch."""
+"""Converts transformers' BERT and ModernBERT to ours, and evaluates ours like golden/make_bert.py evaluates theirs. No
+PyTorch."""
+
+import re
 
 import jax
 import numpy as np
@@ -17,12 +20,13 @@ FLOOR = 1e-3
 
 
 def config_of(theirs: dict, *overrides: str):
-    """Returns a small config with the model of a BertConfig, without dropout."""
-    whole = theirs | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    model = settings.from_huggingface(whole, "config.json")
-    length = theirs["max_position_embeddings"]
+    """Returns a small config with the model of a config of transformers, without dropout."""
+    dropouts = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
+    model = settings.from_huggingface(theirs | dict.fromkeys(dropouts, 0), "config.json")
     keys = [f"model.{key}={value}" for key, value in model.items()]
-    return small_config(*keys, f"phases.main.length={length}", *overrides)
+    keys.append(f"phases.main.length={theirs['max_position_embeddings']}")
+    keys += ["objective.pair_task=none"] * (model["name"] != "bert")
+    return small_config(*keys, *overrides)
 
 
 def vocabulary_of(theirs: dict) -> Vocabulary:
@@ -31,12 +35,13 @@ def vocabulary_of(theirs: dict) -> Vocabulary:
 
 def params_of(tensors: dict) -> dict:
     """Returns our tree of {their name: array}: of parameters, gradients or the like."""
-    numbers = [name.split(".")[3] for name in tensors if name.startswith("bert.encoder.layer.")]
-    table = names.parameters(1 + max(map(int, numbers)))
+    numbers = re.findall(r"layers?\.(\d+)\.", " ".join(tensors))
+    name = "modernbert" if "model.final_norm.weight" in tensors else "bert"
+    table = names.parameters({"name": name, "layers": 1 + max(map(int, numbers))})
     assert {item.huggingface for item in table} == set(tensors)
     tree = {}
     for item in table:
-        array = tensors[item.huggingface]
+        array = np.split(tensors[item.huggingface], item.number)[item.place]
         array = array.T if "huggingface" in item.transposed else array
         if item.padded:
             rows = layers.padded_size(len(array)) - len(array)
@@ -58,15 +63,16 @@ def batch_of(theirs: dict) -> dict:
     """Returns their batch, in which any position may be predicted, as one of ours (data/batch.py)."""
     labels = theirs["labels"]
     rows, length = labels.shape
+    positions = np.broadcast_to(np.arange(length), labels.shape)
     arrays = {
         "tokens": theirs["input_ids"],
-        "segments": theirs["token_type_ids"],
-        "positions": np.broadcast_to(np.arange(length), labels.shape),
+        "segments": theirs.get("token_type_ids", np.zeros_like(labels)),
+        "positions": theirs.get("position_ids", positions),
         "sequence_ids": theirs["attention_mask"],
-        "masked_positions": np.broadcast_to(np.arange(length), labels.shape),
+        "masked_positions": positions,
         "masked_targets": np.maximum(labels, 0),
         "cls_positions": np.zeros((rows, 1)),
-        "pair_labels": theirs["next_sentence_label"][:, None],
+        "pair_labels": theirs.get("next_sentence_label", np.zeros(rows))[:, None],
         "rows": np.arange(rows),
     }
     weights = {"masked_weights": labels >= 0, "pair_weights": np.ones((rows, 1))}
@@ -98,14 +104,17 @@ def evaluate(config, vocabulary, params, batch) -> dict:
         (scalar, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         outputs = objective.outputs(params, batch)
         totals = objective.weights(batch)
-        return hidden_states(config, vocabulary, params, batch) | dict(
+        values = dict(
             mlm_logits=outputs["mlm_logits"][..., : vocabulary.size],
-            pair_logits=outputs["pair_logits"][:, 0],
             mlm_loss=metrics["mlm_loss"][0] / totals["mlm"],
-            nsp_loss=metrics["nsp_loss"][0] / totals["nsp"],
             loss=scalar,
             gradient=gradient,
         )
+        if "nsp" in totals:
+            values |= hidden_states(config, vocabulary, params, batch)
+            values["pair_logits"] = outputs["pair_logits"][:, 0]
+            values["nsp_loss"] = metrics["nsp_loss"][0] / totals["nsp"]
+        return values
 
     return jax.device_get(run(params))
 
@@ -113,11 +122,11 @@ def evaluate(config, vocabulary, params, batch) -> dict:
 def differences(ours: dict, theirs: dict, real) -> dict:
     """Returns {name: largest difference at real tokens}, relative for losses and gradients. real: bool[B, L]."""
     result = {}
-    for name in STATES:
+    for name in ours.keys() & {*STATES}:
         difference = np.abs(ours[name] - theirs[name])
         by_token = name in ("hidden_states", "mlm_logits")
         result[name] = (difference[..., real, :] if by_token else difference).max()
-    for name in LOSSES:
+    for name in ours.keys() & {*LOSSES}:
         result[name] = abs(ours[name] / theirs[name] - 1)
     expected = by_path(params_of(within(theirs, "gradient/")))
     for name, array in by_path(ours["gradient"]).items():

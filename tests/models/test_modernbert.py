@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import small
-from kits.small import VOCABULARY, small_config
+from kits.small import MODERN, VOCABULARY, small_config
 
 from bert_jax import config
 from bert_jax.models import attention, counts
@@ -16,13 +16,7 @@ from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-SMALL = (
-    "model.name=modernbert",
-    "objective.pair_task=none",
-    "model.layers=4",
-    "model.feed_forward=48",
-    "model.window=8",
-)
+SMALL = (*MODERN, "objective.pair_task=none")
 
 
 @pytest.mark.parametrize(

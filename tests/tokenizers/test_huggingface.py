@@ -108,8 +108,8 @@ def test_no_special_token_is_read_from_text(tmp_path, maker):
     special = set(ours.special.values()) - {ours.unk}
     for ids in [*ours.encode(texts), ours.corpus_encoder()([texts])[0].tolist()]:
         assert ids and not special & set(ids)
-    ids = ours.encode_with_masks("the [MASK] fox")
-    assert ids.count(ours.mask) == 1
+    start = [*ours.encode(["the"])[0], ours.mask]
+    assert ours.encode_with_masks("the [MASK] fox")[: len(start)] == start
 
 
 @EVERY

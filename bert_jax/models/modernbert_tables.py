@@ -1,0 +1,108 @@
+"""What transformers calls the parameters and the settings of ModernBERT, for bert_jax/convert.
+
+D width, F feed-forward width, V vocabulary.
+"""
+
+from bert_jax.errors import BadInput
+
+# --- Parameters: (axes, name in bert_jax, in transformers) ----------------------------------------
+
+ENCODER = (
+    ("VD", "embedder/words", "embeddings.tok_embeddings.weight"),
+    ("D", "embedder_norm/scale", "embeddings.norm.weight"),
+    ("D", "final_norm/scale", "final_norm.weight"),
+)
+# If parameters share a tensor, stacked along its outputs, their place in it and their number follow.
+BLOCK = (
+    ("DD", "attention/query/kernel", "attn.Wqkv.weight", 0, 3),
+    ("DD", "attention/key/kernel", "attn.Wqkv.weight", 1, 3),
+    ("DD", "attention/value/kernel", "attn.Wqkv.weight", 2, 3),
+    ("DD", "attention/out/kernel", "attn.Wo.weight"),
+    ("D", "feed_forward_norm/scale", "mlp_norm.weight"),
+    ("DF", "feed_forward/up/kernel", "mlp.Wi.weight", 0, 2),
+    ("DF", "feed_forward/gate/kernel", "mlp.Wi.weight", 1, 2),
+    ("FD", "feed_forward/down/kernel", "mlp.Wo.weight"),
+)
+NORM = (("D", "attention_norm/scale", "attn_norm.weight"),)
+HEAD = (
+    ("DD", "dense/kernel", "dense.weight"),
+    ("D", "norm/scale", "norm.weight"),
+)
+# (part, scope in bert_jax, in transformers, its rows); {} is the number of a layer, from 0 or the number at the end on.
+# Fine-tuned models have the part `head`, too; see heads.Classifier.
+PARTS = (
+    ("encoder", "encoder/", "model.", ENCODER),
+    ("encoder", "encoder/blocks_{}/", "model.layers.{}.", BLOCK),
+    ("encoder", "encoder/blocks_{}/", "model.layers.{}.", NORM, 1),  # none in layer 0
+    ("head", "mlm/", "head.", HEAD),
+    ("mlm", "mlm/", "decoder.", (("V", "bias", "bias"),)),
+)
+
+# --- Settings: keys of ModernBertConfig -----------------------------------------------------------
+
+# {key: (key of config.model, default)}; the default is 0 for a required key. Version 5 has `layer_types` and
+# `rope_parameters` instead of the last three.
+EVERY = "global_attn_every_n_layers"
+KEYS = {
+    "num_hidden_layers": ("layers", 0),
+    "hidden_size": ("width", 0),
+    "num_attention_heads": ("heads", 0),
+    "intermediate_size": ("feed_forward", 0),
+    "max_position_embeddings": ("max_length", 0),
+    "initializer_range": ("initializer", 0.02),
+    "attention_dropout": ("dropout", 0.0),
+    "norm_eps": ("epsilon", 1e-5),
+    "local_attention": ("window", 128),
+    EVERY: ("full_every", 3),
+    "global_rope_theta": ("rotary_base", 160_000.0),
+    "local_rope_theta": ("local_rotary_base", 10_000.0),
+}
+# {key that changes the model: the supported value}
+FIXED = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+    "rope_scaling": None,
+}
+POOLING = {"cls": "first", "mean": "mean"}  # {value of classifier_pooling: of model.pooling}
+# {kind of attention: key of its rotary base before version 5}
+FULL, LOCAL = "full_attention", "sliding_attention"
+BASES = {FULL: "global_rope_theta", LOCAL: "local_rope_theta"}
+
+
+def older_keys(values: dict, path) -> dict:
+    """Returns a config.json whose keys of version 5 have become older ones. Raises BadInput, with the path of the file,
+    for other layers, rotary positions or heads than those of models/modernbert.py."""
+    activation, others = (values.get(f"{of}_activation", "gelu") for of in ("hidden", "classifier"))
+    if others != activation:
+        raise BadInput(f"{path}: classifier_activation is {others!r}, expected {activation!r}")
+    older, types, ropes = {}, values.get("layer_types"), values.get("rope_parameters") or {}
+    if types is not None:
+        listed = types if isinstance(types, list) else []
+        every = listed.index(FULL, 1) if FULL in listed[1:] else len(listed)
+        numbers = [n for n in (values.get(EVERY, 3), every) if type(n) is int and n > 0]
+        fitting = [n for n in numbers if layer_types(n, len(listed)) == types]
+        if not fitting or len(listed) != values.get("num_hidden_layers"):
+            expected = f"expected {FULL} in every Nth layer, from the first on"
+            raise BadInput(f"{path}: layer_types is {types!r}, {expected}")
+        older[EVERY] = fitting[0]
+    for kind, key in BASES.items():
+        rope = ropes.get(kind, {}) if isinstance(ropes, dict) else ropes
+        if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
+            raise BadInput(f"{path}: rope_parameters is {ropes!r}, expected rope_type 'default'")
+        older |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
+    return values | older
+
+
+def newer_keys(model) -> dict:
+    """Returns the keys of version 5 for config.model."""
+    bases = {FULL: model.rotary_base, LOCAL: model.local_rotary_base}
+    ropes = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
+    return {"layer_types": layer_types(model.full_every, model.layers), "rope_parameters": ropes}
+
+
+def layer_types(every: int, layers: int) -> list[str]:
+    """Returns the kind of attention of each layer."""
+    return [LOCAL if number % every else FULL for number in range(layers)]
