@@ -1,11 +1,12 @@
 """The documents of a split: in ranges, sentence by sentence, and as one stream of tokens. Pure NumPy.
 
-The stream has a separator after each document. Rows that may hold several documents are ranges of it. It is not a
-file: separators[d] is the position of the separator after document d, and any other position v is that of token v - d
-of the split, where d is the first document whose separator is behind v. See assemble.gather_stream.
+The stream has a separator after each document, or `width` of them. Rows that may hold several documents are ranges of
+it. It is not a file: separators[d] is the position of the first separator after document d, and a position v that has
+none is that of token v - width * d of the split, where d is the first document whose separators are behind v. See
+assemble.gather_stream.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,12 +57,26 @@ def range_end(split: Split, first: int, sentences: int) -> int:
     return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
 
 
-def separators(split: Split) -> np.ndarray:
-    """Returns int64[D]: the position in the stream of the separator after each document."""
+def separators(split: Split, width: int = 1) -> np.ndarray:
+    """Returns int64[D]: the position in the stream of the first of `width` separators after each document."""
     ends = split.sentence_ends[split.document_ends - 1]
-    return ends + np.arange(len(ends))
+    return ends + width * np.arange(len(ends))
 
 
 def stream_length(split: Split) -> int:
     """Returns the number of positions of the stream."""
     return len(split.tokens) + len(split.document_ends)
+
+
+class Rows:
+    """The rows of an epoch, computed when they are read: `rows[numbers]`, int64[...] -> int64[..., C] or int64[...]."""
+
+    def __init__(self, number: int, read: Callable):
+        """read: function (numbers) -> the rows with these numbers."""
+        self.number, self.read = number, read
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
+        return self.read(numbers)

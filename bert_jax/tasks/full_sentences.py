@@ -60,14 +60,14 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         own = {mlm_batch.MASKED: (rows, phase.keys.max_predictions)}
         return batch.shapes(rows, phase.length) | batch.structs(own)
 
-    def rows(phase, split: str, epoch: int) -> masked_rows.IndexedRows:
+    def rows(phase, split: str, epoch: int) -> documents.Rows:
         part = store.splits[split]
         rules = Rules(phase.length - SPECIAL, config.task.cross_documents)
         key = partial(draw_key, config.seed, "cuts", SPLITS.index(split), phase.number)
         name = f"{split}-{phase.length}-{digest(store, VERSION, rules, int(key(0)[0]))}"
         parts = partial(build, part, rules, key)
         index = Indexes(index_directory(store.path), name, np.int64, 2, parts)
-        return masked_rows.IndexedRows([index], epoch, partial(read, part, rules))
+        return masked_rows.indexed([index], epoch, partial(read, part, rules))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble

@@ -7,6 +7,7 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Survey
 from bert_jax.data.row_index import Indexes, damaged
+from bert_jax.tasks import documents
 from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {
@@ -42,26 +43,21 @@ def pair_task(config) -> str:
     return config.objective.get("pair_task", "none")
 
 
-class IndexedRows:
-    """The rows of an epoch, from mapped index files: `rows[numbers]`, int64[...] -> int64[..., C]."""
+def indexed(indexes: list[Indexes], epoch: int, read: Callable) -> documents.Rows:
+    """Returns the rows of an epoch from mapped index files, which are built if they are missing.
 
-    def __init__(self, indexes: list[Indexes], epoch: int, read: Callable):
-        """Maps the files, and builds them if they are missing. The last one has as many rows as the epoch.
+    The last file has as many rows as the epoch. read: (numbers, *files) -> their rows, and whether these are valid;
+    reading rows that are not raises BadInput.
+    """
+    files = [index.open(epoch) for index in indexes]
 
-        read: (numbers, *files) -> their rows, and whether these are valid.
-        """
-        self.indexes, self.epoch, self.read = indexes, epoch, read
-        self.files = [index.open(epoch) for index in indexes]
-
-    def __len__(self) -> int:
-        return len(self.files[-1])
-
-    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
-        """Raises BadInput if a file is damaged."""
-        rows, are_valid = self.read(numbers, *self.files)
+    def checked(numbers: np.ndarray) -> np.ndarray:
+        rows, are_valid = read(numbers, *files)
         if not are_valid:
-            raise damaged(self.indexes, self.epoch)
+            raise damaged(indexes, epoch)
         return rows
+
+    return documents.Rows(len(files[-1]), checked)
 
 
 def mask(config, phase, store, word_starts: np.ndarray | None, keys, arrays: dict) -> dict:

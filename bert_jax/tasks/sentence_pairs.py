@@ -45,12 +45,12 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         keys = phase.keys
         return mlm_batch.shapes(rows, phase.length, keys.max_predictions, keys.max_packed)
 
-    def rows(phase, split: str, epoch: int) -> masked_rows.IndexedRows:
+    def rows(phase, split: str, epoch: int) -> documents.Rows:
         part, own, most = store.splits[split], rules(config, phase), phase.keys.max_packed
         indexes = [pair_rows.indexes(store, split, own)]
         if most > 1 and split == SPLITS[0]:  # held-out rows have one pair each
             indexes.append(packing.indexes(indexes[0], part, own, most))
-        return masked_rows.IndexedRows(indexes, epoch, partial(read, part, own, most))
+        return masked_rows.indexed(indexes, epoch, partial(read, part, own, most))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
