@@ -43,18 +43,23 @@ def sentences(split: Split, documents: np.ndarray) -> Sentences:
 
 
 def ranges(split: Split) -> Iterator[np.ndarray]:
-    """Yields the numbers of consecutive documents, int64[D], with about BLOCK sentences at a time."""
+    """Yields the numbers of consecutive documents, int64[D], with at most BLOCK sentences at a time; at least one."""
     first = 0
     while first < len(split.document_ends):
-        after = range_end(split, first, BLOCK)
-        yield np.arange(first, after)
-        first = after
+        begin, _ = spans(split.document_ends, first)
+        after = int(np.searchsorted(split.document_ends, begin + BLOCK, "right"))
+        yield np.arange(first, max(first + 1, after))
+        first = max(first + 1, after)
 
 
-def range_end(split: Split, first: int, sentences: int) -> int:
-    """Returns the end of the longest range of documents from `first` that has at most `sentences`; at least one."""
-    begin, _ = spans(split.document_ends, first)
-    return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
+def sequence_sizes(rows: np.ndarray) -> np.ndarray:
+    """Returns the number of tokens of each sequence of rows with its special tokens, int64[...]; 0 for an absent one.
+
+    rows: int64[..., 2 or more], begins with the start and the length of A, and those of B if there is one, as
+    assemble.gather reads them.
+    """
+    lengths = rows[..., 1:4:2]
+    return np.where(lengths[..., 0] > 0, 1 + (lengths + (lengths > 0)).sum(axis=-1), 0)
 
 
 def separators(split: Split, width: int = 1) -> np.ndarray:

@@ -67,7 +67,8 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         name = f"{split}-{phase.length}-{digest(store, VERSION, rules, int(key(0)[0]))}"
         parts = partial(build, part, rules, key)
         index = Indexes(index_directory(store.path), name, np.int64, 2, parts)
-        return masked_rows.indexed([index], epoch, partial(read, part, rules))
+        stream = documents.stream_length(part)
+        return masked_rows.indexed([index], epoch, phase.length, stream)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -83,14 +84,6 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         return masked_rows.survey(config, phase, made[sample][:, 1:] + SPECIAL)
 
     return Dataset(shapes, SPLITS, rows, make_batch, survey)
-
-
-def read(split: Split, rules: Rules, numbers, index) -> tuple[np.ndarray, bool]:
-    """Returns the rows with these numbers, int64[...], and whether they are valid: int64[..., 2], bool."""
-    rows = index[numbers]
-    start, size = rows[..., 0], rows[..., 1]
-    bad = (start < 0) | (size < 1) | (size > rules.room)
-    return rows, not (bad | (start + size >= documents.stream_length(split))).any()
 
 
 def build(split: Split, rules: Rules, key: Callable, epoch: int) -> Iterator[np.ndarray]:

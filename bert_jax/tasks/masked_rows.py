@@ -1,7 +1,5 @@
 """What tasks with masked rows share: config keys and their checks, the rows of index files, masking, statistics."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
@@ -43,17 +41,21 @@ def pair_task(config) -> str:
     return config.objective.get("pair_task", "none")
 
 
-def indexed(indexes: list[Indexes], epoch: int, read: Callable) -> documents.Rows:
-    """Returns the rows of an epoch from mapped index files, which are built if they are missing.
+def indexed(indexes: list[Indexes], epoch: int, length: int, tokens: int, read=None):
+    """Returns the documents.Rows of an epoch from mapped index files, which are built if they are missing.
 
-    The last file has as many rows as the epoch. read: (numbers, *files) -> their rows, and whether these are valid;
-    reading rows that are not raises BadInput.
+    The last file has as many rows as the epoch. read: (numbers, *files) -> their rows, see documents.sequence_sizes; by
+    default those of the only file. Reading raises BadInput for a row that is empty, exceeds `length`, or ends after
+    `tokens`.
     """
     files = [index.open(epoch) for index in indexes]
 
     def checked(numbers: np.ndarray) -> np.ndarray:
-        rows, are_valid = read(numbers, *files)
-        if not are_valid:
+        rows = read(numbers, *files) if read else files[0][numbers]
+        starts, sizes = rows[..., 0:4:2], rows[..., 1:4:2]
+        real = documents.sequence_sizes(rows).reshape(*numbers.shape, -1).sum(axis=-1)
+        outside = (starts < 0) | (sizes < 0) | (starts + sizes > tokens)
+        if outside.any() or (real < 1).any() or (real > length).any():
             raise damaged(indexes, epoch)
         return rows
 

@@ -16,6 +16,7 @@ from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store, open_array
 from bert_jax.errors import BadInput
 from bert_jax.objectives import predictions, scores
+from bert_jax.tasks.documents import sequence_sizes
 
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d\d?)?\s*", re.I)
 # {kind of labels: dtype of targets}: one of several classes, any of several labels, or a number
@@ -160,8 +161,3 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
 def sizes(rows: np.ndarray) -> np.ndarray:
     """Returns the number of tokens of rows, int64[...]."""
     return sequence_sizes(rows).sum(axis=-1)
-
-
-def sequence_sizes(rows: np.ndarray) -> np.ndarray:
-    """Returns the number of tokens of each sequence of rows, int64[..., S], special tokens included."""
-    return rows[..., 1] + rows[..., 3] + 2 + (rows[..., 3] > 0)

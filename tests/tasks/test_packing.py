@@ -45,10 +45,11 @@ def test_packing_needs_as_few_rows_as_best_fit(sequences):
 def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     monkeypatch.setattr(packing, "WINDOW", window)
     sizes = set()
+    spec = kit.SPEC._replace(seed=window)
     for number in range(6):
-        rows = pairs.epoch_rows(store, kit.SPEC._replace(seed=window), number)
+        rows = pairs.epoch_rows(store, spec, number)
         chosen = rows[np.arange(len(rows))]
-        expected = np.stack(pair_rows.unpack(np.asarray(rows.files[0])), axis=-1)
+        expected = pair_rows.unpack(pair_rows.indexes(store, "train", spec.rules).open(number))
         assert sorted(chosen[chosen[..., 1] > 0].tolist()) == sorted(expected.tolist())
         sizes.add(len(rows))
     assert len(sizes) > 1
@@ -107,10 +108,11 @@ def test_too_few_predictions_are_divided_among_pairs(store):
 def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
     """Opening a file of pairs or packed rows checks only its shape."""
     expected = kit.make(store, 0, 15, seed=77)
-    rows = pairs.epoch_rows(store, kit.SPEC._replace(seed=77))
-    unpacked, packed = (index.path(0) for index in rows.indexes)
+    rules, split = kit.SPEC._replace(seed=77).rules, store.splits["train"]
+    indexes = pair_rows.indexes(store, "train", rules)
+    unpacked, packed = indexes.path(0), packing.indexes(indexes, split, rules, 4).path(0)
     path, damaged = {
-        "row": (unpacked, [len(store.splits["train"].tokens), 9, 9]),
+        "row": (unpacked, [len(split.tokens), 9, 9]),
         "too many tokens": (packed, [0, 1, 2, 3]),
     }[wrong]
     np.load(path, mmap_mode="r+")[3] = damaged
