@@ -83,11 +83,9 @@ def as_weights(values):
     return tf.cast(values, tf.float32)
 
 
-def look_up(array: np.ndarray, numbers):
-    """Returns array[numbers], of an array in memory or mapped; it becomes a constant outside of the graph."""
-    with tf.init_scope():
-        array = tf.constant(array)
-    return tf.gather(array, numbers)
+def look_up(path: Path, numbers):
+    """Returns array[numbers], of the array in a .npy file."""
+    return tf.gather(map_file(path), numbers)
 
 
 def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict[str, tf.Tensor]:

@@ -84,7 +84,7 @@ def labelled(config, store: Store | None, kind: str, paired: bool, sequences: in
     def find(split: Split, rows, length: int) -> dict:
         from bert_jax.data import assemble
 
-        return {"targets": assemble.look_up(targets_of(split), rows[:, 0, 4])}
+        return {"targets": assemble.look_up(split.path / "targets.npy", rows[:, 0, 4])}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
