@@ -7,7 +7,7 @@ from kits import labelled
 from bert_jax.data import examples
 from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
+from bert_jax.objectives import labels, scores
 from bert_jax.tasks import classify, texts
 
 TOKENIZER = labelled.tokenizer()
@@ -77,7 +77,7 @@ def test_several_labels_and_numbers(tmp_path):
         with pytest.raises(BadInput, match="train:1: label "):
             classify.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
     with pytest.raises(BadInput, match="train:1: label .*one"):
-        texts.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
+        labels.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
 
 
 def test_scores_equal_their_formulas():
