@@ -109,7 +109,7 @@ def test_masks_are_new_in_every_epoch(tmp_path):
 def test_an_epoch_has_every_row_once_and_wraps_if_it_is_short(store):
     """The order of an epoch is a permutation of its rows."""
     source = pairs.pipeline(store, SPEC, WORD_STARTS)
-    number = source.epochs.rows_per_epoch()
+    number = len(source.epochs.open(0))
     counts = {epoch: len(source.epochs.open(epoch)) for epoch in range(8)}
     assert min(counts.values()) < number < max(counts.values())
     for epoch, count in counts.items():
