@@ -28,13 +28,12 @@ LEAST_REAL = 0.5  # of real_token_share without a warning
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    for name, phase in config.phases.items():
-        path, most = f"phases.{name}", phase.length // 5
-        require(5 <= phase.length < 1 << 16, f"{path}.length", config, "expected 5 to 65535")
-        hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
-        require(1 <= phase.max_packed <= most, f"{path}.max_packed", config, hint)
-    masked_rows.check(config, special=3)
+    masked_rows.check(config, paired=True)
     check_keys(config, shares=("task.short_rate",))
+    for name, phase in config.phases.items():
+        most, key = phase.length // 5, f"phases.{name}.max_packed"
+        hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
+        require(1 <= phase.max_packed <= most, key, config, hint)
 
 
 def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
@@ -58,7 +57,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         special, paired = store.manifest["special"], masked_rows.pair_task(config) != "none"
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         arrays = assemble.gather(tokens, rows, phase.length, special, paired)
-        return masked_rows.mask(config, phase, store, word_starts, keys, arrays)
+        return masked_rows.mask(config, phase, split, store, word_starts, keys, arrays)
 
     return Dataset(shapes, SPLITS, rows, make_batch, partial(survey, config, store))
 

@@ -32,7 +32,7 @@ class Spec(NamedTuple):
             dict(
                 seed=self.seed,
                 objective=dict(pair_task=self.pair_task),
-                task={key: getattr(self, key) for key in task},
+                task={key: getattr(self, key) for key in task} | {"heldout_mask_rate": 0.0},
             )
         )
 

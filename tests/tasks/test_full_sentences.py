@@ -7,7 +7,7 @@ from kits.rows import V, all_rows, assemble, batches, phase, settings, unmasked
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.errors import BadInput
-from bert_jax.tasks import documents, full_sentences
+from bert_jax.tasks import documents, full_sentences, packed_documents
 
 # Some sentences are longer than a row of 16, and some rows of 64 hold several documents.
 DOCUMENTS = [*random_documents(60, sentences=9), [[7] * 100], [[8, 9] * 20, [10]], [[11]]]
@@ -100,8 +100,8 @@ def test_epochs_and_seeds_differ_and_repeat(tmp_path):
 def test_an_epoch_in_blocks_has_every_token(store, monkeypatch):
     monkeypatch.setattr(documents, "BLOCK", 20)
     split = store.splits["train"]
-    rules, key = full_sentences.Rules(62, True), np.ones(1, np.uint32)
-    parts = list(full_sentences.build(split, rules, lambda epoch: key, 0))
+    key = np.ones(1, np.uint32)
+    parts = list(full_sentences.build(split, (62, True), lambda epoch: key, 0))
     rows = np.concatenate(parts)
     assert len(parts) > 10 and (np.diff(rows[:, 0]) > 0).all()
     between = rows[1:, 0] - rows[:-1].sum(1)
@@ -109,9 +109,18 @@ def test_an_epoch_in_blocks_has_every_token(store, monkeypatch):
     assert set(between) == {0, 1}
 
 
-@pytest.mark.parametrize("masking", ["token", "whole_word"])
-def test_batches_do_not_depend_on_hosts_and_masks_are_of_tokens_alone(store, masking):
-    dataset, shape = make(store, 64, masking=masking), phase(64, batch=6)
+@pytest.mark.parametrize(
+    ("task", "masking"),
+    [
+        (full_sentences, "token"),
+        (full_sentences, "whole_word"),
+        (packed_documents, "ngram"),
+        (packed_documents, "span"),
+    ],
+)
+def test_batches_do_not_depend_on_hosts_and_masks_are_of_tokens_alone(store, task, masking):
+    config = settings(64, cross_documents=True, masking=masking)
+    dataset, shape = task.make(config, store, kit.WORD_STARTS), phase(64, batch=6)
     whole = batches(dataset, shape, 0, 20)
     for positions in ([0, 5], [3, 1, 2, 4]):
         part = batches(dataset, shape, 7, 20, np.array(positions))
