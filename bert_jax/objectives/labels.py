@@ -6,7 +6,6 @@ import numpy as np
 
 from bert_jax.config_checks import split_list
 from bert_jax.data import examples
-from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
 
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d\d?)?\s*", re.I)
@@ -19,15 +18,15 @@ def kind_of(config) -> str:
     return config.task.get("kind", "classes")
 
 
-def names_of(example: Example, kind: str) -> list[str]:
+def names_of(example: examples.Example, kind: str) -> list[str]:
     """Returns the names of an example's labels."""
     label = example.label
-    if kind == "labels" and not isinstance(label, list):
-        return [name for name in split_list(label) if name]
-    return label if isinstance(label, list) else [label]
+    if isinstance(label, list):
+        return label
+    return [*filter(None, split_list(label))] if kind == "labels" else [label]
 
 
-def target(example: Example, names: list[str], kind: str) -> int | float | np.ndarray:
+def target(example: examples.Example, names: list[str], kind: str) -> int | float | np.ndarray:
     """Converts a label to a target; None to the first label. Raises BadInput for a label that is not in `names`."""
     label = example.label
     if kind == "number":

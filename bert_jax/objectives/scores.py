@@ -6,7 +6,6 @@ from functools import partial
 
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
-from bert_jax.objectives import labels
 
 # {task.kind: metrics of `of_texts`}
 FITTING = {
@@ -70,7 +69,7 @@ def check(config, metrics: Callable = of_texts) -> None:
     """
     names, chosen, keys = list(metrics()), config.task.metrics, config.task
     if metrics is of_texts:
-        names = FITTING[labels.kind_of(config)].split()
+        names = FITTING[keys.get("kind", "classes")].split()
         hint = "f1 needs two labels; see macro_f1"
         require("f1" not in chosen or len(keys.labels) in (0, 2), "task.metrics", config, hint)
     known = chosen and set(chosen) <= set(names)
