@@ -42,38 +42,6 @@ def apply(kind, rows):
     return {name: value.numpy() for name, value in made.items()}
 
 
-def wanted(length):
-    return min(PREDICTIONS, max(1, round(0.15 * int(length))))
-
-
-@pytest.mark.parametrize("kind", ["token", "whole_word", "ngram", "span"])
-def test_positions_are_maskable_and_all_others_unchanged(kind):
-    tokens, maskable, begins = rows = make_rows(3000)
-    made = apply(kind, rows)
-    used, positions = made["masked_weights"] > 0, made["masked_positions"]
-    if kind == "token":
-        assert used.sum(1).tolist() == [wanted(length) for length in maskable.sum(1) + 3]
-    assert (np.diff(positions, axis=1) > 0)[used[:, 1:]].all()  # strictly ascending
-    assert (np.diff(used.astype(int), axis=1) <= 0).all()  # used predictions come first
-    assert (positions[~used] == 0).all() and (made["masked_targets"][~used] == 0).all()
-    row = np.arange(len(tokens))[:, None]
-    assert maskable[row, positions][used].all()  # never [CLS], [SEP] or padding
-    assert (tokens[row, positions] == made["masked_targets"])[used].all()
-    untouched = np.ones_like(maskable)
-    untouched[np.broadcast_to(row, used.shape)[used], positions[used]] = False
-    assert (made["tokens"] == tokens)[untouched].all()
-
-
-def words_of(tokens, maskable, begins):
-    """Returns a list of positions for each word."""
-    words = []
-    for place in np.flatnonzero(maskable):
-        if begins[place] or WORD_STARTS[tokens[place]]:
-            words.append([])
-        words[-1].append(int(place))
-    return words
-
-
 def drawn(purpose, number):
     """Returns the draws of these rows, uint32[number, 96]: what masking.py draws for positions, words or spans."""
     keys = prng.fold(np.uint32(1), np.arange(number, dtype=np.uint32))
@@ -81,22 +49,30 @@ def drawn(purpose, number):
     return prng.fold(keys[:, None], np.arange(96, dtype=np.uint32)[None])
 
 
+def words_of(kind, tokens, maskable, begins):
+    """Returns a list of positions for each word; for single tokens, each is a word."""
+    words = []
+    for place in np.flatnonzero(maskable):
+        if kind == "token" or begins[place] or WORD_STARTS[tokens[place]]:
+            words.append([])
+        words[-1].append(int(place))
+    return words
+
+
 def spans_of(kind, words, begins, lengths):
-    """Returns the span of each word: the first one has the number 1."""
-    if kind == "whole_word":
-        return range(len(words))
+    """Returns the number of each word's span, by which it is drawn; the first span of words has the number 1."""
+    if kind not in SHARES:
+        return [word[0] for word in words] if kind == "token" else range(len(words))
     ends, spans = {0, *np.cumsum(lengths)}, [0]
     for number, word in enumerate(words):
         spans.append(spans[-1] + (number in ends or bool(begins[word[0]])))
     return spans[1:]
 
 
-@pytest.mark.parametrize(
-    ("kind", "long"),
-    [("whole_word", False), ("whole_word", True), ("ngram", False), ("span", False)],
-)
-def test_words_and_spans_equal_the_original_algorithm(kind, long):
-    """The original's loop over words chooses the same positions, given our random order.
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("kind", ["token", "whole_word", "ngram", "span"])
+def test_masks_equal_the_original_algorithm(kind, long):
+    """The original's loop over words chooses the same positions, given our random order. Others are unchanged.
 
     Words with more pieces than predictions are never chosen. long: A and B are one word each.
     """
@@ -104,29 +80,32 @@ def test_words_and_spans_equal_the_original_algorithm(kind, long):
     if long:
         tokens[maskable] = np.flatnonzero(~WORD_STARTS)[5]
     made, skipped = apply(kind, rows), 0
-    draws, replaced = drawn("choose", 400) >> np.uint32(1), drawn("replace", 400)
+    draws, replaced = drawn("choose", 400) >> np.uint32(1), drawn("replace", 400) / 2**32
     shares = np.cumsum(SHARES.get(kind, [1.0]))
     lengths = 1 + np.searchsorted(shares, ((drawn("span_length", 400) >> 16) + 0.5) / 2**16)
     for row in range(400):
-        words = words_of(tokens[row], maskable[row], begins[row])
+        words = words_of(kind, tokens[row], maskable[row], begins[row])
         spans = spans_of(kind, words, begins[row], lengths[row])
-        number = wanted(maskable[row].sum() + 3)
+        number = min(PREDICTIONS, max(1, round(0.15 * int(maskable[row].sum() + 3))))
         chosen = {}
         for word in sorted(range(len(words)), key=lambda word: -int(draws[row, spans[word]])):
-            if len(chosen) >= number:
-                break
-            if len(chosen) + len(words[word]) > number:
-                skipped += 1
-                continue
-            chosen |= dict.fromkeys(words[word], spans[word])
-        used = made["masked_weights"][row] > 0
-        assert made["masked_positions"][row][used].tolist() == sorted(chosen)
+            if len(chosen) + len(words[word]) <= number:
+                chosen |= dict.fromkeys(words[word], spans[word])
+            else:
+                skipped += len(chosen) < number
+        used, expected = made["masked_weights"][row], tokens[row].copy()
+        assert used.tolist() == [1] * len(chosen) + [0] * (PREDICTIONS - len(chosen))
+        positions = made["masked_positions"][row].tolist()
+        assert positions == sorted(chosen) + [0] * (PREDICTIONS - len(chosen))
+        targets = np.where(used, tokens[row, positions], 0)
+        np.testing.assert_array_equal(made["masked_targets"][row], targets)
         for place, span in chosen.items():
-            is_masked = made["tokens"][row, place] == MASK
-            share = replaced[row, span if kind == "span" else place] / 2**32
-            assert is_masked or share >= 0.8
-            assert not is_masked or share < 0.9
-    assert skipped > 100
+            share = replaced[row, span if kind == "span" else place]
+            is_random = 0.8 <= share < 0.9
+            expected[place] = MASK if share < 0.8 else made["tokens"][row, place]
+            assert is_random or share < 0.8 or expected[place] == tokens[row, place]
+        np.testing.assert_array_equal(made["tokens"][row], expected)
+    assert skipped > 100 or (kind == "token" and not skipped)
 
 
 @pytest.mark.parametrize("kind", SHARES)

@@ -64,8 +64,7 @@ def test_packed_documents_have_the_logits_of_each_alone(tmp_path, model):
     store, (phase,) = packed_store(tmp_path / "store"), configs.phases(config)
     dataset = packed_documents.make(config, store, WORD_STARTS)
     packed = rows.assemble(dataset, phase, rows.all_rows(dataset, phase)[:8])
-    pairs = dict.fromkeys(("pair_labels", "pair_weights"), packed["cls_positions"])
-    alone = one_pair_per_row(packed | pairs)
+    alone = one_pair_per_row(packed)
     objective = base.make(config, VOCABULARY)
     params = objective.init(jax.random.key(0), alone)
     one, other = (

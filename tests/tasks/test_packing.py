@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kits import packed as kit
 from kits import pairs
+from kits.rows import assert_same
 
 from bert_jax.errors import BadInput
 from bert_jax.tasks import packing, pair_rows
@@ -67,12 +68,12 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
     changes = {"pair_task": task, "masking": masking, "max_predictions": 20}
     packed, unpacked = kit.epoch(store, **changes), kit.epoch(store, max_packed=1, **changes)
     assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
-    kit.assert_same([kit.one_pair_per_row(unpacked)], [unpacked])
+    assert_same([kit.one_pair_per_row(unpacked)], [unpacked])
     pairs_of = [
         kit.sorted_rows(kit.without_masks(kit.one_pair_per_row(b), masking))
         for b in (packed, unpacked)
     ]
-    kit.assert_same(pairs_of[:1], pairs_of[1:])
+    assert_same(pairs_of[:1], pairs_of[1:])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()
@@ -88,7 +89,7 @@ def test_heldout_rows_are_never_packed(store):
         for name in ("cls_positions", "pair_labels", "pair_weights"):
             assert not batch[name][:, 1:].any()
             batch[name] = batch[name][:, :1]
-    kit.assert_same(packed, unpacked)
+    assert_same(packed, unpacked)
 
 
 def test_too_few_predictions_are_divided_among_pairs(store):
@@ -118,4 +119,4 @@ def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
     np.load(path, mmap_mode="r+")[3] = damaged
     with pytest.raises(BadInput, match=str(packed)):
         kit.make(store, 0, 15, seed=77)
-    kit.assert_same(kit.make(store, 0, 15, seed=77), expected)
+    assert_same(kit.make(store, 0, 15, seed=77), expected)
