@@ -20,8 +20,9 @@ import tensorflow as tf
 from bert_jax import prng
 from bert_jax.data.assemble import as_ids, exclusive, of_pair, owners
 
-# {kind of masking: weights of the lengths of spans, 1, 2, ... words}. The geometric distribution has a mean of 3.8.
-SPANS = {"ngram": 1 / np.arange(1, 4), "span": 0.8 ** np.arange(10)}
+# {kind of masking: shares of the spans of up to 1, 2, ... words}. ngram: in proportion to 1 / words. span: geometric,
+# with p = 0.2 and at most 10 words, which has a mean of 3.8.
+SPANS = {"ngram": np.array([6, 9, 11]) / 11, "span": (1 - 0.8 ** np.arange(1, 11)) / (1 - 0.8**10)}
 
 
 class Pairs(NamedTuple):
@@ -96,8 +97,7 @@ def spans_of_words(kind: str, pairs: Pairs, begins):
     number = tf.range(begins.shape[1])[None, :]
     if kind not in SPANS:
         return number
-    shares = np.cumsum(SPANS[kind]) / np.sum(SPANS[kind])
-    table = 1 + np.searchsorted(shares, (np.arange(1 << 16) + 0.5) / (1 << 16))
+    table = 1 + np.searchsorted(SPANS[kind], (np.arange(1 << 16) + 0.5) / (1 << 16))
     bits = tf.bitwise.right_shift(pairs.draw("span_length", number), np.uint32(16))
     ends = tf.cumsum(tf.gather(tf.constant(table, tf.int32), as_ids(bits)), axis=1)
     spans = owners(ends, number)
