@@ -21,7 +21,7 @@ from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import jax_setup
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks import packing, pair_rows, sentence_pairs
+from bert_jax.tasks import documents, pair_rows, sentence_pairs
 
 LAYOUTS = ("padded", "packed")
 
@@ -87,7 +87,7 @@ def measure_rows(opened, settings) -> dict:
     start = time.perf_counter()
     rows = len(tasks.make(settings, opened).rows(phase, "train", 0))
     seconds = time.perf_counter() - start
-    real = int(packing.lengths(pair_rows.unpack(np.asarray(pairs)), rules).sum())
+    real = int(documents.sequence_sizes(pair_rows.unpack(np.asarray(pairs))).sum())
     return {
         "rows": rows,
         "pairs_per_row": len(pairs) / rows,

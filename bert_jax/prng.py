@@ -30,6 +30,7 @@ PURPOSE = {
     "row": 15,
     "cuts": 16,
     "batches": 17,
+    "span_length": 18,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)

@@ -304,5 +304,5 @@ def test_a_saved_config_has_no_keys_of_another_module(own, tmp_path):
     values, path = config.load("demo").to_dict(), tmp_path / "config.json"
     values["task"]["name"] = "own.task"
     path.write_text(json.dumps(values))
-    with pytest.raises(BadInput, match=f"{path}.*task.mask_share"):
+    with pytest.raises(BadInput, match=f"{path}.*task.heldout_mask_rate"):
         config.load(str(path))

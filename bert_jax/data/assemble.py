@@ -83,36 +83,39 @@ def as_weights(values):
     return tf.cast(values, tf.float32)
 
 
-def look_up(array: np.ndarray, numbers):
-    """Returns array[numbers], of an array in memory or mapped; it becomes a constant outside of the graph."""
-    with tf.init_scope():
-        array = tf.constant(array)
-    return tf.gather(array, numbers)
+def look_up(path: Path, numbers):
+    """Returns array[numbers], of the array in a .npy file."""
+    return tf.gather(map_file(path), numbers)
 
 
-def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict[str, tf.Tensor]:
-    """Returns rows before masking, what `gather` returns without pairs: [CLS], a range of the stream of
-    tasks/documents.py, [SEP].
+def gather_range(tokens, separators, ranges, length: int, special: dict, sequences: int) -> dict:
+    """Returns rows before masking, what `gather` returns without pairs, but `ends` and `sizes` as of one sequence:
+    [CLS], a range of the stream of tasks/documents.py, [SEP].
 
     tokens: all of the split.    separators: int64[D], where they are.    ranges: int64[B, 2], start and size of each.
+    sequences: S; if more than 1, the separators after a document are [SEP] and [CLS], and each document is a sequence.
     """
     start, size = ranges[:, :1], ranges[:, 1:]
     position = tf.range(length, dtype=tf.int64)[None, :]
     inside = (position > 0) & (position <= size)
     places = start + tf.minimum(tf.maximum(position - 1, 0), size - 1)
-    ids, between = gather_stream(tokens, separators, places, special["sep"])
-    maskable = inside & ~between
-    around = tf.where(position == 0, special["cls"], special["pad"])
-    around = tf.where(position == size + 1, special["sep"], around)
-    real = tf.cast(position < size + 2, tf.int32)
+    ids, ends_there, owner, ends = gather_stream(tokens, separators, places, min(sequences, 2))
+    if sequences == 1:
+        owner, ends = tf.zeros_like(owner), ends[:, :0]
+    begins = tf.concat([tf.zeros_like(start), ends + 2 - start], axis=1)  # of sequences in the row
+    place = position - of_pair(begins, owner)  # in its sequence
+    maskable = inside & ~ends_there & (place > 0)
+    real = position < size + 2
+    around = tf.where(place == 0, special["cls"], special["sep"])
+    begins = tf.pad(tf.where(begins < size, begins, 0), [[0, 0], [0, sequences]])
     return {
-        "tokens": tf.where(inside, ids, around),
-        "segments": tf.zeros_like(real),
-        "positions": tf.cast(position, tf.int32) * real,
-        "sequence_ids": real,
-        "cls_positions": tf.zeros_like(real[:, :1]),
+        "tokens": tf.where(maskable, ids, tf.where(real, around, special["pad"])),
+        "segments": tf.zeros_like(ids),
+        "positions": as_ids(tf.where(real, place, 0)),
+        "sequence_ids": tf.where(real, owner + 1, 0),
+        "cls_positions": as_ids(begins[:, :sequences]),
         "ends": as_ids(size + 2),
-        "sizes": tf.reduce_sum(tf.cast(maskable, tf.int32), axis=1, keepdims=True),
+        "sizes": tf.reduce_sum(as_ids(maskable), axis=1, keepdims=True),
         "maskable": maskable,
         "begins": maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1],
     }
@@ -121,9 +124,9 @@ def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict
 def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict[str, tf.Tensor]:
     """Returns full rows: blocks of the stream of tasks/documents.py. starts: int64[B], where they start there."""
     position = tf.range(length, dtype=tf.int64)[None, :]
-    ids, _ = gather_stream(tokens, separators, starts[:, None] + position, separator)
+    ids, between, *_ = gather_stream(tokens, separators, starts[:, None] + position)
     return {
-        "tokens": ids,
+        "tokens": tf.where(between, separator, ids),
         "segments": tf.zeros_like(ids),
         "positions": tf.zeros_like(ids) + tf.cast(position, tf.int32),
         "sequence_ids": tf.ones_like(ids),
@@ -132,10 +135,12 @@ def gather_blocks(tokens, separators, starts, length: int, separator: int) -> di
     }
 
 
-def gather_stream(tokens, separators, places, separator: int):
-    """Returns the ids at places of the stream of tasks/documents.py, int32[B, L], and whether they are separators.
+def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
+    """Returns the ids at places of the stream of tasks/documents.py, int32[B, L]; whether a document ends there, bool;
+    how many have ended before it in the row, int32; and where they end, int64[B, N], the row's and at least one more.
 
-    tokens: all of the split.    separators: int64[D], where they are.    places: int64[B, L], ascending in each row.
+    An id is meaningless at a separator. tokens: all of the split.    separators: int64[D], the first one after each
+    document, which has `width` of them.    places: int64[B, L], ascending in each row, the first one in a document.
     """
     with tf.init_scope():  # a constant of the graph would be copied
         separators = tf.constant(separators)
@@ -146,9 +151,9 @@ def gather_stream(tokens, separators, places, separator: int):
     near = tf.gather(separators, near)
     passed = tf.searchsorted(near, places)
     between = tf.gather(near, passed, batch_dims=1) == places
-    source = places - tf.cast(first[:, None] + passed, tf.int64)
+    source = places - width * tf.cast(first[:, None] + passed, tf.int64)
     ids = tf.cast(tf.gather(tokens, tf.where(~between, source, 0)), tf.int32)
-    return tf.where(between, separator, ids), between
+    return ids, between, passed, near
 
 
 def exclusive(sums):

@@ -19,7 +19,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -155,7 +154,11 @@ class SavedFeed:
                 arrays = self.read(f"{phase.name}/{step - offset:012d}.npz")
             yield {key: array[offset][chosen] for key, array in arrays.items()}
 
-    def evaluation(self, phase, split: str, size: int, positions=None) -> "SavedEvaluation":
+    def evaluation(self, phase, split: str, size: int, positions=None) -> list[dict]:
+        """Returns batches of `size` rows of a split, with the rows at `positions` of each.
+
+        Rows that pad the last batch have row_weights 0.
+        """
         splits = self.manifest["phases"].get(phase.name, {}).get("splits", {})
         saved = splits.get(split, {"rows": 0, "all": False})
         rows = self.config.evaluate.rows
@@ -164,7 +167,11 @@ class SavedFeed:
             raise BadInput(f"config.evaluate.rows={rows}: {has}")
         positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
         arrays = self.read(f"{phase.name}/{split}.npz")
-        return SavedEvaluation(arrays, min(rows, saved["rows"]), size, positions)
+        rows, batches = min(rows, saved["rows"]), []
+        for numbers in (begin + positions for begin in range(0, rows, size)):
+            chosen = {name: array[numbers % rows] for name, array in arrays.items()}
+            batches.append(batch.weighted(chosen, positions, numbers < rows))
+        return batches
 
     def read(self, name: str) -> dict[str, np.ndarray]:
         """Reads the arrays of a file. Raises BadInput if it is damaged; NumPy verifies the CRC-32 of each array."""
@@ -174,21 +181,3 @@ class SavedFeed:
                 return dict(file)
         except Exception as error:  # NumPy and zipfile raise many types
             raise BadInput(f"{path}: cannot be read ({error})") from None
-
-
-class SavedEvaluation(NamedTuple):
-    """Batches of `size` rows from the first `rows` saved rows of a split, with the rows at `positions` of each.
-
-    Every iteration yields the same batches. Rows that pad the last batch have row_weights 0.
-    """
-
-    arrays: dict
-    rows: int
-    size: int
-    positions: np.ndarray
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for begin in range(0, self.rows, self.size):
-            numbers = begin + self.positions
-            arrays = {name: array[numbers % self.rows] for name, array in self.arrays.items()}
-            yield batch.weighted(arrays, self.positions, numbers < self.rows)

@@ -99,8 +99,7 @@ def open_copy(name: Path | str) -> Iterator[tuple[remote.Directory | None, Path]
         fcntl.flock(lock, fcntl.LOCK_EX)
         path = copy / MANIFEST
         if not path.exists() or path.read_bytes() != text:
-            with atomic.file(path) as opened:
-                opened.write(text)
+            atomic.write(path, text.decode())
         yield source, copy
 
 

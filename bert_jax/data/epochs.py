@@ -22,9 +22,6 @@ class Epochs:
                     self.opened[epoch] = self.rows(epoch)
         return self.opened[epoch]
 
-    def rows_per_epoch(self) -> int:
-        return len(self.open(0))
-
     def open_in_background(self, epochs) -> None:
         """Opens epochs in a thread, which ends with the process. The caller of `open` gets its errors."""
 

@@ -1,8 +1,13 @@
-"""80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
+"""80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens, whole words, or spans of words.
 
 A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row would
 get more than `predictions`, its pairs get fewer in proportion. Tokens and replacements are drawn by the row's key and
 the position in the row, so masks do not depend on batch or host, and change with every epoch.
+
+For `ngram` (arXiv:1909.11942, section 4.1) and `span` (arXiv:1907.10529), each row is divided into spans of words
+whose lengths are drawn; a span ends early with its sentence or document. Whole spans are masked in random order. As in
+SpanBERT's code, the last one is cut to the predictions that are left, here between words. A `span` draws once what
+replaces its tokens; in the other kinds, each token draws.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
@@ -13,7 +18,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax import prng
-from bert_jax.data.assemble import exclusive, of_pair, owners
+from bert_jax.data.assemble import as_ids, exclusive, of_pair, owners
+
+# {kind of masking: shares of the spans of up to 1, 2, ... words}. ngram: in proportion to 1 / words. span: geometric,
+# with p = 0.2 and at most 10 words, which has a mean of 3.8.
+SPANS = {"ngram": np.array([6, 9, 11]) / 11, "span": (1 - 0.8 ** np.arange(1, 11)) / (1 - 0.8**10)}
 
 
 class Pairs(NamedTuple):
@@ -30,11 +39,11 @@ class Pairs(NamedTuple):
         return prng.fold(keys, tf.cast(positions, tf.uint32), shift)
 
 
-def apply(task, predictions: int, special: dict, word_starts: np.ndarray, keys, arrays) -> dict:
+def apply(task, mask_rate: float, predictions, special, word_starts, keys, arrays) -> dict:
     """Masks assembled rows: chooses positions, replaces their tokens, and adds the masked_* arrays of the contract.
 
-    task: `config.task`.    predictions: masked positions per row, at most.    special: {name: id}.
-    word_starts: bool[V], the pieces that start a word.    keys: uint32[B], one for each row.
+    task: `config.task`.    mask_rate: share of tokens that are predicted.    predictions: masked positions per row, at
+    most.    special: {name: id}.    word_starts: bool[V], the pieces that start a word.    keys: uint32[B].
     arrays: those of the batch contract, and besides, which are left out of the result: ends, int32[B, S], where each
     pair ends in its row; an absent pair ends where it begins. sizes, int32[B, S], number of maskable tokens in each
     pair. maskable, bool[B, L], tokens of A or B. begins, bool[B, L], the first token of A and of B.
@@ -43,17 +52,22 @@ def apply(task, predictions: int, special: dict, word_starts: np.ndarray, keys, 
     ends, sizes, maskable, begins = map(arrays.pop, ("ends", "sizes", "maskable", "begins"))
     tokens, pairs = arrays["tokens"], Pairs(ends, sizes, keys)
     length = tokens.shape[1]
-    wanted = number_wanted(task.mask_rate, predictions, pairs, length)
-    if task.masking == "whole_word":
+    wanted = number_wanted(mask_rate, predictions, pairs, length)
+    if task.masking == "token":
+        positions = choose_tokens(predictions, pairs, wanted, maskable)
+    else:
         clipped = tf.minimum(tokens, len(word_starts) - 1)
         starts = maskable & (begins | tf.gather(tf.constant(word_starts), clipped))
-        positions = choose_words(predictions, pairs, wanted, maskable, starts)
-    else:
-        positions = choose_tokens(predictions, pairs, wanted, maskable)
+        words = tf.maximum(tf.cumsum(as_ids(starts), axis=1) - 1, 0)
+        spans = spans_of_words(task.masking, pairs, count_by_column(words, begins & starts) > 0)
+        positions = choose_words(predictions, pairs, wanted, maskable, starts, words, spans)
     used = positions < length
     positions = tf.where(used, positions, 0)
     targets = tf.gather(tokens, positions, batch_dims=1)
-    shown = replacements(task, special["mask"], len(word_starts), pairs, positions, targets)
+    group = positions
+    if task.masking == "span":
+        group = tf.gather(spans, tf.gather(words, positions, batch_dims=1), batch_dims=1)
+    shown = replacements(task, special["mask"], len(word_starts), pairs, positions, group, targets)
     # Unused predictions write the [CLS] at position 0 over itself.
     shown = tf.where(used, shown, tokens[:, :1])
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(shown))
@@ -76,13 +90,30 @@ def number_wanted(mask_rate: float, predictions: int, pairs: Pairs, length: int)
     return tf.cast(upto - exclusive(upto), tf.int32)
 
 
-def random_order(pairs: Pairs, eligible, number: int):
+def spans_of_words(kind: str, pairs: Pairs, begins):
+    """Returns int32[B or 1, L]: the number of the span of each word of a row. begins: bool[B, L], whether a span must
+    begin at a word. A word is a span of its own if `kind` is not in SPANS.
+    """
+    number = tf.range(begins.shape[1])[None, :]
+    if kind not in SPANS:
+        return number
+    table = 1 + np.searchsorted(SPANS[kind], (np.arange(1 << 16) + 0.5) / (1 << 16))
+    bits = tf.bitwise.right_shift(pairs.draw("span_length", number), np.uint32(16))
+    ends = tf.cumsum(tf.gather(tf.constant(table, tf.int32), as_ids(bits)), axis=1)
+    spans = owners(ends, number)
+    begins |= spans > tf.pad(spans, [[0, 0], [1, 0]])[:, :-1]
+    return tf.cumsum(as_ids(begins), axis=1)
+
+
+def random_order(pairs: Pairs, eligible, number: int, groups=None):
     """Returns int32[B, number]: the eligible positions of a row, pair by pair, in random order within each pair.
 
-    Positions that are not eligible, bool[B, L], come last.
+    Positions that are not eligible, bool[B, L], come last. groups: int32[B or 1, L], ascending; positions with the same
+    number stay together, in their order.
     """
     position = tf.range(eligible.shape[1])[None, :]
-    scores = tf.cast(tf.bitwise.right_shift(pairs.draw("choose", position), np.uint32(1)), tf.int32)
+    drawn = pairs.draw("choose", position if groups is None else groups)
+    scores = as_ids(tf.bitwise.right_shift(drawn, np.uint32(1)))
     scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
         owner = tf.cast(owners(pairs.ends, position), tf.int64)
@@ -102,19 +133,18 @@ def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable):
     return tf.sort(tf.where(used, tf.gather(order, best, batch_dims=1), length), axis=1)
 
 
-def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts):
-    """Returns int32[B, P]: the positions of randomly drawn whole words; ascending, then L.
+def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts, words, spans):
+    """Returns int32[B, P]: the positions of the whole words of randomly drawn spans; ascending, then L.
 
     As in the original code, skips a word that would exceed `wanted` tokens of its pair. starts: bool[B, L], where words
-    begin.
+    begin. words: int32[B, L], the word at each position. spans: int32[B or 1, L], the span of each word.
     """
     length = maskable.shape[1]
-    words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     sizes = count_by_column(words, maskable)
     # Like `pairs`, but in units of words: a word is drawn by its number in the row.
     ends = tf.cumsum(sums_by_pair(starts, pairs.ends)[1], axis=1)
     of_words = Pairs(ends, ends - exclusive(ends), pairs.keys)
-    order = random_order(of_words, sizes > 0, length)
+    order = random_order(of_words, sizes > 0, length, spans)
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
     taken = count_by_column(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
@@ -124,12 +154,9 @@ def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts):
 
 def count_by_column(columns, flags):
     """Counts flags by column: columns int32[B, L], flags bool[B, L] -> int32[B, L], the set flags of each column."""
-    rows, length = tf.shape(columns)[0], columns.shape[1]
-    flat = tf.reshape(columns + tf.range(rows)[:, None] * length, [-1])
-    flags = tf.reshape(tf.cast(flags, tf.int32), [-1])
-    # On CPU, this is six times as fast as a scatter.
-    counts = tf.math.unsorted_segment_sum(flags, flat, rows * length)
-    return tf.reshape(counts, tf.shape(columns))
+    length, flags = columns.shape[1], tf.cast(flags, tf.int32)
+    counts = tf.math.bincount(columns, flags, length, length, axis=-1)
+    return tf.ensure_shape(counts, columns.shape)
 
 
 def sums_by_pair(values, ends):
@@ -165,9 +192,12 @@ def take_in_order(words: Pairs, sizes, room):
     return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]
 
 
-def replacements(task, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets):
-    """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself."""
-    chance = tf.cast(pairs.draw("replace", positions), tf.int64)
+def replacements(task, mask_id: int, vocabulary, pairs: Pairs, positions, group, targets):
+    """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself.
+
+    group: int32[B, P]; equal numbers in a row have the same one of these three.
+    """
+    chance = tf.cast(pairs.draw("replace", group), tf.int64)
     bits = tf.cast(pairs.draw("random_token", positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)
     masked_below = round(task.mask_share * 2**32)

@@ -74,9 +74,10 @@ def model_keys(config, size: str) -> dict:
     Sizes below base get the rate of ELECTRA-Small (arXiv:2003.10555). A model without these keys is left as it is.
     """
     layers, width = SIZES[size]
-    keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": 0}
+    now = config.model.get("layers"), config.model.get("width", width)
+    hidden = config.model.get("feed_forward", 0) * width // now[1]
+    keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": hidden}
     model = {f"model.{key}": value for key, value in keys.items()}
-    now = config.model.get("layers"), config.model.get("width")
     if now == SIZES[size] or not set(keys) <= set(config.model):
         return {}
     rate = PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE

@@ -54,7 +54,7 @@ class Pipeline:
         self.make_dataset = traced.get_concrete_function()
 
     def steps_per_epoch(self) -> int:
-        return max(1, self.epochs.rows_per_epoch() // self.batch)
+        return max(1, len(self.epochs.open(0)) // self.batch)
 
     def __call__(self, steps: np.ndarray, epoch: int) -> Iterator[dict[str, np.ndarray]]:
         """Yields what the task makes for these steps, int64[N]. epoch: steps per epoch."""
@@ -147,7 +147,7 @@ class Evaluation:
 
     def __init__(self, dataset, phase, split: str, rows: int, batch: int, positions=None):
         self.pipeline = Pipeline(dataset, phase, split, 0, batch, positions)
-        self.rows = self.pipeline.limit = min(rows, self.pipeline.epochs.rows_per_epoch())
+        self.rows = self.pipeline.limit = min(rows, len(self.pipeline.epochs.open(0)))
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         steps = -(-self.rows // self.pipeline.batch)

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.config_checks import require
 from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.examples import Encoded, Example
+from bert_jax.data.examples import Example
 from bert_jax.data.store import Store
 from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
@@ -29,6 +29,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
+encode = texts.encode
 
 
 def check(config) -> None:
@@ -59,14 +60,9 @@ def names(config, found: list[Example]) -> list[str]:
     return [*map(str, range(len(config.task.endings)))]
 
 
-def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
-    """Converts examples to ids and targets."""
-    return texts.encode(tokenizer, found, names, "classes")
-
-
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.labelled(config, store, "classes", True, len(config.task.endings))
+    return texts.labelled(config, store, True, len(config.task.endings))
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

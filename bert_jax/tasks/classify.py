@@ -14,9 +14,9 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.examples import Encoded, Example
+from bert_jax.data.examples import Example
 from bert_jax.data.store import Store
-from bert_jax.objectives import predictions
+from bert_jax.objectives import labels, predictions
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -29,11 +29,12 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
+encode = texts.encode
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    check_keys(config, choices={"task.kind": tuple(texts.DTYPES)})
+    check_keys(config, choices={"task.kind": tuple(labels.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
     texts.check(config)
 
@@ -53,17 +54,12 @@ def parse(config, found: list[str]) -> list[Example]:
 def names(config, found: list[Example]) -> list[str]:
     """Returns the sorted names of the labels; none for numbers."""
     kind = config.task.kind
-    return sorted({*chain(*(texts.label_names(each, kind) for each in found if kind != "number"))})
-
-
-def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
-    """Converts examples to ids and targets."""
-    return texts.encode(tokenizer, found, names, config.task.kind)
+    return sorted({*chain(*(labels.names_of(each, kind) for each in found if kind != "number"))})
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.labelled(config, store, config.task.kind, paired=len(config.task.text) == 2)
+    return texts.labelled(config, store, paired=len(config.task.text) == 2)
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

@@ -1,11 +1,12 @@
 """The documents of a split: in ranges, sentence by sentence, and as one stream of tokens. Pure NumPy.
 
-The stream has a separator after each document. Rows that may hold several documents are ranges of it. It is not a
-file: separators[d] is the position of the separator after document d, and any other position v is that of token v - d
-of the split, where d is the first document whose separator is behind v. See assemble.gather_stream.
+The stream has a separator after each document, or `width` of them. Rows that may hold several documents are ranges of
+it. It is not a file: separators[d] is the position of the first separator after document d, and a position v that has
+none is that of token v - width * d of the split, where d is the first document whose separators are behind v. See
+assemble.gather_stream.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,26 +43,45 @@ def sentences(split: Split, documents: np.ndarray) -> Sentences:
 
 
 def ranges(split: Split) -> Iterator[np.ndarray]:
-    """Yields the numbers of consecutive documents, int64[D], with about BLOCK sentences at a time."""
+    """Yields the numbers of consecutive documents, int64[D], with at most BLOCK sentences at a time; at least one."""
     first = 0
     while first < len(split.document_ends):
-        after = range_end(split, first, BLOCK)
-        yield np.arange(first, after)
-        first = after
+        begin, _ = spans(split.document_ends, first)
+        after = int(np.searchsorted(split.document_ends, begin + BLOCK, "right"))
+        yield np.arange(first, max(first + 1, after))
+        first = max(first + 1, after)
 
 
-def range_end(split: Split, first: int, sentences: int) -> int:
-    """Returns the end of the longest range of documents from `first` that has at most `sentences`; at least one."""
-    begin, _ = spans(split.document_ends, first)
-    return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
+def sequence_sizes(rows: np.ndarray) -> np.ndarray:
+    """Returns the number of tokens of each sequence of rows with its special tokens, int64[...]; 0 for an absent one.
+
+    rows: int64[..., 2 or more], begins with the start and the length of A, and those of B if there is one, as
+    assemble.gather reads them.
+    """
+    lengths = rows[..., 1:4:2]
+    return np.where(lengths[..., 0] > 0, 1 + (lengths + (lengths > 0)).sum(axis=-1), 0)
 
 
-def separators(split: Split) -> np.ndarray:
-    """Returns int64[D]: the position in the stream of the separator after each document."""
+def separators(split: Split, width: int = 1) -> np.ndarray:
+    """Returns int64[D]: the position in the stream of the first of `width` separators after each document."""
     ends = split.sentence_ends[split.document_ends - 1]
-    return ends + np.arange(len(ends))
+    return ends + width * np.arange(len(ends))
 
 
 def stream_length(split: Split) -> int:
     """Returns the number of positions of the stream."""
     return len(split.tokens) + len(split.document_ends)
+
+
+class Rows:
+    """The rows of an epoch, computed when they are read: `rows[numbers]`, int64[...] -> int64[..., C] or int64[...]."""
+
+    def __init__(self, number: int, read: Callable):
+        """read: function (numbers) -> the rows with these numbers."""
+        self.number, self.read = number, read
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
+        return self.read(numbers)

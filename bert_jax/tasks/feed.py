@@ -12,8 +12,7 @@ Both types of feed have
     splits              the names of the splits that are evaluated
     score               the function of the dataset, or None
     train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all in `phase`
-    evaluation(phase, split, batch, positions)    batches of such a split, the same at every iteration; `rows`: their
-                        number of rows
+    evaluation(phase, split, batch, positions)    batches of such a split, the same at every iteration
     check_hashes()      raises BadInput if the SHA-256 of a file differs from the manifest
 
 Batches are NumPy arrays (the batch contract in batch.py). positions: the rows of each batch to make; all by default.

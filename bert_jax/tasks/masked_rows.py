@@ -1,40 +1,56 @@
-"""What tasks with masked rows share: config keys and their checks, the rows of index files, masking, statistics."""
+"""What tasks with masked rows share: config keys and their checks, the rows of index files, masking, statistics.
+
+B rows, S packed sequences of a row at most.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.data.dataset import Survey
+from bert_jax.data import batch
+from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
+from bert_jax.data.store import SPLITS, Store
+from bert_jax.objectives import mlm_batch
+from bert_jax.tasks import documents
 from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {
-    "masking": "token",  # what is masked at once: token or whole_word
+    # what is masked at once: token, whole_word, ngram (1 to 3 words) or span (1 to 10 words, which share the draw of
+    # what replaces them)
+    "masking": "token",
     "mask_rate": 0.15,  # share of tokens that are predicted
+    "heldout_mask_rate": 0.0,  # the same in held-out rows; 0: as mask_rate
     "mask_share": 0.8,  # share of predicted tokens that are replaced by [MASK]
     "random_share": 0.1,  # share replaced by a random token; the rest is unchanged
 }
 PHASE_DEFAULTS = {
     "max_predictions": 20  # masked positions per row, at most
 }
+SPECIAL = 2  # tokens of a row of `of_ranges` besides its range: [CLS] and the last [SEP]
+SAMPLE = 1 << 16  # rows that are surveyed, at most
 DROPPED = 0.05  # share of the chosen positions that `max_predictions` may drop without a warning
 
 
-def check(config, special: int) -> None:
-    """Raises BadInput for the first of the keys that has an invalid value. special: tokens of a row never masked."""
+def check(config, paired: bool = False) -> None:
+    """Raises BadInput for the first of the keys that has an invalid value. paired: whether rows have pairs."""
     check_keys(
         config,
-        choices={"task.masking": ("token", "whole_word")},
-        shares=("task.mask_rate",),
+        choices={"task.masking": ("token", "whole_word", "ngram", "span")},
+        shares=("task.mask_rate", "task.heldout_mask_rate"),
         not_negative=("task.mask_share", "task.random_share"),
     )
     shares = config.task.mask_share + config.task.random_share
     require(shares <= 1, "task.random_share", config, "expected at most 1 - mask_share")
     for name, phase in config.phases.items():
-        most, key = phase.length - special, f"phases.{name}.max_predictions"
+        fits = 5 <= phase.length < 1 << 16
+        require(fits, f"phases.{name}.length", config, "expected 5 to 65535")
+        most, key = phase.length - SPECIAL - paired, f"phases.{name}.max_predictions"
         hint = f"expected 1 to {most} in a row of {phase.length} tokens"
         require(1 <= phase.max_predictions <= most, key, config, hint)
+    fits = paired or pair_task(config) == "none"
+    require(fits, "objective.pair_task", config, f"expected none for {config.task.name}")
 
 
 def pair_task(config) -> str:
@@ -42,29 +58,59 @@ def pair_task(config) -> str:
     return config.objective.get("pair_task", "none")
 
 
-class IndexedRows:
-    """The rows of an epoch, from mapped index files: `rows[numbers]`, int64[...] -> int64[..., C]."""
+def indexed(indexes: list[Indexes], epoch: int, length: int, tokens: int, read=None):
+    """Returns the documents.Rows of an epoch from mapped index files, which are built if they are missing.
 
-    def __init__(self, indexes: list[Indexes], epoch: int, read: Callable):
-        """Maps the files, and builds them if they are missing. The last one has as many rows as the epoch.
+    The last file has as many rows as the epoch. read: (numbers, *files) -> their rows, see documents.sequence_sizes; by
+    default those of the only file. Reading raises BadInput for a row that is empty, exceeds `length`, or ends after
+    `tokens`.
+    """
+    files = [index.open(epoch) for index in indexes]
 
-        read: (numbers, *files) -> their rows, and whether these are valid.
-        """
-        self.indexes, self.epoch, self.read = indexes, epoch, read
-        self.files = [index.open(epoch) for index in indexes]
-
-    def __len__(self) -> int:
-        return len(self.files[-1])
-
-    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
-        """Raises BadInput if a file is damaged."""
-        rows, are_valid = self.read(numbers, *self.files)
-        if not are_valid:
-            raise damaged(self.indexes, self.epoch)
+    def checked(numbers: np.ndarray) -> np.ndarray:
+        rows = read(numbers, *files) if read else files[0][numbers]
+        starts, sizes = rows[..., 0:4:2], rows[..., 1:4:2]
+        real = documents.sequence_sizes(rows).reshape(*numbers.shape, -1).sum(axis=-1)
+        outside = (starts < 0) | (sizes < 0) | (starts + sizes > tokens)
+        if outside.any() or (real < 1).any() or (real > length).any():
+            raise damaged(indexes, epoch)
         return rows
 
+    return documents.Rows(len(files[-1]), checked)
 
-def mask(config, phase, store, word_starts: np.ndarray | None, keys, arrays: dict) -> dict:
+
+def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=False) -> Dataset:
+    """Returns the dataset of rows that are ranges of the stream of documents.py, between [CLS] and [SEP].
+
+    word_starts: see `mask`. rows: (phase, split, epoch) -> int64[R, 2], start and size of each range in the stream.
+    packed: whether each document is a sequence of its own, and the stream has [SEP] and [CLS] between two.
+    """
+
+    def sequences(phase) -> int:
+        # As many as fit of [CLS], a token, [SEP]; 2 or more mark rows as packed.
+        return max(2, phase.length // 3) if packed else 1
+
+    def shapes(phase, rows: int) -> dict:
+        own = {mlm_batch.MASKED: (rows, phase.keys.max_predictions)}
+        return batch.shapes(rows, phase.length, sequences(phase)) | batch.structs(own)
+
+    def make_batch(phase, split: str, rows, keys) -> dict:
+        from bert_jax.data import assemble
+
+        part, special = store.splits[split], store.manifest["special"]
+        stream = assemble.map_file(part.path / "tokens.npy"), documents.separators(part, 1 + packed)
+        arrays = assemble.gather_range(*stream, rows, phase.length, special, sequences(phase))
+        return mask(config, phase, split, store, word_starts, keys, arrays)
+
+    def survey_rows(phase) -> Survey:
+        made = rows(phase, SPLITS[0], 0)
+        sample = np.arange(0, len(made), 1 + len(made) // SAMPLE)
+        return survey(config, phase, made[sample][:, 1:] + SPECIAL)
+
+    return Dataset(shapes, SPLITS, rows, make_batch, survey_rows)
+
+
+def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> dict:
     """Masks rows of assemble.py: returns the arrays of a batch, as TensorFlow operations.
 
     word_starts: bool[V], the pieces that start a word; None: those of the store's tokenizer.
@@ -73,8 +119,10 @@ def mask(config, phase, store, word_starts: np.ndarray | None, keys, arrays: dic
 
     if word_starts is None:
         word_starts = tokenizer.load(store.path / "tokenizer").word_starts
-    most, special = phase.keys.max_predictions, store.manifest["special"]
-    return masking.apply(config.task, most, special, word_starts, keys, arrays)
+    task, most, special = config.task, phase.keys.max_predictions, store.manifest["special"]
+    heldout_rate = task.heldout_mask_rate or task.mask_rate
+    rate = task.mask_rate if split == SPLITS[0] else heldout_rate
+    return masking.apply(task, rate, most, special, word_starts, keys, arrays)
 
 
 def survey(config, phase, real: np.ndarray) -> Survey:
@@ -84,7 +132,8 @@ def survey(config, phase, real: np.ndarray) -> Survey:
     """
     share, most = float(real.sum() / len(real) / phase.length), phase.keys.max_predictions
     # As in masking.py.
-    wanted = np.where(real, np.maximum(1, np.rint(config.task.mask_rate * real)), 0).sum(axis=1)
+    rate = max(config.task.mask_rate, config.task.heldout_mask_rate)
+    wanted = np.where(real, np.maximum(1, np.rint(rate * real)), 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()
     text = f"phases.{phase.name}.max_predictions={most} drops {dropped:.0%} of the masked positions"
     return Survey(share, f"{share:.0%} full", [f"{text}: raise it"] if dropped > DROPPED else [])

@@ -17,7 +17,8 @@ import numpy as np
 from bert_jax import prng
 from bert_jax.data.row_index import Indexes
 from bert_jax.data.store import Split
-from bert_jax.tasks.pair_rows import Rows, Rules, purpose_key, room_for_tokens, unpack
+from bert_jax.tasks.documents import sequence_sizes
+from bert_jax.tasks.pair_rows import Rules, purpose_key, unpack
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18
@@ -32,16 +33,10 @@ def indexes(pairs: Indexes, split: Split, rules: Rules, sequences: int) -> Index
         for first in range(0, len(index), WINDOW):
             places = np.arange(first, min(first + WINDOW, len(index)))
             places = prng.shuffle(places, len(index), order)
-            packed = pack(lengths(unpack(index[places]), rules), rules.length, sequences)
+            packed = pack(sequence_sizes(unpack(index[places])), rules.length, sequences)
             yield np.where(packed < 0, NONE, places[packed]).astype(np.uint32)
 
     return Indexes(pairs.directory, f"{pairs.name}-rows{sequences}", np.uint32, sequences, build)
-
-
-def lengths(pairs: Rows, rules: Rules) -> np.ndarray:
-    """Returns int64[...]: the tokens of each pair with [CLS] and [SEP]; 0 for an absent pair."""
-    real = pairs.a_length + pairs.b_length
-    return np.where(real, real + rules.length - room_for_tokens(rules), 0)
 
 
 def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:

@@ -38,16 +38,6 @@ class Rules(NamedTuple):
     short_rate: float  # share of documents with a short random target length
 
 
-class Rows(NamedTuple):
-    """Token ranges of A and B in the split, and the label; int64[R] each."""
-
-    a_start: np.ndarray
-    a_length: np.ndarray
-    b_start: np.ndarray
-    b_length: np.ndarray
-    label: np.ndarray  # nsp: 1 if B is random; sop: 1 if A and B are swapped
-
-
 class Block(NamedTuple):
     """Some whole documents in an epoch."""
 
@@ -72,23 +62,18 @@ def room_for_tokens(rules: Rules) -> int:
     return rules.length - (2 if rules.pair_task == "none" else 3)
 
 
-def pack(rows: Rows) -> np.ndarray:
-    """Packs rows into an index, int64[R, 3]: starts of A and B, and both lengths and the label in one number."""
-    sizes = rows.a_length | rows.b_length << 16 | rows.label << 32
-    return np.stack([rows.a_start, rows.b_start, sizes], axis=1)
+def pack(rows: np.ndarray) -> np.ndarray:
+    """Packs rows, int64[R, 5], into an index, int64[R, 3]: starts of A and B, and both lengths and the label in one
+    number."""
+    a_start, a_length, b_start, b_length, label = rows.T
+    return np.stack([a_start, b_start, a_length | b_length << 16 | label << 32], axis=1)
 
 
-def unpack(index: np.ndarray) -> Rows:
-    """Inverts `pack`: int64[..., 3] -> Rows of int64[...]."""
+def unpack(index: np.ndarray) -> np.ndarray:
+    """Inverts `pack`: int64[..., 3] -> int64[..., 5]."""
     a_start, b_start, sizes = np.moveaxis(index, -1, 0)
-    return Rows(a_start, sizes & LONGEST, b_start, sizes >> 16 & LONGEST, sizes >> 32)
-
-
-def are_valid(rows: Rows, used: np.ndarray, tokens: int) -> bool:
-    """Returns whether every used row is valid. used: bool, shaped like the fields of rows. tokens: of the split."""
-    starts, lengths = np.array(rows[0:4:2]), np.array(rows[1:4:2])  # of A and B
-    outside = (starts < 0) | (starts + lengths > tokens)
-    return not (outside.any() or (used & (rows.a_length < 1)).any() or (rows.label >> 1).any())
+    rows = a_start, sizes & LONGEST, b_start, sizes >> 16 & LONGEST, sizes >> 32
+    return np.stack(rows, axis=-1)
 
 
 def indexes(store: Store, split: str, rules: Rules) -> Indexes:
@@ -152,8 +137,12 @@ def target_lengths(block: Block) -> np.ndarray:
     return np.where(short, 2 + prng.below(prng.fold(key, np.uint32(1)), room - 1), room)
 
 
-def make_rows(block: Block, chunks: Chunks) -> Rows:
-    """Returns the rows of chunks: draws random and swapped pairs, and truncates A and B to fit."""
+def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
+    """Returns the rows of chunks, int64[R, 5]: draws random and swapped pairs, and truncates A and B to fit.
+
+    A row has the start and the length of A in the split's tokens, those of B, and the label.
+    nsp: 1 if B is random. sop: 1 if A and B are swapped.
+    """
     draw, label = drawer(block, chunks.start), chunks.random
     middle = block.sentences.ends[chunks.start + chunks.a_size - 1]
     begins = np.array([block.sentences.begins[chunks.start], middle])  # int64[2, R], of A and B
@@ -166,7 +155,7 @@ def make_rows(block: Block, chunks: Chunks) -> Rows:
     lengths = np.array(truncated_lengths(*(ends - begins), room_for_tokens(block.rules)))
     bits, lost = draw("truncate"), ends - begins - lengths
     begins += [fair_coins(prng.fold(bits, np.uint32(side)), lost[side]) for side in (0, 1)]
-    return Rows(begins[0], lengths[0], begins[1], lengths[1], label.astype(np.int64))
+    return np.stack([begins[0], lengths[0], begins[1], lengths[1], label], axis=1)
 
 
 def draw_random_b(block: Block, chunks: Chunks, begins: np.ndarray, ends: np.ndarray) -> None:

@@ -22,20 +22,18 @@ PHASE_DEFAULTS = {
     **masked_rows.PHASE_DEFAULTS,
     "max_packed": 1,  # sentence pairs packed in a row, at most; 1: as in BERT
 }
-PARTS = 64  # ranges of documents in a surveyed sample, spread evenly over the store
-SENTENCES = 1 << 13  # sentences in each range, about
+SAMPLE = 1 << 16  # sentences that are surveyed, about
 LEAST_REAL = 0.5  # of real_token_share without a warning
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    for name, phase in config.phases.items():
-        path, most = f"phases.{name}", phase.length // 5
-        require(5 <= phase.length < 1 << 16, f"{path}.length", config, "expected 5 to 65535")
-        hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
-        require(1 <= phase.max_packed <= most, f"{path}.max_packed", config, hint)
-    masked_rows.check(config, special=3)
+    masked_rows.check(config, paired=True)
     check_keys(config, shares=("task.short_rate",))
+    for name, phase in config.phases.items():
+        most, key = phase.length // 5, f"phases.{name}.max_packed"
+        hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
+        require(1 <= phase.max_packed <= most, key, config, hint)
 
 
 def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
@@ -45,12 +43,13 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         keys = phase.keys
         return mlm_batch.shapes(rows, phase.length, keys.max_predictions, keys.max_packed)
 
-    def rows(phase, split: str, epoch: int) -> masked_rows.IndexedRows:
+    def rows(phase, split: str, epoch: int) -> documents.Rows:
         part, own, most = store.splits[split], rules(config, phase), phase.keys.max_packed
         indexes = [pair_rows.indexes(store, split, own)]
         if most > 1 and split == SPLITS[0]:  # held-out rows have one pair each
             indexes.append(packing.indexes(indexes[0], part, own, most))
-        return masked_rows.IndexedRows(indexes, epoch, partial(read, part, own, most))
+        limits = phase.length, len(part.tokens)
+        return masked_rows.indexed(indexes, epoch, *limits, partial(read, most))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -58,7 +57,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         special, paired = store.manifest["special"], masked_rows.pair_task(config) != "none"
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         arrays = assemble.gather(tokens, rows, phase.length, special, paired)
-        return masked_rows.mask(config, phase, store, word_starts, keys, arrays)
+        return masked_rows.mask(config, phase, split, store, word_starts, keys, arrays)
 
     return Dataset(shapes, SPLITS, rows, make_batch, partial(survey, config, store))
 
@@ -69,21 +68,18 @@ def rules(config, phase) -> pair_rows.Rules:
     return pair_rows.Rules(config.seed, phase.number, phase.length, pair_task, short_rate)
 
 
-def read(split: Split, rules: pair_rows.Rules, sequences: int, numbers, pairs, packed=None):
-    """Returns the rows with these numbers, and whether they are valid: int64[..., S, 5], bool.
+def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:
+    """Returns the rows with these numbers, int64[..., S, 5], as pair_rows.make_rows returns them; zeros for an absent
+    pair.
 
-    The last axis is a pair_rows.Rows, zeros for an absent pair. sequences: S. numbers: int64[...]. pairs, packed: the
-    indexes of the epoch; without `packed`, each row has one pair.
+    sequences: S. numbers: int64[...]. pairs, packed: the indexes of the epoch; without `packed`, each row has one pair.
     """
     members = np.full((*numbers.shape, sequences), packing.NONE, np.int64)
     own = numbers[..., None] if packed is None else packed[numbers]
     members[..., : own.shape[-1]] = own
     used = members != packing.NONE
     chosen = pairs[np.where(used, members, 0) % len(pairs)]
-    rows = pair_rows.unpack(np.where(used[..., None], chosen, 0))
-    fit = packing.lengths(rows, rules).sum(axis=-1) <= rules.length
-    are_valid = fit.all() and pair_rows.are_valid(rows, used, len(split.tokens))
-    return np.stack(rows, axis=-1), are_valid
+    return pair_rows.unpack(np.where(used[..., None], chosen, 0))
 
 
 def survey(config, store: Store, phase) -> Survey:
@@ -93,25 +89,26 @@ def survey(config, store: Store, phase) -> Survey:
     """
     own, most, key = rules(config, phase), phase.keys.max_packed, f"phases.{phase.name}"
     pairs = sample(store.splits[SPLITS[0]], own)
-    real = packing.lengths(pairs, own)
+    real = documents.sequence_sizes(pairs)
     packed = packing.pack(real, phase.length, most)
     real = np.where(packed < 0, 0, real[packed])
     share, text, warnings = masked_rows.survey(config, phase, real)
     if most > 1:
-        text += f", {len(pairs.label) / len(packed):.1f} pairs a row"
+        text += f", {len(pairs) / len(packed):.1f} pairs a row"
     if share < LEAST_REAL:
         remedy = f"reduce {key}.length or raise {key}.max_packed"
         warnings.append(f"rows are {share:.0%} full, the rest is padding: {remedy}")
     if own.pair_task != "none":
         length = f"{key}.length={phase.length}"
-        labels, more = mlm_batch.judge_pairs(own.pair_task, pairs.label, length)
+        labels, more = mlm_batch.judge_pairs(own.pair_task, pairs[:, 4], length)
         text, warnings = f"{text}, {labels}", warnings + more
     return Survey(share, text, warnings)
 
 
-def sample(split: Split, rules: pair_rows.Rules) -> pair_rows.Rows:
-    """Returns rows of epoch 0 from PARTS evenly spread ranges of documents."""
-    firsts = np.linspace(0, len(split.document_ends), PARTS, endpoint=False, dtype=np.int64)
-    ranges = [np.arange(first, documents.range_end(split, first, SENTENCES)) for first in firsts]
-    block = pair_rows.open_block(split, rules, 0, np.unique(np.concatenate(ranges)))
+def sample(split: Split, rules: pair_rows.Rules) -> np.ndarray:
+    """Returns rows of epoch 0, int64[R, 5], of documents that are evenly spread over the split."""
+    count = len(split.document_ends)
+    number = min(count, 1 + SAMPLE * count // len(split.sentence_ends))
+    numbers = np.linspace(0, count - 1, number, dtype=np.int64)
+    block = pair_rows.open_block(split, rules, 0, numbers)
     return pair_rows.make_rows(block, pair_rows.find_chunks(block))

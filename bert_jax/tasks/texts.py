@@ -3,23 +3,19 @@
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
-import re
 from collections.abc import Callable
 
 import jax
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require, split_list
+from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store, open_array
 from bert_jax.errors import BadInput
-from bert_jax.objectives import predictions, scores
-
-NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d\d?)?\s*", re.I)
-# {kind of labels: dtype of targets}: one of several classes, any of several labels, or a number
-DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
+from bert_jax.objectives import labels, predictions, scores
+from bert_jax.tasks.documents import sequence_sizes
 
 
 def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
@@ -42,48 +38,25 @@ def parse(found: list[str], size: int, expected: str) -> list[Example]:
     return [Example(part[0], part, None) for part in parts]
 
 
-def label_names(example: Example, kind: str) -> list[str]:
-    """Returns the names of an example's labels. kind: a key of DTYPES."""
-    label = example.label
-    if kind == "labels" and not isinstance(label, list):
-        return [name for name in split_list(label) if name]
-    return label if isinstance(label, list) else [label]
-
-
-def target(example: Example, names: list[str], kind: str) -> int | float | np.ndarray:
-    """Converts a label to a target; an unknown one to the first label."""
-    label = example.label
-    if kind == "number":
-        if not NUMBER.fullmatch(str(label or 0)):
-            raise BadInput(f"{example.place}: label {label!r}: expected a number")
-        return float(label or 0)
-    known = [] if label is None else label_names(example, kind)
-    if kind == "classes" and len(known) > 1:
-        raise BadInput(f"{example.place}: label {label!r}: expected one")
-    numbers = [examples.number(example, name, names) for name in known]
-    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
-
-
-def encode(tokenizer, found: list[Example], names: list[str], kind: str) -> Encoded:
+def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets. Raises BadInput for a label that is not in `names`."""
-    targets = np.array([target(example, names, kind) for example in found], DTYPES[kind])
+    kind = labels.kind_of(config)
+    targets = np.array([labels.target(each, names, kind) for each in found], labels.DTYPES[kind])
     return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
 
 
-def labelled(config, store: Store | None, kind: str, paired: bool, sequences: int = 1) -> Dataset:
-    """Returns the dataset of a store of examples with labels.
-
-    kind: a key of DTYPES. paired, sequences: see `dataset`.
-    """
+def labelled(config, store: Store | None, paired: bool, sequences: int = 1) -> Dataset:
+    """Returns the dataset of a store of examples with labels. paired, sequences: see `dataset`."""
+    kind = labels.kind_of(config)
     several = (len(config.task.labels),) * (kind == "labels")
 
     def shapes(rows: int, length: int) -> dict:
-        return {"targets": jax.ShapeDtypeStruct((rows, *several), DTYPES[kind])}
+        return {"targets": jax.ShapeDtypeStruct((rows, *several), labels.DTYPES[kind])}
 
     def find(split: Split, rows, length: int) -> dict:
         from bert_jax.data import assemble
 
-        return {"targets": assemble.look_up(targets_of(split), rows[:, 0, 4])}
+        return {"targets": assemble.look_up(split.path / "targets.npy", rows[:, 0, 4])}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
@@ -160,8 +133,3 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
 def sizes(rows: np.ndarray) -> np.ndarray:
     """Returns the number of tokens of rows, int64[...]."""
     return sequence_sizes(rows).sum(axis=-1)
-
-
-def sequence_sizes(rows: np.ndarray) -> np.ndarray:
-    """Returns the number of tokens of each sequence of rows, int64[..., S], special tokens included."""
-    return rows[..., 1] + rows[..., 3] + 2 + (rows[..., 3] > 0)

@@ -4,8 +4,6 @@ There is no [CLS] and no padding. Each epoch cuts the blocks at another offset, 
 The array next_weights is that of objectives/causal_lm.py.
 """
 
-import numpy as np
-
 from bert_jax import prng
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey, draw_key
@@ -31,10 +29,12 @@ def make(config, store: Store | None = None) -> Dataset:
         own = batch.structs({"next_weights": (rows, phase.length)})
         return batch.shapes(rows, phase.length) | own
 
-    def rows(phase, split: str, epoch: int) -> Blocks:
+    def rows(phase, split: str, epoch: int) -> documents.Rows:
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
         offset = int(prng.below(key, phase.length)[0])
-        return Blocks(documents.stream_length(store.splits[split]), phase.length, offset)
+        # The number does not depend on the offset, which is less than a block.
+        number = (documents.stream_length(store.splits[split]) + 1) // phase.length - 1
+        return documents.Rows(number, lambda numbers: offset + numbers * phase.length)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -52,20 +52,3 @@ def check_split(split, length: int) -> None:
     if total < needed:
         text = f"{split.path}: {total} tokens, but rows of {length} need {needed} or more"
         raise BadInput(f"{text}: reduce the length, or hold out more")
-
-
-class Blocks:
-    """The blocks of an epoch: `blocks[numbers]`, int64[...] -> int64[...], where they start in the stream.
-
-    Their number does not depend on the offset, which is less than a block.
-    """
-
-    def __init__(self, total: int, length: int, offset: int):
-        """total: positions in the stream."""
-        self.number, self.length, self.offset = (total + 1) // length - 1, length, offset
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
-        return self.offset + numbers * self.length

@@ -44,22 +44,6 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
     np.testing.assert_array_equal(again.open(0), expected)
 
 
-def test_a_file_that_another_process_writes_in_the_meantime_is_kept(store):
-    """Another host may have mapped it."""
-    indexes = pair_rows.indexes(store, "train", RULES)
-    path, expected = indexes.path(3), np.array(indexes.open(3))
-    content = path.read_bytes()
-    path.unlink()
-
-    def build(epoch):
-        yield expected
-        path.write_bytes(content)
-
-    indexes.build = build
-    np.testing.assert_array_equal(indexes.open(3), expected)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
 def test_names_cover_everything_an_index_depends_on(store):
     changes = dict(seed=6, phase=0, length=41, pair_task="sop", short_rate=0.2)
     rules = [RULES._replace(**{key: value}) for key, value in changes.items()]

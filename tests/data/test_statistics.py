@@ -79,7 +79,7 @@ def test_random_pairs_and_splits_of_chunks_are_uniform(store, size):
         chunks.append(pair_rows.find_chunks(block))
         made = pair_rows.make_rows(block, chunks[-1])
         ends = store.splits["train"].sentence_ends[store.splits["train"].document_ends - 1]
-        starts = made.b_start[made.label == 1]
+        starts = made[made[:, 4] == 1, 2]
         others.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
     length, a_size, random = (
         np.concatenate([getattr(part, name) for part in chunks])

@@ -34,15 +34,11 @@ def epoch(store, **changes):
     return batch
 
 
-def assert_same(left, right):
-    for a, b in zip(left, right, strict=True):
-        assert a.keys() == b.keys()
-        for name in a:
-            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
-
-
 def one_pair_per_row(batch):
-    """Returns the pairs of a batch, each in its own row, in the order of the batch."""
+    """Returns the sequences of a batch in order, each in its own row. It may have no pairs and no masks."""
+    none = np.zeros((len(batch["tokens"]), 0)), np.zeros(batch["cls_positions"].shape)
+    masks = dict.fromkeys(mlm_batch.MASKED.split(), none[0])
+    batch = masks | dict.fromkeys(("pair_labels", "pair_weights"), none[1]) | batch
     length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
     row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
     own = mlm_batch.shapes(len(row), length, predictions)

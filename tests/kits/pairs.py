@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
+from kits import rows
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.data import stream
 from bert_jax.tasks import sentence_pairs
-
-LAST = 10**9  # steps of the phase
 
 
 class Spec(NamedTuple):
@@ -27,19 +26,16 @@ class Spec(NamedTuple):
 
     @property
     def config(self) -> ConfigDict:
-        task = "masking mask_rate mask_share random_share short_rate".split()
-        return ConfigDict(
-            dict(
-                seed=self.seed,
-                objective=dict(pair_task=self.pair_task),
-                task={key: getattr(self, key) for key in task},
-            )
-        )
+        names = "masking mask_rate mask_share random_share short_rate".split()
+        task = {name: getattr(self, name) for name in names}
+        made = rows.settings(self.length, self.seed, **task)
+        made.objective.pair_task = self.pair_task
+        return made
 
     @property
     def phase_keys(self) -> configs.Phase:
-        keys = ConfigDict({key: getattr(self, key) for key in ("max_predictions", "max_packed")})
-        return configs.Phase("main", self.phase, 0, LAST, self.length, self.batch, keys)
+        shape = self.length, self.batch, self.max_predictions, self.phase
+        return rows.phase(*shape, max_packed=self.max_packed)
 
     @property
     def rules(self):

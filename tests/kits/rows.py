@@ -7,20 +7,21 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.data import stream
 
-V = 1000
+V, LAST = 1000, 10**9  # pieces; steps of the phase
 WORD_STARTS = np.arange(V) % 3 > 0
 
 
 def settings(length, seed=1, **task):
     """Returns a config of one phase."""
     masking = dict(masking="token", mask_rate=0.15, mask_share=0.8, random_share=0.1)
+    masking |= dict(name="", heldout_mask_rate=0.0)
     keys = dict(objective=dict(pair_task="none"), task=masking | task, phase_order=("main",))
     return ConfigDict(keys | dict(seed=seed, phases=dict(main=dict(length=length))))
 
 
-def phase(length, batch=8, predictions=5, number=0):
-    keys = ConfigDict(dict(max_predictions=predictions))
-    return configs.Phase("main", number, 0, 10**9, length, batch, keys)
+def phase(length, batch=8, predictions=5, number=0, **keys):
+    keys = ConfigDict(dict(max_predictions=predictions) | keys)
+    return configs.Phase("main", number, 0, LAST, length, batch, keys)
 
 
 def all_rows(dataset, shape, epoch=0, split="train"):
@@ -58,3 +59,23 @@ def assemble(dataset, shape, rows, keys=None):
 def document_stream(documents):
     """Returns all ids of documents, with a separator after each."""
     return [i for d in documents for i in [*(i for s in d for i in s), SPECIAL["sep"]]]
+
+
+def check_starts_and_hosts(made, steps):
+    """Asserts that batches are the same from any step on, and that hosts have their rows of them.
+
+    made: (first, last, positions=None) -> the batches of steps first..last-1, at least six rows each.
+    """
+    whole = made(0, steps)
+    for first in (1, steps // 2, steps - 2):
+        assert_same(made(first, steps), whole[first:])
+    for positions in ([0, 5], [3, 1, 2, 4]):
+        expected = [{name: x[positions] for name, x in batch.items()} for batch in whole[7:]]
+        assert_same(made(7, steps, np.array(positions)), expected)
+
+
+def assert_same(left, right):
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)

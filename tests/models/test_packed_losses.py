@@ -1,13 +1,17 @@
-"""Packed pairs have the same losses and gradients as in rows of their own."""
+"""Packed pairs have the same losses and gradients as in rows of their own, packed documents the same logits."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.packed import epoch, one_pair_per_row, packed_store
-from kits.small import small_objective, small_params
+from kits import rows
+from kits.packed import WORD_STARTS, epoch, one_pair_per_row, packed_store
+from kits.small import VOCABULARY, small_config, small_objective, small_params
 
+from bert_jax import config as configs
 from bert_jax import prng
+from bert_jax.objectives import base
+from bert_jax.tasks import packed_documents
 
 
 def in_shape(batch, rows, sequences):
@@ -49,3 +53,23 @@ def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
         *(gradients, unpacked_gradients),
     )
     assert max(jax.tree.leaves(distances)) < 1e-5, distances
+
+
+@pytest.mark.parametrize("model", [["bert"], ["modernbert", "model.window=8"]], ids=lambda m: m[0])
+def test_packed_documents_have_the_logits_of_each_alone(tmp_path, model):
+    keys = ["task.name=packed_documents", "phases.main.length=96", "phases.main.max_predictions=40"]
+    keys += ["objective.pair_task=none", "task.mask_rate=0.4", "model.initializer=0.2"]
+    keys += ["model.max_length=96", f"model.name={model[0]}", *model[1:]]
+    config = small_config(*keys)
+    store, (phase,) = packed_store(tmp_path / "store"), configs.phases(config)
+    dataset = packed_documents.make(config, store, WORD_STARTS)
+    packed = rows.assemble(dataset, phase, rows.all_rows(dataset, phase)[:8])
+    alone = one_pair_per_row(packed)
+    objective = base.make(config, VOCABULARY)
+    params = objective.init(jax.random.key(0), alone)
+    one, other = (
+        np.asarray(objective.outputs(params, batch)["mlm_logits"])[batch["masked_weights"] > 0]
+        for batch in (packed, alone)
+    )
+    assert len(alone["tokens"]) > 1.5 * len(packed["tokens"]) and len(one) > 100
+    np.testing.assert_allclose(one, other, atol=1e-5)

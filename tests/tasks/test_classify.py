@@ -7,8 +7,8 @@ from kits import labelled
 from bert_jax.data import examples
 from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
-from bert_jax.tasks import classify, texts
+from bert_jax.objectives import labels, scores
+from bert_jax.tasks import classify
 
 TOKENIZER = labelled.tokenizer()
 
@@ -40,24 +40,6 @@ def test_a_row_has_both_texts_and_the_target(tmp_path):
     assert found["targets"].tolist() == [1, 0, 1] and found["label_weights"].all()
 
 
-@pytest.mark.parametrize("a, b", [(40, 40), (3, 40), (40, 3), (14, 15), (14, 14), (1, 60), (60, 1)])
-def test_the_longer_text_is_cut(tmp_path, a, b):
-    """As by removing the last token of the longer one until the row has 32 tokens."""
-    word = TOKENIZER.encode([labelled.WORDS[0]])[0]
-    text = " ".join([labelled.WORDS[0]] * 100)
-    ids = TOKENIZER.encode([text])[0]
-    assert len(ids) == 100 * len(word)
-    part = examples.Encoded([[ids[:a], ids[:b]]], {})
-    examples.write(tmp_path / "train", part, TOKENIZER)
-    split = examples.stores.open_split(tmp_path / "train", [{"documents": {"train": 1}}])
-    while a + b > 29:
-        a, b = (a - 1, b) if a > b else (a, b - 1)
-    (((_, kept_a, start, kept_b, _),),) = texts.pairs(split, 32)
-    assert kept_a + kept_b == a + b and abs(kept_a - a) <= 1
-    assert texts.sizes(texts.pairs(split, 32)).tolist() == [a + b + 3]
-    assert start == len(ids[: split.sentence_ends[0]])
-
-
 def test_several_labels_and_numbers(tmp_path):
     rows = [("one", "x,y"), ("two", ["z"]), ("three", "")]
     config, _, dataset, phase = build(tmp_path / "a", rows, kind="labels", metrics="micro_f1")
@@ -77,7 +59,7 @@ def test_several_labels_and_numbers(tmp_path):
         with pytest.raises(BadInput, match="train:1: label "):
             classify.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
     with pytest.raises(BadInput, match="train:1: label .*one"):
-        texts.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
+        labels.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
 
 
 def test_scores_equal_their_formulas():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kits import packed as kit
 from kits import pairs
+from kits.rows import assert_same
 
 from bert_jax.errors import BadInput
 from bert_jax.tasks import packing, pair_rows
@@ -45,10 +46,11 @@ def test_packing_needs_as_few_rows_as_best_fit(sequences):
 def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     monkeypatch.setattr(packing, "WINDOW", window)
     sizes = set()
+    spec = kit.SPEC._replace(seed=window)
     for number in range(6):
-        rows = pairs.epoch_rows(store, kit.SPEC._replace(seed=window), number)
+        rows = pairs.epoch_rows(store, spec, number)
         chosen = rows[np.arange(len(rows))]
-        expected = np.stack(pair_rows.unpack(np.asarray(rows.files[0])), axis=-1)
+        expected = pair_rows.unpack(pair_rows.indexes(store, "train", spec.rules).open(number))
         assert sorted(chosen[chosen[..., 1] > 0].tolist()) == sorted(expected.tolist())
         sizes.add(len(rows))
     assert len(sizes) > 1
@@ -66,12 +68,12 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
     changes = {"pair_task": task, "masking": masking, "max_predictions": 20}
     packed, unpacked = kit.epoch(store, **changes), kit.epoch(store, max_packed=1, **changes)
     assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
-    kit.assert_same([kit.one_pair_per_row(unpacked)], [unpacked])
+    assert_same([kit.one_pair_per_row(unpacked)], [unpacked])
     pairs_of = [
         kit.sorted_rows(kit.without_masks(kit.one_pair_per_row(b), masking))
         for b in (packed, unpacked)
     ]
-    kit.assert_same(pairs_of[:1], pairs_of[1:])
+    assert_same(pairs_of[:1], pairs_of[1:])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()
@@ -87,7 +89,7 @@ def test_heldout_rows_are_never_packed(store):
         for name in ("cls_positions", "pair_labels", "pair_weights"):
             assert not batch[name][:, 1:].any()
             batch[name] = batch[name][:, :1]
-    kit.assert_same(packed, unpacked)
+    assert_same(packed, unpacked)
 
 
 def test_too_few_predictions_are_divided_among_pairs(store):
@@ -107,13 +109,14 @@ def test_too_few_predictions_are_divided_among_pairs(store):
 def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
     """Opening a file of pairs or packed rows checks only its shape."""
     expected = kit.make(store, 0, 15, seed=77)
-    rows = pairs.epoch_rows(store, kit.SPEC._replace(seed=77))
-    unpacked, packed = (index.path(0) for index in rows.indexes)
+    rules, split = kit.SPEC._replace(seed=77).rules, store.splits["train"]
+    indexes = pair_rows.indexes(store, "train", rules)
+    unpacked, packed = indexes.path(0), packing.indexes(indexes, split, rules, 4).path(0)
     path, damaged = {
-        "row": (unpacked, [len(store.splits["train"].tokens), 9, 9]),
+        "row": (unpacked, [len(split.tokens), 9, 9]),
         "too many tokens": (packed, [0, 1, 2, 3]),
     }[wrong]
     np.load(path, mmap_mode="r+")[3] = damaged
     with pytest.raises(BadInput, match=str(packed)):
         kit.make(store, 0, 15, seed=77)
-    kit.assert_same(kit.make(store, 0, 15, seed=77), expected)
+    assert_same(kit.make(store, 0, 15, seed=77), expected)

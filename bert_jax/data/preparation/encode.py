@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +16,6 @@ from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 LOG_EVERY = 10.0  # seconds
-
-
-class Task(NamedTuple):
-    """The input of a worker."""
-
-    shard: Shard
-    block: corpus.Block
 
 
 def encode(
@@ -43,13 +35,13 @@ def encode(
     shards, size, start = [], 0, time.monotonic()
     reported = start
 
-    def missing() -> Iterator[Task]:
+    def missing() -> Iterator[tuple[Shard, corpus.Block]]:
         for number, source in enumerate(sources):
             for count, block in enumerate(source.blocks(problems)):
                 shard = Shard(shards_directory / f"{number:03d}-{count:08d}.npz", number)
                 shards.append(shard)
                 if not shard.path.exists():
-                    yield Task(shard, block)
+                    yield shard, block
 
     for encoded_bytes in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
         size, now = size + encoded_bytes, time.monotonic()
@@ -69,10 +61,10 @@ def load_encoder(vocabulary: Path):
     return tokenizer.corpus_encoder(), stores.token_type(tokenizer.size)
 
 
-def encode_shard(vocabulary: Path, task: Task) -> int:
-    """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
-    problems, counts = Counter(), Counter()
-    parsed = corpus.documents(task.block, problems, counts)
+def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
+    """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
+    (shard, block), problems, counts = task, Counter(), Counter()
+    parsed = corpus.documents(block, problems, counts)
     encode, dtype = load_encoder(vocabulary)
     tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
@@ -80,8 +72,8 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     sizes = np.array([*map(len, parsed)], np.int64)
     owners = np.repeat(np.arange(len(parsed)), sizes)
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
-    counts["bytes"] = sum(map(len, task.block.texts))
-    counts["literal_unknown"] = sum(text.count(b"<unk>") for text in task.block.texts)
+    counts["bytes"] = sum(map(len, block.texts))
+    counts["literal_unknown"] = sum(text.count(b"<unk>") for text in block.texts)
     counts["documents_read"] = len(parsed)
     counts["empty"] = int((sentences == 0).sum())
     arrays = {
@@ -90,13 +82,15 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
         "documents": sentences[sizes > 0].astype(np.uint32),
         "text_hashes": text_hashes(parsed),
     }
-    task.shard.write({"counts": counts, "problems": problems}, arrays)
+    shard.write({"counts": counts, "problems": problems}, arrays)
     return counts["bytes"]
 
 
 def text_hashes(documents: list[list[str]]) -> np.ndarray:
-    """Returns uint64[D, 2], the hashes of the documents that have sentences."""
-    hashes = b"".join(text_hash(document) for document in documents if document)
+    """Returns uint64[D, 2], the 16-byte BLAKE2b hashes of the documents that have sentences; they do not depend on the
+    vocabulary."""
+    texts = ("\n".join(document).encode() for document in documents if document)
+    hashes = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
     return np.frombuffer(hashes, "<u8").reshape(-1, 2)
 
 
@@ -104,9 +98,3 @@ def with_hashes(block: corpus.Block) -> Iterator[tuple[list[int], list[str]]]:
     """Yields (hash as two integers, document) of the documents of a block that have sentences."""
     documents = corpus.documents(block, Counter())
     return zip(text_hashes(documents).tolist(), filter(None, documents), strict=True)
-
-
-def text_hash(document: list[str]) -> bytes:
-    """Returns the 16-byte BLAKE2b hash of a document's sentences; it does not depend on the vocabulary."""
-    text = "\n".join(document).encode()
-    return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,17 +1,10 @@
 """Fields of examples and rows (dots in a name address nested ones, as in `meta.body`); errors of data set libraries."""
 
 import contextlib
-import functools
-import operator
 import re
 from collections.abc import Iterator
 
 from bert_jax.errors import BadInput, one_line
-
-
-def get_field(example, field: str):
-    """Returns a field of an example, or of the features of a data set."""
-    return functools.reduce(operator.getitem, field.split("."), example)
 
 
 def text_of(row: dict, field: str) -> bytes:

@@ -7,7 +7,8 @@ in a field name address nested features, as in `meta.body`.
 import contextlib
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, get_field, named, text_of
+from bert_jax.config_checks import value_of
+from bert_jax.data.sources.fields import explain, named, text_of
 from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
@@ -37,7 +38,7 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
             library.load_dataset_builder(name, config)
             return {}
         data = library.load_dataset(name, config, split=split)
-        feature = get_field(data.features, field)
+        feature = value_of(data.features, field)
         if getattr(feature, "dtype", None) not in ("string", "large_string"):
             raise TypeError(f"not text, but {feature}")
         return {"name": name, "config": config, "split": split, "examples": len(data)}

@@ -1,4 +1,5 @@
-"""Parses bytes of each text format into documents, lists of lines. Lines that are not text are dropped and counted."""
+"""Parses bytes of each text format into documents, lists of stripped lines of which none is empty. Lines that are not
+text are dropped and counted."""
 
 import codecs
 import html
@@ -14,10 +15,9 @@ RECORD_NOT_UTF8 = "records not UTF-8"
 # them is here.
 ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256".split()
 ENCODINGS += "koi8_r gb18030 big5 shift_jis euc_kr".split()
-Lines = list[str]  # stripped lines; a document has no empty ones
 
 
-def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
+def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
@@ -28,7 +28,7 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lin
         yield from split(decode(text, problems))
 
 
-def decode(text: bytes, problems: Counter) -> Lines:
+def decode(text: bytes, problems: Counter) -> list[str]:
     """Returns the stripped lines of a text, with empty ones. Drops and counts lines that are not text."""
     lines = []
     for line in text.split(b"\n"):
@@ -55,12 +55,12 @@ def likely_encoding(text: bytes) -> str:
     return f"not UTF-8 but probably {name}; convert it, and look at the result: {command}"
 
 
-def split_documents(lines: Lines) -> Iterator[Lines]:
+def split_documents(lines: list[str]) -> Iterator[list[str]]:
     """Yields documents that are separated by blank lines."""
     return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
 
 
-def single_document(lines: Lines) -> Iterator[Lines]:
+def single_document(lines: list[str]) -> Iterator[list[str]]:
     """Yields all lines of a file as one document."""
     yield [line for line in lines if line]
 
@@ -68,7 +68,7 @@ def single_document(lines: Lines) -> Iterator[Lines]:
 TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
 
 
-def split_wiki(lines: Lines) -> Iterator[Lines]:
+def split_wiki(lines: list[str]) -> Iterator[list[str]]:
     """Yields the documents of WikiExtractor's output: `<doc ... title="T">`, T, text, `</doc>`. Skips the title T."""
     document, title, inside = [], None, False
     for line in lines:

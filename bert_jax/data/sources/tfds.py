@@ -8,7 +8,8 @@ import functools
 import warnings
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, get_field, named
+from bert_jax.config_checks import value_of
+from bert_jax.data.sources.fields import explain, named
 
 PREFIX = "tfds:"
 BATCH = 64  # examples read from TensorFlow at a time; one by one takes three times as long
@@ -39,7 +40,7 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
     no such data set or the field is not text, and OSError if the disk or network fails.
     """
     with open_builder(source, field) as (builder, split, _):
-        feature = get_field(builder.info.features, field)
+        feature = value_of(builder.info.features, field)
         if getattr(feature, "tf_dtype", None) != "string":
             raise TypeError(f"not text, but {feature}")
         if prepare and not builder.is_prepared():
@@ -53,7 +54,7 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
 def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example in the order of the files. Raises OSError if reading fails."""
     with open_builder(source, field, is_reading=True) as (_, _, examples):
-        read = examples().map(lambda example: get_field(example, field)).batch(BATCH)
+        read = examples().map(lambda example: value_of(example, field)).batch(BATCH)
         for batch in read.as_numpy_iterator():
             yield from batch
 

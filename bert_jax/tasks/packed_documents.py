@@ -1,0 +1,52 @@
+"""ModernBERT's task: documents packed into rows without padding (arXiv:2412.13663), masked; there are no pairs.
+
+Each document is a sequence [CLS] tokens [SEP] of its own: its tokens attend only to it, and its positions start at 0.
+Documents follow in the order of the split. A document is cut at the end of a row, and the rest begins the next row as
+a sequence. Every token of a split is in exactly one row of an epoch. Only at most four places of a row are padding,
+where [SEP] and [CLS] of two documents meet its end, but for the first and the last row of an epoch.
+
+Rows are no file: the stream of documents.py with two separators is cut into equal ranges, at another offset in each
+epoch, and a range loses the separators at its ends.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from bert_jax import prng
+from bert_jax.data.dataset import Dataset, draw_key
+from bert_jax.data.store import SPLITS, Store
+from bert_jax.tasks import documents, masked_rows
+
+DEFAULTS = masked_rows.DEFAULTS
+PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS
+check = masked_rows.check
+WIDTH = 2  # separators between two documents: [SEP] and [CLS]
+
+
+def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
+    """Returns the dataset of a store; see tasks/base.py. word_starts: see masked_rows.mask."""
+
+    def rows(phase, split: str, epoch: int) -> documents.Rows:
+        part, room = store.splits[split], phase.length - masked_rows.SPECIAL
+        ends = documents.separators(part, WIDTH)
+        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
+        first = -int(prng.below(key, room)[0])
+        number = -((first - int(ends[-1])) // room)
+        return documents.Rows(number, partial(cut, ends, room, first))
+
+    return masked_rows.of_ranges(config, store, word_starts, rows, packed=True)
+
+
+def cut(ends: np.ndarray, room: int, first: int, numbers: np.ndarray) -> np.ndarray:
+    """Returns the rows with these numbers, int64[..., 2]: start and size in the stream.
+
+    ends: int64[D], where the documents end there. room: places of a range. first: where the first one begins.
+    """
+    cuts = first + room * (np.asarray(numbers)[..., None] + np.arange(2))
+    cuts = np.clip(cuts, 0, ends[-1])
+    # Places since the last end of a document; negative in the first one.
+    passed = cuts - ends[np.searchsorted(ends, cuts, "right") - 1]
+    passed = np.where((passed >= 0) & (passed <= WIDTH), passed, [WIDTH, 0])
+    start, end = np.moveaxis(cuts + [WIDTH, 0] - passed, -1, 0)
+    return np.stack([start, end - start], axis=-1)
