@@ -65,22 +65,29 @@ class Case(NamedTuple):
 
 
 def make(
-    name: str, batch: dict, dropout: float, remat: bool, causal: bool = False, window: int = 0
+    name: str,
+    batch: dict,
+    dropout: float,
+    remat: bool,
+    causal: bool = False,
+    window: int = 0,
+    angles: tuple = (),
 ):
     """Returns attend(q, k, v, keys) for the rows of a batch, see `attend`.
 
     name: `model.attention`. remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
-    window: see `attend`.
+    window, angles: see `attend`.
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
     options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat, causal=causal)
     options["window"] = window
-    return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"])
+    return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"], angles)
 
 
 def attend(
     sequence_ids,
+    angles,
     q_BLHK,
     k_BMHK,
     v_BMHK,
@@ -96,17 +103,18 @@ def attend(
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
     sequence_ids int32[B, L], 0 for padding; keys uint32[B] or None (no dropout). The queries are already scaled by
-    1 / sqrt(K). causal: whether a token attends to no later one. window: local attention, to at most window / 2 tokens
-    on each side; 0: to all. Raises BadInput if the implementation `name` does not support this.
+    1 / sqrt(K). angles: those of `layers.rotary`, by which queries and keys are rotated, or none. causal: whether a
+    token attends to no later one. window: local attention, to at most window / 2 tokens on each side; 0: to all. Raises
+    BadInput if the implementation `name` does not support this.
     """
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
-    if (
-        name == "count"
-    ):  # for objectives.base.step_flops: each query has the keys of its window alone
+    if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
         return xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, causal, window, block=1)
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
+    if angles:
+        q_BLHK, k_BMHK = (layers.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
         core = partial(xla, dropout=dropout, causal=causal, window=window, block=window // 2)
         core = jax.checkpoint(core) if remat else core

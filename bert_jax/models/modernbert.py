@@ -106,23 +106,22 @@ class Encoder(nn.Module):
         # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         positions, size = batch["positions"], self.width // self.heads
-        # Of a full layer, then of a local one: attention, and the angles of the positions.
-        kinds = [
-            (
-                attention.make(each, batch, 0.0, self.remat == "attention", self.causal, window),
-                layers.rotary(positions, size, base),
-            )
-            for each, window, base in (
-                (name, 0, self.rotary_base),
-                (attention.local_name(name), self.window, self.local_rotary_base),
-            )
-        ]
+        make = partial(attention.make, batch=batch, dropout=0.0, remat=self.remat == "attention")
+        make = partial(make, causal=self.causal)
+        full, local = (
+            layers.rotary(positions, size, base)
+            for base in (self.rotary_base, self.local_rotary_base)
+        )
+        kinds = (
+            make(name, angles=full),
+            make(attention.local_name(name), window=self.window, angles=local),
+        )
         x = self.embedder(batch["tokens"], positions, None)
         states = [self.embedder_norm(x)]
         for number, block in enumerate(self.blocks):
-            attend, angles = kinds[number % self.full_every > 0]
+            attend = kinds[number % self.full_every > 0]
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys, angles))
+            states.append(block(states[-1], attend, layer_keys))
         return [*states[:-1], self.final_norm(states[-1])]
 
     def vocabulary_logits(self, x, bias):
