@@ -26,8 +26,8 @@ DEFAULTS = {
     "rotary_base": 160_000.0,  # base of the rotary positions in full layers; a phase may have its own
     "local_rotary_base": 10_000.0,  # base of the rotary positions in local layers
     "dropout": 0.1,  # dropout rate on the output of attention
-    # implementation of attention, as for model.name=bert: auto, xla, fused, splash or cudnn. Local layers have xla or
-    # splash
+    # implementation of attention, as for model.name=bert: auto, xla, fused (lengths up to 8,192 in local layers),
+    # splash, or cudnn (then local layers have xla)
     "attention": "auto",
     "activation": "gelu",  # gelu (exact), gelu_tanh or relu
     "epsilon": 1e-5,  # epsilon of layer norms
@@ -106,16 +106,17 @@ class Encoder(nn.Module):
         # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         positions, size = batch["positions"], self.width // self.heads
-        make = partial(attention.make, batch=batch, dropout=0.0, remat=self.remat == "attention")
-        make = partial(make, causal=self.causal)
-        full, local = (
-            layers.rotary(positions, size, base)
-            for base in (self.rotary_base, self.local_rotary_base)
-        )
-        kinds = (
-            make(name, angles=full),
-            make(attention.local_name(name), window=self.window, angles=local),
-        )
+        # Of a full layer, and of a local one.
+        kinds = [
+            attention.make(
+                *(each, batch, 0.0, self.remat == "attention", self.causal, window),
+                angles=layers.rotary(positions, size, base),
+            )
+            for each, window, base in (
+                (name, 0, self.rotary_base),
+                (attention.local_name(name), self.window, self.local_rotary_base),
+            )
+        ]
         x = self.embedder(batch["tokens"], positions, None)
         states = [self.embedder_norm(x)]
         for number, block in enumerate(self.blocks):
