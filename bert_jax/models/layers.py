@@ -127,7 +127,7 @@ def _project_forward(x, table, gradient_dtype):
 
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
-    gradient = constraints.logits(gradient.astype(x.dtype))
+    gradient = jax.lax.optimization_barrier(constraints.logits(gradient.astype(x.dtype)))
     d_table = constraints.sum_to_table(partial(sum_over_rows, dtype=gradient_dtype), gradient, x)
     return constraints.activation(gradient @ constraints.table(table)), d_table.astype(jnp.float32)
 
@@ -277,6 +277,29 @@ class Attention(nn.Module):
         return dense(self.out_initializer, name="out")(mixed_BLHK.reshape(x.shape))
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def gated(up, gate, activation: str):
+    """Returns activation(up) * gate.
+
+    The result and both gradients are written to memory, for XLA would compute them again in each matrix product that
+    reads them: 1.4 of 9 million cycles of a layer of ModernBERT-base, 16 x 1,024 tokens, on v5e.
+    """
+    return _gated_forward(up, gate, activation)[0]
+
+
+def _gated_forward(up, gate, activation):
+    hidden = ACTIVATIONS[activation](up) * gate
+    return jax.lax.optimization_barrier(hidden), (up, gate)
+
+
+def _gated_backward(activation, saved, gradient):
+    _, pull_back = jax.vjp(lambda up, gate: ACTIVATIONS[activation](up) * gate, *saved)
+    return jax.lax.optimization_barrier(pull_back(gradient))
+
+
+gated.defvjp(_gated_forward, _gated_backward)
+
+
 class FeedForward(nn.Module):
     """The feed-forward layer, x[B, L, D] -> [B, L, D], with a hidden layer of width F.
 
@@ -295,9 +318,11 @@ class FeedForward(nn.Module):
     def __call__(self, x):
         dense = partial(Dense, gradient_dtype=self.gradient_dtype, bias=self.bias)
         hidden = dense(self.hidden, self.initializer, name="up")(x)
-        hidden = ACTIVATIONS[self.activation](hidden)
         if self.gated:
-            hidden *= dense(self.hidden, self.initializer, name="gate")(x)
+            gate = dense(self.hidden, self.initializer, name="gate")(x)
+            hidden = gated(hidden, gate, self.activation)
+        else:
+            hidden = ACTIVATIONS[self.activation](hidden)
         return dense(x.shape[-1], self.out_initializer, name="down")(hidden)
 
 
