@@ -29,7 +29,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from bert_jax import prng
 from bert_jax.errors import BadInput
 from bert_jax.models import attention_kernel, layers
-from bert_jax.models.attention_kernel import LANES, LONGEST, WHOLE
+from bert_jax.models.attention_kernel import BLOCK, LANES, LONGEST, block_size
 from bert_jax.parallel import constraints
 
 DEVICES = {
@@ -331,15 +331,6 @@ def splash(
     return jax.vmap(of_row)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
-def block_size(length: int, longest: int) -> int:
-    """Returns the tokens per block, of queries and of keys: the whole row up to `longest`.
-
-    Large blocks pay: a kernel step with blocks of 512 has less than five times the instructions of one with blocks of
-    128, for 16 times the work (numbers in benchmarks/LOG.md).
-    """
-    return next(size for size in range(longest, 0, -LANES) if length % size == 0)
-
-
 def block_sizes(length: int, window: int) -> kernels.BlockSizes:
     """Returns splash's block sizes.
 
@@ -348,7 +339,7 @@ def block_sizes(length: int, window: int) -> kernels.BlockSizes:
     two kernels visit only the blocks near the diagonal. The layout puts tokens along the 128 lanes, of which a head
     size of 64 would fill only half, in registers and in memory.
     """
-    size = block_size(length, LOCAL if window else WHOLE)
+    size = block_size(length, LOCAL if window else BLOCK)
     wide = size if window else block_size(length, WIDE)
     dq = dict(block_q_dq=size, block_kv_dq=size) if window else {}
     return kernels.BlockSizes(

@@ -25,7 +25,9 @@ from bert_jax import prng
 from bert_jax.models import layers
 
 LANES = 128  # of a TPU's vector registers
-WHOLE = 512  # tokens of the longest row whose queries are one block: its float32 scores take 1 MiB
+BLOCK = (
+    512  # queries per block of full attention, at most: float32 scores with 1,024 keys take 2 MiB
+)
 LONGEST = 1024, 8192  # tokens of the longest row, of full and of local attention
 TOKENS = 512  # per kernel step, which costs a third of a microsecond even if it does nothing
 # Vector memory that a kernel may use: per token of a row and score of a block in bfloat16, but no less than by default.
@@ -85,8 +87,10 @@ def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, option
     starts = np.clip(starts, 0, length - keys).astype(np.int32)
     k_ids = jnp.stack([sequence_ids[:, start : start + keys] for start in starts], 1)
     scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
+    # Those of the next row are fetched early, if there is memory for them.
+    mode = pl.Buffered(2 if length <= LONGEST[0] else 1)
     of_row = [
-        pl.BlockSpec((rows, *shape), lambda i, j: (i, 0, 0), pipeline_mode=pl.Buffered(1))
+        pl.BlockSpec((rows, *shape), lambda i, j: (i, 0, 0), pipeline_mode=mode)
         for shape in ((length, 1), k_ids.shape[1:], *[(length, LANES)] * len(angles))
     ]
     by_group = pl.BlockSpec((rows, length, LANES), lambda i, j: (i, 0, j))
@@ -97,7 +101,8 @@ def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, option
     # Each head has 2 matrix products forward and 5 backward, over all lanes; a float32 product is six of bfloat16.
     products = (5 if results == 3 else 2) * (6 if like.dtype == jnp.float32 else 1)
     pairs = batch * width // options.size * length * keys
-    moved = (len(vectors) + results) * like.size * like.dtype.itemsize
+    operands = *drop, starts, sequence_ids[:, :, None], k_ids, *by_lanes(angles), *vectors
+    moved = sum(x.size * x.dtype.itemsize for x in (*operands, *[like] * results))
     cost = pl.CostEstimate(
         flops=products * 2 * pairs * LANES, transcendentals=pairs, bytes_accessed=moved
     )
@@ -112,7 +117,7 @@ def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, option
         cost_estimate=cost,
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=memory),
         name=f"rows{kernel.__name__}",
-    )(*drop, starts, sequence_ids[:, :, None], k_ids, *by_lanes(angles), *vectors)
+    )(*operands)
 
 
 def rows_at_once(batch: int, length: int) -> int:
@@ -124,7 +129,16 @@ def block_shape(length: int, window: int) -> tuple[int, int]:
     """Returns the queries of a block, and the keys whose scores with all of them are computed."""
     if window:
         return LANES, min(length, -(-(LANES + window) // LANES) * LANES)
-    return length if length <= WHOLE else LANES * (1 + (length % (2 * LANES) == 0)), length
+    return block_size(length, BLOCK), length
+
+
+def block_size(length: int, longest: int) -> int:
+    """Returns the tokens per block: the whole row up to `longest`, otherwise as many as divide it.
+
+    Large blocks pay: splash's kernels have less than five times the instructions for blocks of 512 as for blocks of
+    128, for 16 times the work (numbers in benchmarks/LOG.md).
+    """
+    return next(size for size in range(longest, 0, -LANES) if length % size == 0)
 
 
 def _forward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
