@@ -3,13 +3,12 @@
 B batch, L length, M memory length, H heads, K head size.
 
 - `xla` is the reference. It supports every case and keeps the probabilities of all pairs of tokens in memory.
-- `fused` is this project's TPU kernel (attention_kernel.py). It computes one row and head at a time, with dropout.
+- `fused` is this project's TPU kernel (attention_kernel.py). It reads whole rows, and rotates and drops out itself.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
 In all of them a real token attends only to real tokens of its own packed sequence, if attention is causal only to
-itself and earlier ones, and with a window only to near ones. `xla` and `splash` then compute only blocks near the
-diagonal; the others have no windows. What a padding token attends to depends on the implementation, and affects neither
-loss nor gradients.
+itself and earlier ones, and with a window only to near ones. Then only blocks near the diagonal are computed; `cudnn`
+has no windows. What a padding token attends to depends on the implementation, and affects neither loss nor gradients.
 
 The choice is made per compiled program, from its devices, the length and packing of its rows, and whether it applies
 attention dropout. So training and evaluation of one model may use different implementations.
@@ -30,7 +29,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from bert_jax import prng
 from bert_jax.errors import BadInput
 from bert_jax.models import attention_kernel, layers
-from bert_jax.models.attention_kernel import LANES, LONGEST
+from bert_jax.models.attention_kernel import BLOCK, LANES, LONGEST, block_size
 from bert_jax.parallel import constraints
 
 DEVICES = {
@@ -41,8 +40,10 @@ DEVICES = {
 # Row length from which `auto` chooses a kernel. Million cycles of a layer of BERT-base for 8,192 tokens on v5e, without
 # attention dropout, by xla (the compiler's estimate) and by splash (counted instructions):
 #     length 128: 4.3 and 6.0;  256: 5.8 and 6.0;  384: 6.8 and 6.0;  512: 8.3 and 6.1
-# With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. cudnn has not been timed here; it
-# never writes an array of all pairs.
+# With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. A layer of ModernBERT-base for
+# 16,384 tokens, by fused and by splash, which both have custom calls at half the peak (custom_calls.py):
+#     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
+# cudnn has not been timed here; it never writes an array of all pairs.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 LOCAL = 256  # tokens per block of splash with a window, at most
 WIDE = 2048  # keys per block of splash without one, at most
@@ -64,23 +65,22 @@ class Case(NamedTuple):
     window: int = 0  # of local attention
 
 
-def make(
-    name: str, batch: dict, dropout: float, remat: bool, causal: bool = False, window: int = 0
-):
+def make(name, batch: dict, dropout: float, remat: bool, causal=False, window=0, angles=()):
     """Returns attend(q, k, v, keys) for the rows of a batch, see `attend`.
 
     name: `model.attention`. remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
-    window: see `attend`.
+    causal, window, angles: see `attend`.
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
     options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat, causal=causal)
     options["window"] = window
-    return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"])
+    return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"], angles)
 
 
 def attend(
     sequence_ids,
+    angles,
     q_BLHK,
     k_BMHK,
     v_BMHK,
@@ -96,25 +96,26 @@ def attend(
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
     sequence_ids int32[B, L], 0 for padding; keys uint32[B] or None (no dropout). The queries are already scaled by
-    1 / sqrt(K). causal: whether a token attends to no later one. window: local attention, to at most window / 2 tokens
-    on each side; 0: to all. Raises BadInput if the implementation `name` does not support this.
+    1 / sqrt(K). angles: those of `layers.rotary`, by which queries and keys are rotated, or none. causal: whether a
+    token attends to no later one. window: local attention, to at most window / 2 tokens on each side; 0: to all. Raises
+    BadInput if the implementation `name` does not support this.
     """
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
-    if (
-        name == "count"
-    ):  # for objectives.base.step_flops: each query has the keys of its window alone
+    if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
         return xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, causal, window, block=1)
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
+    if angles and name != "fused":
+        q_BLHK, k_BMHK = (layers.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
         core = partial(xla, dropout=dropout, causal=causal, window=window, block=window // 2)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
-        kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal))
-        return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
+        kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal, window=window))
+        return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *angles)
     options = dict(causal=causal, window=window) if name == "splash" else dict(causal=causal)
     kernel = partial({"splash": splash, "cudnn": cudnn}[name], **options)
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
@@ -138,7 +139,7 @@ def resolve(config, phase, shapes: dict, mesh, window: int = 0) -> str:
 
 def local_name(name: str) -> str:
     """Returns the implementation of local layers, if full ones have `name`."""
-    return "xla" if name in ("fused", "cudnn") else name
+    return "xla" if name == "cudnn" else name
 
 
 def choose(name: str, case: Case, phase: str = "") -> str:
@@ -162,14 +163,15 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         return
     if name not in case.kernels:
         yield f"{case.device}, only {DEVICES[name]}"
-    if case.window and name != "splash":
-        yield "local attention, only splash and xla"
+    if case.window and name == "cudnn":
+        yield "local attention, only fused, splash and xla"
     if case.dropout and name != "fused":
         yield f"model.attention_dropout={case.dropout}, only 0"
     if name in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
-    if name == "fused" and case.length > LONGEST:
-        yield f"{phase}length={case.length}, only up to {LONGEST}"
+    longest = LONGEST[case.window > 0]
+    if name == "fused" and case.length > longest:
+        yield f"{phase}length={case.length}, only up to {longest}"
     if name == "fused" and LANES % case.head_size:
         yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
     if name == "fused" and case.head_size * case.heads % LANES:
@@ -277,19 +279,23 @@ def fused(
     v_BMHK,
     sequence_ids,
     keys,
+    *angles,
     rate: float,
     causal: bool = False,
+    window: int = 0,
     interpret: bool = False,
 ):
     """Computes attention by this project's TPU kernel, with dropout at `rate`. keys uint32[B].
 
-    Padding tokens attend to each other. interpret: see `splash`.
+    The kernel rotates queries and keys by the angles, if there are any. Padding tokens attend to each other. interpret:
+    see `splash`.
     """
     heads, size = q_BLHK.shape[2:]
     first = constraints.tensor_part() * heads
     drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first[None])
+    options = attention_kernel.Options(size, rate, causal, window, interpret)
     vectors = (x.reshape(*x.shape[:2], -1) for x in (q_BLHK, k_BMHK, v_BMHK))
-    result = attention_kernel.attend(*vectors, sequence_ids, drop, size, rate, causal, interpret)
+    result = attention_kernel.attend(*vectors, sequence_ids, angles, drop, options)
     return result.reshape(q_BLHK.shape)
 
 
@@ -325,15 +331,6 @@ def splash(
     return jax.vmap(of_row)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
-def block_size(length: int, longest: int) -> int:
-    """Returns the tokens per block, of queries and of keys: the whole row up to `longest`.
-
-    Large blocks pay: a kernel step with blocks of 512 has less than five times the instructions of one with blocks of
-    128, for 16 times the work (numbers in benchmarks/LOG.md).
-    """
-    return next(size for size in range(longest, 0, -LANES) if length % size == 0)
-
-
 def block_sizes(length: int, window: int) -> kernels.BlockSizes:
     """Returns splash's block sizes.
 
@@ -342,7 +339,7 @@ def block_sizes(length: int, window: int) -> kernels.BlockSizes:
     two kernels visit only the blocks near the diagonal. The layout puts tokens along the 128 lanes, of which a head
     size of 64 would fill only half, in registers and in memory.
     """
-    size = block_size(length, LOCAL if window else LONGEST)
+    size = block_size(length, LOCAL if window else BLOCK)
     wide = size if window else block_size(length, WIDE)
     dq = dict(block_q_dq=size, block_kv_dq=size) if window else {}
     return kernels.BlockSizes(

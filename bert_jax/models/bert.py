@@ -22,7 +22,8 @@ DEFAULTS = {
     "type_vocabulary": 2,  # number of segment embeddings
     "dropout": 0.1,  # dropout rate on embeddings, attention output and feed-forward output
     # implementation of attention; the results are equal but for rounding.
-    # xla: any device and config. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512, some head sizes.
+    # xla: any device and config.
+    # fused: TPUs from v5 on, lengths that are multiples of 128 up to 1,024, some head sizes.
     # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
     # cudnn: NVIDIA GPUs from Ampere on, bfloat16, no packed rows, attention_dropout 0.
     # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
@@ -115,15 +116,16 @@ class Encoder(nn.Module):
         # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         remat = self.remat == "attention"
-        attend = attention.make(name, batch, self.attention_dropout, remat, self.causal)
-        positions, angles = batch["positions"], None
+        positions, angles = batch["positions"], ()
         if self.positions == "rotary":
             angles = layers.rotary(positions, self.width // self.heads, ROTARY_BASE)
+        options = dict(causal=self.causal, angles=angles)
+        attend = attention.make(name, batch, self.attention_dropout, remat, **options)
         x = self.embedder(batch["tokens"], positions, batch["segments"])
         states = [layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)]
         for number, block in enumerate(self.blocks):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys, angles))
+            states.append(block(states[-1], attend, layer_keys))
         return [*states[:-1], self.final_norm(states[-1])] if self.final_norm else states
 
     def pool(self, x, cls_positions):

@@ -127,7 +127,7 @@ def _project_forward(x, table, gradient_dtype):
 
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
-    gradient = constraints.logits(gradient.astype(x.dtype))
+    gradient = jax.lax.optimization_barrier(constraints.logits(gradient.astype(x.dtype)))
     d_table = constraints.sum_to_table(partial(sum_over_rows, dtype=gradient_dtype), gradient, x)
     return constraints.activation(gradient @ constraints.table(table)), d_table.astype(jnp.float32)
 
@@ -236,27 +236,25 @@ class LayerNorm(nn.Module):
 
 
 def rotary(positions, size: int, base: float):
-    """Returns the cosines and sines float32[B, L, 1, K/2] of rotary positions (arXiv:2104.09864).
+    """Returns the cosines and sines float32[B, L, K/2] of rotary positions (arXiv:2104.09864).
 
     positions: int32[B, L]. size: K. The angle of pair i of a vector's components is position / base^(2i / K).
     """
     rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
-    angles = positions[..., None, None] * rates
+    angles = positions[..., None] * rates
     return jnp.cos(angles), jnp.sin(angles)
 
 
 def rotate(x_BLHK, cosines, sines):
     """Rotates the pairs of components (i, i + K/2) of each vector by the angles of `rotary`; computed in float32."""
+    cosines, sines = cosines[:, :, None], sines[:, :, None]
     first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
     turned = first * cosines - second * sines, second * cosines + first * sines
     return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`.
-
-    angles: those of `rotary`, by which queries and keys are rotated; None: they are not.
-    """
+    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`."""
 
     heads: int
     initializer: float
@@ -265,7 +263,7 @@ class Attention(nn.Module):
     bias: bool
 
     @nn.compact
-    def __call__(self, x, attend, keys, angles=None):
+    def __call__(self, x, attend, keys):
         width = x.shape[-1]
         dense = partial(Dense, width, gradient_dtype=self.gradient_dtype, bias=self.bias)
 
@@ -275,11 +273,31 @@ class Attention(nn.Module):
 
         # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
         q_BLHK = heads("query", scale=(width // self.heads) ** -0.5)
-        k_BMHK, v_BMHK = heads("key"), heads("value")
-        if angles:
-            q_BLHK, k_BMHK = rotate(q_BLHK, *angles), rotate(k_BMHK, *angles)
-        mixed_BLHK = attend(q_BLHK, k_BMHK, v_BMHK, keys)
+        mixed_BLHK = attend(q_BLHK, heads("key"), heads("value"), keys)
         return dense(self.out_initializer, name="out")(mixed_BLHK.reshape(x.shape))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def gated(up, gate, activation: str):
+    """Returns activation(up) * gate.
+
+    The result and both gradients are written to memory, for XLA would compute them again in each matrix product that
+    reads them: 1.4 of 9 million cycles of a layer of ModernBERT-base, 16 x 1,024 tokens, on v5e.
+    """
+    return _gated_forward(up, gate, activation)[0]
+
+
+def _gated_forward(up, gate, activation):
+    hidden = ACTIVATIONS[activation](up) * gate
+    return jax.lax.optimization_barrier(hidden), (up, gate)
+
+
+def _gated_backward(activation, saved, gradient):
+    _, pull_back = jax.vjp(lambda up, gate: ACTIVATIONS[activation](up) * gate, *saved)
+    return jax.lax.optimization_barrier(pull_back(gradient))
+
+
+gated.defvjp(_gated_forward, _gated_backward)
 
 
 class FeedForward(nn.Module):
@@ -300,9 +318,11 @@ class FeedForward(nn.Module):
     def __call__(self, x):
         dense = partial(Dense, gradient_dtype=self.gradient_dtype, bias=self.bias)
         hidden = dense(self.hidden, self.initializer, name="up")(x)
-        hidden = ACTIVATIONS[self.activation](hidden)
         if self.gated:
-            hidden *= dense(self.hidden, self.initializer, name="gate")(x)
+            gate = dense(self.hidden, self.initializer, name="gate")(x)
+            hidden = gated(hidden, gate, self.activation)
+        else:
+            hidden = ACTIVATIONS[self.activation](hidden)
         return dense(x.shape[-1], self.out_initializer, name="down")(hidden)
 
 
@@ -329,7 +349,7 @@ class Block(nn.Module):
     is_first: bool = False
 
     @nn.compact
-    def __call__(self, x, attend, keys, angles=None):
+    def __call__(self, x, attend, keys):
         common = {
             name: getattr(self, name)
             for name in ("initializer", "out_initializer", "gradient_dtype", "bias")
@@ -345,7 +365,7 @@ class Block(nn.Module):
             y = x + maybe_dropout(y, keys, number, self.dropouts[number - 1])
             return constraints.stream(norm(y) if self.norm == "post" else y)
 
-        mix = partial(attention, attend=attend, keys=keys, angles=angles)
+        mix = partial(attention, attend=attend, keys=keys)
         x = add(x, mix, 1, "attention_norm", self.is_first)
         return add(x, feed_forward, 2, "feed_forward_norm")
 

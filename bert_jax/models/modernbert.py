@@ -26,8 +26,8 @@ DEFAULTS = {
     "rotary_base": 160_000.0,  # base of the rotary positions in full layers; a phase may have its own
     "local_rotary_base": 10_000.0,  # base of the rotary positions in local layers
     "dropout": 0.1,  # dropout rate on the output of attention
-    # implementation of attention, as for model.name=bert: auto, xla, fused, splash or cudnn. Local layers have xla or
-    # splash
+    # implementation of attention, as for model.name=bert: auto, xla, fused (lengths up to 8,192 in local layers),
+    # splash, or cudnn (then local layers have xla)
     "attention": "auto",
     "activation": "gelu",  # gelu (exact), gelu_tanh or relu
     "epsilon": 1e-5,  # epsilon of layer norms
@@ -110,11 +110,11 @@ class Encoder(nn.Module):
         # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         positions, size = batch["positions"], self.width // self.heads
-        # Of a full layer, then of a local one: attention, and the angles of the positions.
+        # Of a full layer, and of a local one.
         kinds = [
-            (
-                attention.make(each, batch, 0.0, self.remat == "attention", self.causal, window),
-                layers.rotary(positions, size, base),
+            attention.make(
+                *(each, batch, 0.0, self.remat == "attention", self.causal, window),
+                angles=layers.rotary(positions, size, base),
             )
             for each, window, base in (
                 (name, 0, self.rotary_base),
@@ -124,9 +124,9 @@ class Encoder(nn.Module):
         x = self.embedder(batch["tokens"], positions, None)
         states = [self.embedder_norm(x)]
         for number, block in enumerate(self.blocks):
-            attend, angles = kinds[number % self.full_every > 0]
+            attend = kinds[number % self.full_every > 0]
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys, angles))
+            states.append(block(states[-1], attend, layer_keys))
         return [*states[:-1], self.final_norm(states[-1])]
 
     def vocabulary_logits(self, x, bias):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.models import attention
+from bert_jax.models import attention, layers
 
 HEADS, SIZE = 4, 16
 interpreted = partial(attention.splash, interpret=True)
@@ -53,8 +53,23 @@ def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
     return attention.xla(q, k, v, ids, keys_of(ids), rate, causal, window, block)
 
 
-def fused(q, k, v, ids, rate=0.0, causal=False):
-    return attention.fused(q, k, v, ids, keys_of(ids), rate, causal, interpret=True)
+def fused(q, k, v, ids, angles=(), **options):
+    options = dict(rate=0.0, interpret=True) | options
+    return attention.fused(q, k, v, ids, keys_of(ids), *angles, **options)
+
+
+def rotated(function):
+    """Returns attention(q, k, v, ids, ...) with rotary positions: `fused` rotates, or else this does."""
+
+    def attend(q, k, v, ids, **options):
+        positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        angles = layers.rotary(positions, SIZE, 100.0)
+        if function is fused:
+            return fused(q, k, v, ids, angles, **options)
+        q, k = (layers.rotate(x, *angles) for x in (q, k))
+        return function(q, k, v, ids, **options)
+
+    return attend
 
 
 def keys_of(ids):
@@ -84,6 +99,6 @@ def on_tpu(monkeypatch):
     monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
 
 
-def attend(name, ids, dropout=0.1, sequences=1, causal=False):
+def attend(name, ids, dropout=0.1, sequences=1, **options):
     rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
-    return attention.make(name, rows, dropout, remat=True, causal=causal)
+    return attention.make(name, rows, dropout, remat=True, **options)

@@ -19,7 +19,7 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.models import attention
+from bert_jax.models import attention, layers
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
@@ -46,7 +46,10 @@ def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal, window, bloc
 dropping = partial(fused, rate=DROPOUT)
 dropping_plain = partial(plain, rate=DROPOUT)
 causal_plain = partial(plain, causal=True)
-near = dict(window=130)  # of blocks of 256, visits those beside the diagonal
+near = dict(window=130)  # splash visits the blocks of 256 beside the diagonal
+rotated = kit.rotated(fused)
+rotated_plain = kit.rotated(plain)
+causal_rotated = partial(rotated_plain, causal=True)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,10 @@ near = dict(window=130)  # of blocks of 256, visits those beside the diagonal
         (partial(fused, causal=True), causal_plain, 5, 128, 8),
         (partial(interpreted, **near), partial(plain, **near, block=65), 5, 1024, 1),
         (partial(interpreted, **near, causal=True), partial(causal_plain, **near), 5, 640, 1),
+        (partial(fused, causal=True), causal_plain, 4, 640, 8),  # in five blocks of queries
+        (partial(rotated, window=128), partial(rotated_plain, window=128), 3, 384, 8),
+        (partial(rotated, **near, causal=True), partial(causal_rotated, **near), 2, 512, 8),
+        (partial(rotated, causal=True), causal_rotated, 2, 128, 8),
         # Several rows per kernel step.
         pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
     ],
@@ -136,16 +143,18 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    ("name", "length", "shape", "dtype", "size", "causal"),
+    ("name", "length", "shape", "dtype", "size", "options"),
     [
-        ("fused", 128, (2, 1, 2), "bf16", 64, False),
-        full("fused", 512, (1, 1, 1), "bf16", 128, True),
-        full("fused", 512, (2, 1, 2), "f32", 64, False),
-        full("splash", 512, (1, 1, 1), "bf16", 128, True),
-        full("splash", 512, (2, 1, 2), "f32", 64, False),
+        ("fused", 128, (2, 1, 2), "bf16", 64, {}),
+        ("fused", 384, (2, 1, 2), "bf16", 64, dict(window=128, base=1e4)),
+        full("fused", 8192, (1, 1, 1), "bf16", 64, dict(window=128, base=1e4)),
+        full("fused", 1024, (1, 1, 1), "bf16", 128, dict(causal=True, base=1e4)),
+        full("fused", 512, (2, 1, 2), "f32", 64, {}),
+        full("splash", 512, (1, 1, 1), "bf16", 128, dict(causal=True)),
+        full("splash", 512, (2, 1, 2), "f32", 64, {}),
     ],
 )
-def test_kernels_compile_for_tpus(name, length, shape, dtype, size, causal):
+def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
     """Forward and backward, split over two devices by rows and two by heads; `plan` counts their cycles."""
     chips = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
     auto = (jax.sharding.AxisType.Auto,) * 3
@@ -155,9 +164,14 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size, causal):
     x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=by_rows)
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=by_rows)
 
+    options = dict(options)
+    base = options.pop("base", 0)
+
     def total(q, k, v, ids):
         keys = kit.keys_of(ids) if name == "fused" else None
-        return kit.attend(name, ids, causal=causal)(q, k, v, keys).astype(jnp.float32).sum()
+        angles = layers.rotary(ids, size, base) if base else ()
+        attend = kit.attend(name, ids, angles=angles, **options)
+        return attend(q, k, v, keys).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling(), jax.default_matmul_precision(None):
         assert attention.device_and_kernels() == attention.device_and_kernels(mesh) == kit.TPU

@@ -19,13 +19,13 @@ from bert_jax.tasks import base as tasks
 
 ABLE = {
     "fused": Case(*TPU, 512, 4, 64, "bfloat16", 1, 0.1),
-    "splash": Case(*TPU, 640, 4, 64, "bfloat16", 1, 0.0),
+    "splash": Case(*TPU, 2048, 4, 64, "bfloat16", 1, 0.0),
     "cudnn": Case(*GPU, 512, 4, 64, "bfloat16", 1, 0.0),
 }
 REFUSALS = [
     ("fused", dict(kernels=(), device="cpu"), "cpu"),
     ("fused", dict(length=500), "phases.main.length=500"),
-    ("fused", dict(length=640), "phases.main.length=640"),
+    ("fused", dict(length=1152), "phases.main.length=1152"),
     ("fused", dict(head_size=96), "model.width/model.heads=96"),
     ("fused", dict(heads=3), "192"),
     ("splash", dict(kernels=(), device="cpu"), "cpu"),
@@ -36,6 +36,7 @@ REFUSALS = [
     ("cudnn", dict(sequences=3), "rows of 3 packed sequences"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
     ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1"),
+    ("cudnn", dict(window=128), "local attention"),
 ]
 
 
@@ -55,7 +56,10 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
     [
         ("fused", dict(length=256), "fused"),
         ("fused", dict(length=128), "xla"),
+        ("fused", dict(length=1024, dropout=0.0), "fused"),
+        ("fused", dict(length=8192, window=128, dropout=0.0), "fused"),
         ("splash", dict(length=384, heads=3), "splash"),
+        ("splash", dict(length=8192 + 128, window=128), "splash"),
         ("splash", dict(length=256, heads=3), "xla"),
         ("splash", dict(sequences=5, dtype="float32", head_size=66), "splash"),
         ("cudnn", dict(length=100), "cudnn"),
