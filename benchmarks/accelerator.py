@@ -1,6 +1,6 @@
 """Measures a GPU or TPU and prints a Markdown page: the numbers that a CPU cannot give.
 
-    python benchmarks/accelerator.py [--config bert_base] [--rows 64] [--steps 400] [--only PART ...]
+    python benchmarks/accelerator.py [--config bert_base] [--tokens 8192] [--steps 400] [--only PART ...]
         [--topology v5e:2x2] [--config.KEY=VALUE ...] > accelerator.md
 
 - speed: seconds a step of each phase, beside transformers on PyTorch (extra `parity`), or on a TPU beside `plan` for
@@ -10,7 +10,7 @@
 - bfloat16: losses of the demo in bfloat16 beside float32 with the same seed and with another one.
 - profile: the three largest costs of a step of each phase.
 
---rows is per device, and --config.KEY=VALUE sets keys of the measured config. Every program runs in its own process, as
+--tokens is per device, and --config.KEY=VALUE sets keys of the measured config. Every program runs in its own process, as
 a user would start it, so that none holds the devices of the next. On a machine without accelerators the page is the
 CPU's, with `xla` as the only kernel.
 """
@@ -41,7 +41,7 @@ CASES = tuple(itertools.product((128, 512), (0.0, 0.1)))  # length, attention dr
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="bert_base")
-    parser.add_argument("--rows", type=positive, default=64, help="per device and step")
+    parser.add_argument("--tokens", type=positive, default=8192, help="per device and step")
     parser.add_argument("--steps", type=positive, default=400, help="of the demo's runs")
     parser.add_argument("--topology", help="the slice of a TPU, as for `bert-jax plan`")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
         options = parser.parse_args(words)
-        keys = [f"train.rows_per_device={options.rows}", *overrides]
+        keys = [f"train.tokens_per_device={options.tokens}", *overrides]
         if has_device(TPUS) and "speed" in options.only and not options.topology:
             raise BadInput("--topology: is needed on a TPU; the slice's name, such as v5e:2x2")
         options.phases = configs.load(options.config, keys).phase_order
@@ -88,7 +88,7 @@ def speed(options, scratch: Path) -> list[str]:
     devices = Counter(values["devices"])
     kinds = ", ".join(f"{count} x {kind}" for kind, count in devices.items())
     lines = [
-        f"{options.config} on {kinds}, {values['dtype']}, {options.rows} rows a device at a time.\n",
+        f"{options.config} on {kinds}, {values['dtype']}, {options.tokens} tokens a device at a time.\n",
         "| phase | rows a step | s a step | tokens/s | share of the peak | attention |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
@@ -122,7 +122,7 @@ def beside_pytorch(options, device: str) -> list[str]:
         keys = [
             f"--config.phases.short.{key}={phase[key]}" for key in ("length", "max_predictions")
         ]
-        shape, dtype = f"{options.config}:{options.rows}", settings.dtype
+        shape, dtype = f"{options.config}:{options.tokens // phase.length}", settings.dtype
         dtype = {"auto": "float32" if device == "cpu" else "bfloat16"}.get(dtype, dtype)
         own = [key for key in options.keys if not key.startswith("--config.phases.")]
         side = ["--device", device, "--shapes", shape, f"--config.dtype={dtype}", *own, *keys]

@@ -59,7 +59,7 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     mesh = meshes.make_mesh(config, devices)
     for phase in phases:
         tasks.attention(config, phase, mesh)
-        count = meshes.micro_batches(mesh, phase.batch, config.train)
+        count = meshes.micro_batches(mesh, phase, config.train)
         meshes.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh
 
@@ -191,7 +191,7 @@ def lower_train(config, design: Design, phase):
         seed=config.seed,
         summed=meshes.summed(mesh, config.gradient_dtype),
         judge=partial(step_guard.judge, **guard),
-        micro_batches=meshes.micro_batches(mesh, phase.batch, config.train),
+        micro_batches=meshes.micro_batches(mesh, phase, config.train),
     )
     results = design.shardings, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)

@@ -64,7 +64,7 @@ def batch_size(config, phase, mesh) -> int:
     """Returns the rows of a batch that is evaluated: `evaluate.batch`, or the rows of a micro-batch, rounded up to a
     multiple of the number of row shards."""
     shards = meshes.axis_size(mesh, meshes.ROWS)
-    parts = meshes.micro_batches(mesh, phase.batch, config.train)
+    parts = meshes.micro_batches(mesh, phase, config.train)
     rows = config.evaluate.batch or -(-phase.batch // parts)
     return -(-rows // shards) * shards
 

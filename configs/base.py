@@ -190,9 +190,9 @@ def get_config(
     config.train = ConfigDict()
     # number of parts into which a batch is split; their gradients are added up (gradient accumulation)
     config.train.micro_batches = 1
-    # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
-    # the mesh, so one command suits slices of any size. 0: use micro_batches
-    config.train.rows_per_device = 0
+    # tokens that a device computes at once, at most, or one row if that is longer. The number of micro-batches of each
+    # phase is computed from it and the mesh, so one command suits slices of any size. 0: use micro_batches
+    config.train.tokens_per_device = 0
     # what the backward pass recomputes, to save memory; the results are the same. none: nothing. attention: the
     # attention probabilities, most of the memory of long rows (only with model.attention=xla). full: whole blocks, a
     # third more computation
@@ -261,7 +261,7 @@ AT_LEAST_ONE = """
 NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
-    optimizer.learning_rate optimizer.weight_decay train.rows_per_device evaluate.every
+    optimizer.learning_rate optimizer.weight_decay train.tokens_per_device evaluate.every
     evaluate.batch checkpoint.keep_every checkpoint.compare guard.diverged evaluate.patience
     optimizer.unfreeze_every schedule.decay
 """.split()
@@ -282,8 +282,8 @@ def check(config: ConfigDict) -> None:
     check_corpus(config)
     check_optimizer(config)
     check_phases(config)
-    both = config.train.rows_per_device and config.train.micro_batches > 1
-    hint = f"computed from train.rows_per_device={config.train.rows_per_device}; set one of them"
+    both = config.train.tokens_per_device and config.train.micro_batches > 1
+    hint = f"computed from train.tokens_per_device={config.train.tokens_per_device}; set one of them"
     require(not both, "train.micro_batches", config, hint)
     fits = config.checkpoint.every % config.log.every == 0
     hint = f"expected a multiple of log.every={config.log.every}: no report may span a restart"

@@ -5,7 +5,7 @@ It sees as many rows as `bert_base`, 256 million, in an eighth of the steps. The
 (arXiv:2412.13663), while the learning rate warms up. Every phase draws its own rows from the whole corpus: its pairs,
 masks and order differ from those of the earlier phases. This config has not been trained to its end here.
 
-The number of micro-batches is computed from `train.rows_per_device`: the same command works on 8 devices or 64.
+The number of micro-batches is computed from `train.tokens_per_device`: the same command works on 8 devices or 64.
 
     bert-jax pretrain --config bert_base_batch_warmup --workdir runs/bert_base_batch_warmup \
         --config.corpus.source='wiki/*.xz' --config.corpus.format=wiki \
@@ -31,7 +31,7 @@ def get_config():
     )
     config.optimizer.learning_rate = 7e-4
     config.schedule.warmup = 12_000
-    config.train.rows_per_device = 32
+    config.train.tokens_per_device = 32 * 128
     config.evaluate.every = 2_000
     config.checkpoint.every = 1_000
     config.checkpoint.keep_every = 20_000

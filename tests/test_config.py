@@ -44,7 +44,7 @@ WRONG = """
     task.random_share=0.5
     phases.main.steps=2147483648 phases.main.length=1000 phases.main.max_predictions=62
     phases.main.batch=0 phase_order=main,main phase_order=other
-    train.rows_per_device=-1 train.remat=some checkpoint.every=30
+    train.tokens_per_device=-1 train.remat=some checkpoint.every=30
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
     profile.steps=(-1,2) profile.steps=7 schedule.decay=5
@@ -60,7 +60,7 @@ WRONG = """
         ("optimizer.lr=1", "did you mean optimizer.learning_rate?"),
         ("batch_size=8", "did you mean evaluate.batch or phases.main.batch?"),
         ("train.micro_batches=3", "phases.main.batch=64"),
-        ("train.micro_batches=2 train.rows_per_device=4", "train.rows_per_device=4"),
+        ("train.micro_batches=2 train.tokens_per_device=4", "train.tokens_per_device=4"),
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
         ("optimizer.name=stable_adamw", "optimizer.weight_decay=0.01"),
         ("continue_from=a init_from=b", "continue_from='a'"),

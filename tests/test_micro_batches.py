@@ -104,12 +104,13 @@ def test_gradients_are_summed_over_devices_once_per_step(platform, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "devices, batch, rows_per_device, expected",
+    "devices, batch, rows, expected",
     [(n, 256, 16, count) for n, count in ((1, 16), (4, 4), (8, 2), (16, 1), (64, 1))]
-    # If rows_per_device does not divide the rows, the largest divisor below it: 30 rows in parts of 6, not 8.
+    # If that does not divide the rows, the largest divisor below it: 30 rows in parts of 6, not 8.
     + [(8, 240, 8, 5), (8, 8 * 7, 4, 7), (8, 256, 0, 1)],
 )
-def test_micro_batches_follow_from_the_rows_of_a_chip(devices, batch, rows_per_device, expected):
+def test_micro_batches_follow_from_the_tokens_of_a_chip(devices, batch, rows, expected):
     mesh = SimpleNamespace(shape={"data": devices, "fsdp": 1})
-    train = SimpleNamespace(rows_per_device=rows_per_device, micro_batches=1)
-    assert meshes.micro_batches(mesh, batch, train) == expected
+    train = SimpleNamespace(tokens_per_device=100 * rows, micro_batches=1)
+    phase = SimpleNamespace(batch=batch, length=100)
+    assert meshes.micro_batches(mesh, phase, train) == expected

@@ -33,7 +33,7 @@ def load(settings, **changes):
         "evaluate.every": 0,
         "checkpoint.every": 4,
         "checkpoint.keep": 9,
-        "train.rows_per_device": 1,
+        "train.tokens_per_device": 16,
         "model.layers": 1,
         "evaluate.batch": 8,
     }

@@ -55,7 +55,7 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
         phases = configs.phases(configs.load(name, overrides))
         rows = {phase.name: max(1, TOKENS // phase.length) for phase in phases}
         few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
-        whole = "train.micro_batches=1", "train.rows_per_device=0"
+        whole = "train.micro_batches=1", "train.tokens_per_device=0"
         config = configs.load(name, [*overrides, *few, *whole])
         timed = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number

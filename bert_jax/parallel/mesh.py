@@ -184,15 +184,13 @@ def summed(mesh: Mesh, dtype):
     return wrap
 
 
-def micro_batches(mesh: Mesh, batch: int, train) -> int:
+def micro_batches(mesh: Mesh, phase, train) -> int:
     """Returns the number of micro-batches: `micro_batches` of `train`, or the least number of equal parts with at most
-    `rows_per_device` rows on a device."""
-    if not train.rows_per_device:
+    `tokens_per_device` tokens, but at least one row, on a device."""
+    if not train.tokens_per_device:
         return train.micro_batches
-    rows = -(-batch // axis_size(mesh, ROWS))
-    return next(
-        n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= train.rows_per_device
-    )
+    rows, most = -(-phase.batch // axis_size(mesh, ROWS)), train.tokens_per_device // phase.length
+    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= max(1, most))
 
 
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:

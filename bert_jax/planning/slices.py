@@ -70,7 +70,7 @@ def choose(job: Job, candidates: dict) -> list[topology.Slice]:
 
     def distance(tpu: topology.Slice) -> tuple:
         missing = sum(candidates[tpu].shape[axis] == 1 for axis in wanted)
-        count = meshes.micro_batches(candidates[tpu], phase.batch, job.config.train)
+        count = meshes.micro_batches(candidates[tpu], phase, job.config.train)
         rows = phase.batch / meshes.axis_size(candidates[tpu], meshes.ROWS) / count
         return missing, abs(math.log(rows * phase.length / TOKENS))
 

@@ -16,7 +16,7 @@ TOO_LARGE = (
     re.compile(rf"Used {NUMBER} of {NUMBER} hbm"),
     re.compile(rf"\({NUMBER}\) exceeds available HBM \({NUMBER}\)"),
 )
-HELP = "reduce config.train.rows_per_device or set config.train.remat"
+HELP = "reduce config.train.tokens_per_device or set config.train.remat"
 
 
 class TooLarge(BadInput):

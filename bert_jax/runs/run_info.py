@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 def phase_info(config, phase, trainer) -> dict:
     """Returns the values of run.json about a phase."""
     mesh = trainer.mesh
-    parts = meshes.micro_batches(mesh, phase.batch, config.train)
+    parts = meshes.micro_batches(mesh, phase, config.train)
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": trainer.flops[phase.name][phase.length],

@@ -41,7 +41,7 @@ class Compiler:
         monkeypatch.setattr(compilation, "compile_step", self.compile)
 
     def compile(self, job, tpu, mesh, phase):
-        parts = meshes.micro_batches(mesh, phase.batch, job.config.train)
+        parts = meshes.micro_batches(mesh, phase, job.config.train)
         self.tried.append((phase.batch // 4 // parts, job.config.train.remat, mesh.shape["fsdp"]))
         if (used := self.needs(*self.tried[-1])) > 2**30:
             raise TooLarge(used, 2**30)

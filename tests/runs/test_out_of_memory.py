@@ -31,7 +31,7 @@ def test_an_out_of_memory_error_names_the_numbers_and_the_keys_that_help(text, n
         raise jax.errors.JaxRuntimeError(text)
     line = str(caught.value)
     assert line.startswith("phase main, a step: ") and "\n" not in line
-    for word in (*numbers, "config.train.rows_per_device", "config.train.remat"):
+    for word in (*numbers, "config.train.tokens_per_device", "config.train.remat"):
         assert word in line
 
 
@@ -50,7 +50,7 @@ def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
     monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
     # It does not wait until the store is hashed.
     monkeypatch.setattr(feed.StoreFeed, "check_hashes", lambda _: hashed.append(told.wait(20)))
-    assert "config.train.rows_per_device" in refused(*pretraining(finished[0], tmp_path))
+    assert "config.train.tokens_per_device" in refused(*pretraining(finished[0], tmp_path))
     assert not hashed and not list(tmp_path.rglob("*.json"))
     told.set()
 
