@@ -10,8 +10,8 @@
 - bfloat16: losses of the demo in bfloat16 beside float32 with the same seed and with another one.
 - profile: the three largest costs of a step of each phase.
 
---tokens is per device, and --config.KEY=VALUE sets keys of the measured config. Every program runs in its own process, as
-a user would start it, so that none holds the devices of the next. On a machine without accelerators the page is the
+--tokens is per device, and --config.KEY=VALUE sets keys of the measured config. Every program runs in its own process,
+as a user would start it, so that none holds the devices of the next. On a machine without accelerators the page is the
 CPU's, with `xla` as the only kernel.
 """
 

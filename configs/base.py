@@ -283,7 +283,9 @@ def check(config: ConfigDict) -> None:
     check_optimizer(config)
     check_phases(config)
     both = config.train.tokens_per_device and config.train.micro_batches > 1
-    hint = f"computed from train.tokens_per_device={config.train.tokens_per_device}; set one of them"
+    hint = (
+        f"computed from train.tokens_per_device={config.train.tokens_per_device}; set one of them"
+    )
     require(not both, "train.micro_batches", config, hint)
     fits = config.checkpoint.every % config.log.every == 0
     hint = f"expected a multiple of log.every={config.log.every}: no report may span a restart"

@@ -3,16 +3,19 @@
 bert-jax pretrain --config modern_demo --workdir runs/modern_demo
 """
 
-from bert_jax.configs import base, demo
+from bert_jax.configs import base, demo, modern_base
 
 
 def get_config():
-    config = demo.get_config()
-    base.use(config, model="modernbert", task="full_sentences")
+    config, recipe = demo.get_config(), modern_base.get_config()
+    base.use(config, model="modernbert", task="packed_documents")
     config.objective.pair_task = "none"
     config.model.update(layers=2, width=128, heads=2, feed_forward=192, max_length=64, window=32)
     config.model.dropout = 0.0
     config.model.initializer = 0.06
-    config.phases.main.max_predictions = 20
-    config.task.mask_rate = 0.3
+    config.task.update(recipe.task)
+    config.optimizer = recipe.optimizer
+    config.optimizer.learning_rate = 3e-3
+    config.schedule.update(name="wsd", decay=560)
+    config.phases.main.max_predictions = 22
     return config

@@ -2,13 +2,15 @@
 
     bert-jax pretrain --config modern_small --workdir runs/modern_small \
         --config.corpus.source='text/*.jsonl' --config.corpus.format=jsonl
+
+It trains on 5 billion tokens; `modern_small:1` on one.
 """
 
 from bert_jax.configs import modern_base
 
 
-def get_config():
-    config = modern_base.get_config()
+def get_config(billions=5):
+    config = modern_base.get_config(billions)
     config.store = "stores/modern_small"
     config.model.update(layers=6, width=384, heads=6, feed_forward=576)
     return config
