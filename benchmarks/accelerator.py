@@ -175,7 +175,9 @@ def compare_kernel(name: str, length: int, dropout: float, turns: int = 20) -> t
         def value(*vectors):
             ids = jnp.asarray(real, jnp.int32)
             rest = dict(sequences=1, dropout=dropout, remat=False, causal=False)
-            output = attention.attend(ids, *vectors, keys, name=name, **rest).astype(jnp.float32)
+            output = attention.attend(ids, (), *vectors, keys, name=name, **rest).astype(
+                jnp.float32
+            )
             return jnp.sum(output * weights), output * (weights != 0)
 
         program = jax.jit(jax.value_and_grad(value, (0, 1, 2), has_aux=True))

@@ -22,7 +22,9 @@ def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
     They are: none, more micro-batches, more rematerialization, the state sharded over other numbers of devices,
     and combinations.
     """
-    micro = [{"train.tokens_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
+    micro = [
+        {"train.tokens_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES
+    ]
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
     now, width = meshes.fsdp_size(config, topology.devices(tpu)), config.model.get("width", 1)
     divided = tpu.chips * tpu.chip.devices, meshes.VOCABULARY_MULTIPLE

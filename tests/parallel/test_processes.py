@@ -134,7 +134,7 @@ def test_a_missing_store_is_not_prepared_by_several(finished, tmp_path, monkeypa
     absent = load(finished[0], store=tmp_path / "store")
     watchdog = Watchdog(absent.timeouts)
     with pytest.raises(BadInput, match=str(tmp_path / "store")):
-        train.open_data(absent, tmp_path / "run", None, cluster.Cluster(), watchdog)
+        train.open_data(absent, train.Start(), cluster.Cluster(), watchdog)
 
 
 def test_a_single_process_does_not_connect(monkeypatch):
