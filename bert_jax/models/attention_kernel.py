@@ -25,9 +25,8 @@ from bert_jax import prng
 from bert_jax.models import layers
 
 LANES = 128  # of a TPU's vector registers
-BLOCK = (
-    512  # queries per block of full attention, at most: float32 scores with 1,024 keys take 2 MiB
-)
+# Queries per block of full attention, at most: float32 scores with 1,024 keys take 2 MiB.
+BLOCK = 512
 LONGEST = 1024, 8192  # tokens of the longest row, of full and of local attention
 TOKENS = 512  # per kernel step, which costs a third of a microsecond even if it does nothing
 # Vector memory that a kernel may use: per token of a row and score of a block in bfloat16, but no less than by default.
