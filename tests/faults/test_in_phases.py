@@ -1,0 +1,56 @@
+"""A ModernBERT in three phases, killed in each of them and at their borders: it ends with the same bits."""
+
+import pytest
+from kits import faulty_program, processes
+from kits.runs import assert_same_bits
+from kits.small import overrides, write_corpus
+
+from bert_jax.checkpoints import reader
+from faults.test_ended import KILLED
+from faults.world import LIMIT, metrics
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+CONFIG = """
+from bert_jax.configs import base, modern_demo
+
+def get_config():
+    config = modern_demo.get_config()
+    keys = dict(steps=4, max_predictions=10)
+    short = base.phase(length=32, batch=16, rotary_base=1e4, **keys)
+    long, decay = (base.phase(length=64, batch=8, **keys) for _ in range(2))
+    config.phases = base.ConfigDict(dict(short=short, long=long, decay=decay))
+    config.phase_order = ("short", "long", "decay")
+    config.schedule.update(warmup=2, decay=4)
+    config.model.update(width=32, heads=4, feed_forward=32)
+    return config
+"""
+OWN = {"corpus.heldout": 0.1, "tokenizer.size": 200, "dtype": "float32", "checkpoint.keep": 9}
+OWN |= {"log.every": 1, "checkpoint.every": 2, "evaluate.every": 0, "compilation_cache": ""}
+
+
+def test_killed_in_each_phase_and_at_their_borders(tmp_path):
+    """A process is killed inside its second save, which is a border of phases every other time."""
+    (tmp_path / "config.py").write_text(CONFIG)
+    write_corpus(tmp_path / "corpus.txt", documents=60)
+    paths = {"corpus.source": tmp_path / "corpus.txt", "store": tmp_path / "store"}
+    keys = [f"--config.{key}" for key in overrides(OWN | paths)]
+
+    def run(name: str, fault: str = ""):
+        command = ["pretrain", "--config", str(tmp_path / "config.py"), *keys]
+        command += ["--workdir", str(tmp_path / name)]
+        output, variables = tmp_path / "output", {faulty_program.FAULT: fault}
+        with processes.started(command, output, 1, [8], **variables) as running:
+            [ended] = processes.wait(running, output, LIMIT)
+        return ended
+
+    assert run("undisturbed").code == 0
+    resumed = []
+    while (ended := run("killed", "0:commit:4:kill")).code == KILLED:
+        resumed += ended.output.partition("resumed from step ")[2].split()[:1]
+        assert len(resumed) < 5, resumed
+    assert ended.code == 0 and resumed == ["2", "4", "6", "8"], ended
+    assert metrics(tmp_path / "killed") == metrics(tmp_path / "undisturbed")
+    ends = [tmp_path / name / "checkpoints/12" for name in ("killed", "undisturbed")]
+    for item in reader.ITEMS:
+        assert_same_bits(*(reader.read(end, item) for end in ends))
