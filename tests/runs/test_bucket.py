@@ -5,9 +5,9 @@ import pytest
 from etils import epath
 from kits import corpora, external_models
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, make_run, params, pretraining
+from kits.runs import assert_same_bits, load, make_run, params, pretraining
 
-from bert_jax import cli, config
+from bert_jax import cli, config, train
 from bert_jax.checkpoints import reader, writer
 from bert_jax.commands import import_model
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
@@ -125,6 +125,18 @@ def test_a_run_in_a_bucket_reads_like_one_on_disk(gcs, run):
         assert not (opened.directory / "checkpoints").exists()  # never downloaded
     assert_same_bits(params(RUN), params(run))
     assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
+
+
+@pytest.mark.slow
+def test_a_run_continues_one_in_a_bucket(gcs, finished, tmp_path):
+    """It ends with the bits of that run, which it only reads."""
+    settings, source = finished
+    gcs.copy(source, "runs/one")
+    before = dict(gcs.objects)
+    continued = load(settings, continue_from=f"{RUN}@10")
+    assert train.pretrain(continued, tmp_path / "run") == 0
+    assert_same_bits(params(tmp_path / "run"), params(source))
+    assert gcs.objects == before and (tmp_path / "run/checkpoints/10").is_dir()
 
 
 @pytest.mark.parametrize(
