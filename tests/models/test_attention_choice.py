@@ -24,18 +24,15 @@ ABLE = {
 }
 REFUSALS = [
     ("fused", dict(kernels=(), device="cpu"), "cpu"),
-    ("fused", dict(length=500), "phases.main.length=500"),
     ("fused", dict(length=1152), "phases.main.length=1152"),
     ("fused", dict(head_size=96), "model.width/model.heads=96"),
     ("fused", dict(heads=3), "192"),
-    ("splash", dict(kernels=(), device="cpu"), "cpu"),
     ("splash", dict(length=100), "phases.main.length=100"),
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1"),
     ("cudnn", dict(kernels=("splash",), device="TPU v4"), "TPU v4"),
     ("cudnn", dict(dtype="float32"), "dtype=float32"),
     ("cudnn", dict(sequences=3), "rows of 3 packed sequences"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
-    ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1"),
     ("cudnn", dict(window=128), "local attention"),
 ]
 
