@@ -106,7 +106,7 @@ RECORD = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
     [
         # A fifth of the lines is enough; the others are English. More text than what is probed.
         ((ENGLISH * 4 + FRENCH) * 600, "CP1252", "lines"),
-        ((ENGLISH * 4 + FRENCH) * 600, "UTF-16", "lines"),
+        ((ENGLISH * 4 + FRENCH) * 600, "UTF-16LE", "lines"),
         ((ENGLISH * 4 + RUSSIAN) * 600, "CP1251", "lines"),
         ("One line alone.\n", "UTF-16", "lines"),
         (RECORD * 30, "CP1252", "jsonl"),

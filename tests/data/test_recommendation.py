@@ -48,12 +48,6 @@ def test_the_changes_make_the_recommended_run_of_a_config(name, tokens):
     assert recommendation.recommend(after, tokens, name == "demo")["changes"] == {}
 
 
-def test_a_model_of_the_recommended_size_keeps_its_learning_rate():
-    config = configs.load("my_corpus", ["model.layers=2", "model.width=128", "model.heads=2"])
-    changes = recommendation.recommend(config, 10**6, False)["changes"]
-    assert not any(key.startswith(("model.", "optimizer.")) for key in changes)
-
-
 def test_a_finished_store_is_recommended_for_the_config_that_asks(tmp_path):
     """Not for the one that prepared it: both may train on it."""
     keys = {"demo": [], "deeper": ["model.layers=3"]}
