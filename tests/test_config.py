@@ -15,7 +15,6 @@ from bert_jax.errors import BadInput
     [
         ("seed=7", 7),
         ("optimizer.learning_rate=1", 1.0),
-        ("optimizer.learning_rate=3e-4", 3e-4),
         ("optimizer.bias_correction=false", False),
         ("tokenizer.lowercase=True", True),
         ("corpus.source=a=b, c", "a=b, c"),

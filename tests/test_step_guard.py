@@ -41,8 +41,7 @@ def make_step():
     objective = original._replace(loss=loss)
     update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20))
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
-    judge = step_guard.judge
-    train = partial(step.train, objective=objective, optimizer=update, seed=3, judge=judge)
+    train = partial(step.train, objective=objective, optimizer=update, seed=3)
     return state, jax.jit(partial(train, micro_batches=1))
 
 

@@ -63,10 +63,8 @@ def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
     """As for several processes; it is that of the run."""
     _, *command = labelled.command(tuned[0] | {"store": tmp_path / "store"}, "")[:-2]
     assert main(["prepare", *command]) == 0 and "prepared" in capsys.readouterr().out
-    assert (
-        stores.open_store(tmp_path / "store").fingerprint
-        == stores.open_store(tuned[0]["store"]).fingerprint
-    )
+    one, other = (stores.open_store(path) for path in (tmp_path / "store", tuned[0]["store"]))
+    assert one.fingerprint == other.fingerprint
 
 
 def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):

@@ -75,9 +75,8 @@ def test_a_model_without_heads_is_read(spell, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_16_bit_tensors_are_read_exactly(form, dtype, tmp_path):
-    tensors = {
-        name: array.astype(dtype) for name, array in external_models.make_tensors(form).items()
-    }
+    exact = external_models.make_tensors(form)
+    tensors = {name: array.astype(dtype) for name, array in exact.items()}
     check_same(open_directory(write(form, tmp_path / "m", tensors)).params, tensors, form=form)
 
 
@@ -106,9 +105,8 @@ def test_shards_and_symbolic_links_are_read(source, tmp_path):
 def test_settings_come_from_config_json(tmp_path):
     changes = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "hidden_dropout_prob": 0}
     changes |= {"added": [1], "num_attention_heads": 4}
-    model = open_directory(
-        external_models.write_huggingface(tmp_path / "model", **changes)
-    ).config.model
+    directory = external_models.write_huggingface(tmp_path / "model", **changes)
+    model = open_directory(directory).config.model
     assert (model.activation, model.epsilon, model.dropout) == ("gelu_tanh", 1e-5, 0)
     assert (model.heads, model.type_vocabulary, model.max_length) == (4, 2, 32)
 

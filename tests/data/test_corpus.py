@@ -51,10 +51,8 @@ def test_sentences_by_lines_or_rules_after_filters(tmp_path, sentences, form, nu
 def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
     draw = random.Random(1)
     for number in range(5):
-        texts = [
-            "\n".join("word " * draw.randrange(1, 9) for _ in range(draw.randrange(9)))
-            for _ in range(30)
-        ]
+        sizes = [[draw.randrange(1, 9) for _ in range(draw.randrange(9))] for _ in range(30)]
+        texts = ["\n".join("word " * size for size in lines) for lines in sizes]
         if form == "wiki":
             texts = [f'<doc id="{i}" title="T">\nT\n\n{t}\n</doc>' for i, t in enumerate(texts)]
         elif form == "jsonl":

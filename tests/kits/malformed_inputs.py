@@ -25,9 +25,8 @@ def write(form: str, directory, *arguments, **changes):
 
 def spelled(form: str, path: str) -> str:
     """Returns the name of one of our parameters in a format."""
-    return next(
-        getattr(item, form) for item in names.parameters(external_models.SIZES) if item.path == path
-    )
+    table = names.parameters(external_models.SIZES)
+    return next(getattr(item, form) for item in table if item.path == path)
 
 
 def open_directory(directory, *overrides) -> load_model.Model:

@@ -170,9 +170,3 @@ def test_an_import_into_a_bucket_equals_one_on_disk(gcs, source, tmp_path):
     last = max(names, key=lambda name: gcs.objects[f"runs/one/{name}"].generation)
     assert last == "run.json"
     assert_same_bits(params(RUN), params(tmp_path / "run"))
-
-
-def test_an_import_does_not_change_an_existing_directory(gcs, source):
-    gcs.put("runs/one/notes.txt", b"mine", {})
-    assert RUN in refused("import", "--source", source, "--workdir", RUN)
-    assert gcs.names() == ["runs/one/notes.txt"]
