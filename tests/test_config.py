@@ -77,7 +77,6 @@ def test_wrong_overrides_are_named(overrides, key):
         ("config.model.layer = 2", "mine.py:4: .*layer; did you mean model.layers?"),
         ("config.phases.main.steps = 'b'", "mine.py:4: steps=b"),
         ("config.seed = None", "config.seed=None"),
-        ("config.nothing.a = 1", "mine.py:4: .*nothing"),
         ("config.seed = config.optimizer.lr", "mine.py:4: .*lr; did you mean optimizer.learn"),
     ],
 )
@@ -260,9 +259,6 @@ def test_a_config_file_chooses_its_task(own, tmp_path, line):
     assert loaded.phases.main.spans == 2 and loaded.phases.main.max_packed == 2
     path.write_text(path.read_text().replace("spans=2", "spams=2"))
     with pytest.raises(BadInput, match="phases.main.spams.*own.task"):
-        config.load(str(path))
-    path.write_text(path.read_text().replace("spams=2", "spans=0.5"))
-    with pytest.raises(BadInput, match="phases.main.spans=0.5"):
         config.load(str(path))
 
 

@@ -30,11 +30,6 @@ def test_it_learns(tuned):
     assert saved["schedule"]["warmup"] == 12
 
 
-def test_finished_it_does_nothing_again(tuned, capsys):
-    assert main(labelled.command(*tuned)) == 0
-    assert "already done" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     settings, undisturbed = tuned
@@ -54,9 +49,6 @@ def test_two_processes_have_the_numbers_of_one(tuned, tmp_path):
     assert [process.code for process in ended] == [0, 0], ended
     runs.assert_same_run(tmp_path / "run", undisturbed, "dev")
     assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
-    missing = settings | {"store": tmp_path / "store"}
-    ended = processes.run(labelled.command(missing, tmp_path / "other"), tmp_path, 2, 4)
-    assert ended[0].code == 2 and "config.store" in ended[0].errors
 
 
 def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):

@@ -41,9 +41,8 @@ def tensors(directory: Path) -> dict[str, np.ndarray]:
 
 def write(model: load_model.Model, directory: Path) -> Path:
     directory.mkdir(exist_ok=True)
-    tensorflow_checkpoint.write(
-        directory, model.config, model.vocabulary, model.tokenizer, model.params
-    )
+    parts = model.config, model.vocabulary, model.tokenizer, model.params
+    tensorflow_checkpoint.write(directory, *parts)
     return directory
 
 

@@ -53,10 +53,8 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
     [
         ("fused", dict(length=256), "fused"),
         ("fused", dict(length=128), "xla"),
-        ("fused", dict(length=1024, dropout=0.0), "fused"),
         ("fused", dict(length=8192, window=128, dropout=0.0), "fused"),
         ("splash", dict(length=384, heads=3), "splash"),
-        ("splash", dict(length=8192 + 128, window=128), "splash"),
         ("splash", dict(length=256, heads=3), "xla"),
         ("splash", dict(sequences=5, dtype="float32", head_size=66), "splash"),
         ("cudnn", dict(length=100), "cudnn"),

@@ -181,7 +181,6 @@ def test_a_compiler_crash_is_reported_in_one_line(tmp_path, monkeypatch, capsys)
         ([], {"mesh.data": 3}, "data=3 fsdp=1 tensor=1"),
         ([], {"phases.main.batch": 10}, "phases.main.batch=10"),
         (["--phase", "long"], {}, "--phase long"),
-        (["--price", "-1"], {}, "--price"),
         (["--price", "1"], {"topology": "all"}, "--price"),
         (["--search"], {"topology": "all"}, "--search"),
         (["--search"], {"model.attention": "splash"}, "config.model.attention=splash"),

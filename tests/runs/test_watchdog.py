@@ -27,9 +27,8 @@ def start(scene: str, *init: str):
     program = "import os, re, signal, time\nfrom bert_jax.runs.watchdog import Watchdog\n"
     program += f"with Watchdog({{'step': {DEADLINE}, 'save': 60}}) as g:\n"
     program += "    g.arm('step')\n" + textwrap.indent(scene, "    ")
-    return subprocess.Popen(
-        [*init, sys.executable, "-c", program], stderr=subprocess.PIPE, text=True
-    )
+    command = [*init, sys.executable, "-c", program]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
