@@ -55,6 +55,7 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
         ("fused", dict(length=128), "xla"),
         ("fused", dict(length=8192, window=128, dropout=0.0), "fused"),
         ("splash", dict(length=384, heads=3), "splash"),
+        ("splash", dict(length=8192 + 128, window=128), "splash"),
         ("splash", dict(length=256, heads=3), "xla"),
         ("splash", dict(sequences=5, dtype="float32", head_size=66), "splash"),
         ("cudnn", dict(length=100), "cudnn"),
