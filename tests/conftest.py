@@ -30,10 +30,8 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_default_matmul_precision", "highest")
 
 # Compilation is most of a small test's time. All workers of a user share one cache directory.
-jax.config.update(
-    "jax_compilation_cache_dir",
-    os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}"),
-)
+CACHE = os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}")
+jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -58,12 +56,8 @@ MAY_SKIP = (
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="also run the tests marked `full`")
-    parser.addoption(
-        "--tries", type=int, default=1, help="number of tries of each fault and each fuzz test"
-    )
-    parser.addoption(
-        "--seed", type=int, help="seed of their random draws; default with --full: a new one"
-    )
+    parser.addoption("--tries", type=int, default=1, help="tries of each fault and each fuzz test")
+    parser.addoption("--seed", type=int, help="seed of their draws; default with --full: a new one")
 
 
 def pytest_generate_tests(metafunc):

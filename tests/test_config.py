@@ -15,7 +15,6 @@ from bert_jax.errors import BadInput
     [
         ("seed=7", 7),
         ("optimizer.learning_rate=1", 1.0),
-        ("optimizer.learning_rate=3e-4", 3e-4),
         ("optimizer.bias_correction=false", False),
         ("tokenizer.lowercase=True", True),
         ("corpus.source=a=b, c", "a=b, c"),
@@ -72,19 +71,12 @@ def test_wrong_overrides_are_named(overrides, key):
     assert key in str(error.value) and "\n" not in str(error.value)
 
 
-def test_configs_that_do_not_exist_are_named(tmp_path):
-    for name in ("nowhere", str(tmp_path / "mine.py")):
-        with pytest.raises(BadInput, match=name):
-            config.load(name)
-
-
 @pytest.mark.parametrize(
     ("line", "named"),
     [
         ("config.model.layer = 2", "mine.py:4: .*layer; did you mean model.layers?"),
         ("config.phases.main.steps = 'b'", "mine.py:4: steps=b"),
         ("config.seed = None", "config.seed=None"),
-        ("config.nothing.a = 1", "mine.py:4: .*nothing"),
         ("config.seed = config.optimizer.lr", "mine.py:4: .*lr; did you mean optimizer.learn"),
     ],
 )
@@ -105,14 +97,6 @@ def test_a_run_names_its_config(tmp_path, monkeypatch):
         (tmp_path / name / "run.json").write_text("{}")
     assert config.load("mine").seed == config.load(f"{tmp_path}/mine").seed == 5
     assert config.load("demo").seed != 5
-
-
-def test_a_feed_forward_of_0_stands_for_its_value_by_the_width():
-    old, new = config.load("demo"), config.load("demo", ["model.width=64"])
-    assert set(config.differences(old, new)) == {"model.width", "model.feed_forward"}
-    same = config.load("demo", [f"model.feed_forward={4 * old.model.width}"])
-    assert not config.differences(old, same)
-    assert set(config.differences(new, same)) == {"model.width", "model.feed_forward"}
 
 
 CYCLE = "import ml_collections\ndef get_config():\n    c = ml_collections.ConfigDict()\n"
@@ -140,12 +124,18 @@ def test_the_removed_key_of_an_older_run_is_ignored(tmp_path):
     assert config.digest(json.loads(path.read_text())) == config.digest(values)
 
 
-@pytest.mark.parametrize("name", ["demo", "bert_base"])
-def test_saved_configs_read_back(tmp_path, name):
-    before, path = config.load(name, ["seed=9"]), tmp_path / "config.json"
+@pytest.mark.parametrize("is_older", [False, True])
+def test_saved_configs_read_back(tmp_path, is_older):
+    """Keys that an older one lacks have their defaults."""
+    before, path = config.load("bert_base", ["seed=9"]), tmp_path / "config.json"
     config.save(before, path)
+    values = json.loads(path.read_text())
+    if is_older:
+        del values["train"]["remat"], values["phases"]["short"]["max_packed"]
+    path.write_text(json.dumps(values))
     after = config.load(str(path))
     assert config.differences(before, after) == {} and after.phase_order == before.phase_order
+    assert config.refusals(config.read(path), before, 5) == []
 
 
 @pytest.mark.parametrize("key", ["unheard_of", "tokenizer.path", "phases.main.batch", "phases"])
@@ -160,17 +150,6 @@ def test_unknown_keys_and_nulls_are_refused_in_saved_configs(tmp_path, key):
     path.write_text(json.dumps(values))
     with pytest.raises(BadInput, match=f"{path}.*{key}"):
         config.read(path)
-
-
-def test_a_saved_config_without_a_newer_key_has_its_default(tmp_path):
-    before, path = config.load("bert_base"), tmp_path / "config.json"
-    values = before.to_dict()
-    for phase in values["phases"].values():
-        del phase["max_packed"]
-    del values["train"]["remat"]
-    path.write_text(json.dumps(values))
-    assert config.differences(before, config.load(str(path))) == {}
-    assert config.refusals(config.read(path), before, 5) == []
 
 
 ALLOWED = """
@@ -281,9 +260,6 @@ def test_a_config_file_chooses_its_task(own, tmp_path, line):
     path.write_text(path.read_text().replace("spans=2", "spams=2"))
     with pytest.raises(BadInput, match="phases.main.spams.*own.task"):
         config.load(str(path))
-    path.write_text(path.read_text().replace("spams=2", "spans=0.5"))
-    with pytest.raises(BadInput, match="phases.main.spans=0.5"):
-        config.load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -298,11 +274,3 @@ def test_wrong_keys_and_modules_are_named(own, override):
     with pytest.raises(BadInput) as error:
         config.load("demo", [*NAMES, override])
     assert override.partition("=")[0] in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_saved_config_has_no_keys_of_another_module(own, tmp_path):
-    values, path = config.load("demo").to_dict(), tmp_path / "config.json"
-    values["task"]["name"] = "own.task"
-    path.write_text(json.dumps(values))
-    with pytest.raises(BadInput, match=f"{path}.*task.heldout_mask_rate"):
-        config.load(str(path))

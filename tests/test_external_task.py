@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from kits import corpora, processes, runs
+from kits import corpora, runs
 from kits.malformed_inputs import refused
 from kits.paths import ROOT
 from kits.runs import assert_same_run, lines, load, params, pretraining
@@ -103,17 +103,6 @@ def test_the_division_of_a_batch_does_not_matter(finished, tmp_path, monkeypatch
     assert pretrain(load(settings, **changes), tmp_path / "run") == 0
     for split in ("train", *SPLITS):
         assert_same_run(tmp_path / "run", undisturbed, split)
-
-
-@pytest.mark.full
-def test_two_processes_have_the_numbers_of_one(finished, tmp_path):
-    settings, undisturbed = finished
-    ended = processes.run(pretraining(settings, tmp_path / "run"), tmp_path, 2, 4)
-    assert [process.code for process in ended] == [0, 0], ended
-    for split in ("train", *SPLITS):
-        assert_same_run(tmp_path / "run", undisturbed, split)
-    ours, theirs = (lines(run)[-1] for run in (tmp_path / "run", undisturbed))
-    assert (ours["accuracy"], ours["scored"]) == (theirs["accuracy"], theirs["scored"])
 
 
 def test_commands_know_it(finished, capsys):

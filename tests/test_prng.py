@@ -1,4 +1,5 @@
-"""The hash gives the same, uniform bits in every library, and different keys for different purposes."""
+"""The hash gives the same bits in every library, and different keys for different purposes (uniform draws:
+tests/data/test_statistics.py)."""
 
 import itertools
 
@@ -11,14 +12,6 @@ from bert_jax import prng
 EDGES = np.array([0, 1, 2, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)
 DRAWN = np.random.default_rng(0).integers(0, 2**32, 100_000 - len(EDGES), dtype=np.uint32)
 VALUES = np.concatenate([EDGES, DRAWN])
-
-
-def chi_square(counts) -> float:
-    """Returns the chi-square statistic against equal counts, in standard deviations from its mean."""
-    expected = counts.sum() / counts.size
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    freedom = counts.size - 1
-    return (statistic - freedom) / np.sqrt(2 * freedom)
 
 
 def test_numpy_tensorflow_and_jax_agree():
@@ -37,19 +30,6 @@ def test_hash_values_do_not_change_between_versions():
     assert [int(prng.key(12345, 3)), int(prng.key(-1))] == [3874584584, 442395774]
     shuffled = prng.shuffle(np.arange(8), 1000, np.full(1, prng.key(1)))
     assert shuffled.tolist() == [225, 975, 36, 245, 564, 64, 557, 856]
-
-
-def test_draws_are_uniform():
-    """Over rows and positions, as for masks: the high bits, the low bits, and pairs of neighbours."""
-    rows, positions = np.arange(780, dtype=np.uint32)[:, None], np.arange(128, dtype=np.uint32)
-    bits = prng.fold(prng.fold(np.full((1, 1), prng.key(7, 1)), rows), positions)
-    for part in (bits >> np.uint32(24), bits & np.uint32(255)):
-        assert abs(chi_square(np.bincount(part.ravel(), minlength=256))) < 5
-    pairs = (bits[:, :-1] >> np.uint32(28)) * 16 + (bits[:, 1:] >> np.uint32(28))
-    assert abs(chi_square(np.bincount(pairs.ravel(), minlength=256))) < 5
-    below = np.bincount(prng.below(bits.ravel(), 30522) % 211, minlength=211)
-    assert abs(chi_square(below)) < 8
-    assert 0 <= prng.uniform(bits).min() and prng.uniform(bits).max() < 1
 
 
 def test_keys_of_different_uses_differ():

@@ -30,9 +30,8 @@ def test_a_run_leaves_its_files(finished):
     for line in lines(workdir):
         steps[line["split"]].append(line["step"])
     assert steps == {"train": [5, 10, 15, 20], "heldout": [10, 20]}
-    info, summary = (
-        json.loads((workdir / name).read_text()) for name in ("run.json", "summary.json")
-    )
+    paths = workdir / "run.json", workdir / "summary.json"
+    info, summary = (json.loads(path.read_text()) for path in paths)
     assert info["parameters"] == summary["parameters"] > info["encoder_parameters"] > 0
     assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
     masked = f"mlm_loss_masked {summary['heldout']['mlm_loss_masked']:.2f}, "

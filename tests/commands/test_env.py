@@ -20,8 +20,7 @@ def test_settings_are_exported_only_on_cpus(tmp_path, monkeypatch, capsys, devic
     assert cli.main(["env"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("\n") == lines
-    script = (
-        f"{printed}exec {sys.executable} -c \"import os; print(os.environ.get('GLIBC_TUNABLES'))\""
-    )
+    program = "import os; print(os.environ.get('GLIBC_TUNABLES'))"
+    script = f'{printed}exec {sys.executable} -c "{program}"'
     done = subprocess.run(["bash", "-c", script], env={}, capture_output=True, text=True)
     assert done.stdout.strip() == (env.MEMORY if lines else "None") and not done.stderr

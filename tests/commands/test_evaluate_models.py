@@ -46,10 +46,8 @@ def measure(tmp_path, monkeypatch, models):
 
 def with_logits(model, function) -> load_model.Model:
     """Returns the model with mlm_logits computed by a function of the batch."""
-    objective = model.objective._replace(
-        outputs=lambda params, batch: {"mlm_logits": function(batch)}
-    )
-    return model._replace(objective=objective)
+    outputs = lambda params, batch: {"mlm_logits": function(batch)}  # noqa: E731
+    return model._replace(objective=model.objective._replace(outputs=outputs))
 
 
 def test_windows_contain_all_text(models):

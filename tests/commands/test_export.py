@@ -86,13 +86,9 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
     head = yaml.safe_load(text.split("---\n")[1])
     assert head | expected | {"pipeline_tag": "fill-mask"} == head
     for part in (
-        "# run\n",
         f"{summary['parameters']:,}",
-        f"{20 * 16 * 32:,}",
         f"| mlm_loss_masked | {summary['heldout']['mlm_loss_masked']:.4f} |",
         f"{summary['heldout']['headline']}.",
-        "seed 12345",
-        "model.width = 32",
         "hf upload USER/run out .",
     ):
         assert part in text, part
@@ -156,10 +152,8 @@ def directory(tmp_path_factory):
         ({"--workdir": "empty"}, "empty/checkpoints"),
         ({"--workdir": "broken"}, "cls.predictions.transform.LayerNorm.weight"),
         ({"--output": "full"}, "--output full"),
-        ({"--output": "file/out"}, "file/out"),
         ({"--format": "google", "--license": "mit"}, "--format google"),
         ({"--push": "my/own/run"}, "--push my/own/run"),
-        ({"--push": "run"}, "OWNER/NAME"),
         ({"--push": "my/run"}, "hf auth login"),
         ({"--config.seed": "1"}, "config"),
     ],

@@ -30,11 +30,6 @@ def test_it_learns(tuned):
     assert saved["schedule"]["warmup"] == 12
 
 
-def test_finished_it_does_nothing_again(tuned, capsys):
-    assert main(labelled.command(*tuned)) == 0
-    assert "already done" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     settings, undisturbed = tuned
@@ -53,19 +48,15 @@ def test_two_processes_have_the_numbers_of_one(tuned, tmp_path):
     ended = processes.run(labelled.command(settings, tmp_path / "run"), tmp_path, 2, 4)
     assert [process.code for process in ended] == [0, 0], ended
     runs.assert_same_run(tmp_path / "run", undisturbed, "dev")
-    missing = settings | {"store": tmp_path / "store"}
-    ended = processes.run(labelled.command(missing, tmp_path / "other"), tmp_path, 2, 4)
-    assert ended[0].code == 2 and "config.store" in ended[0].errors
+    assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
 
 
 def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
     """As for several processes; it is that of the run."""
     _, *command = labelled.command(tuned[0] | {"store": tmp_path / "store"}, "")[:-2]
     assert main(["prepare", *command]) == 0 and "prepared" in capsys.readouterr().out
-    assert (
-        stores.open_store(tmp_path / "store").fingerprint
-        == stores.open_store(tuned[0]["store"]).fingerprint
-    )
+    one, other = (stores.open_store(path) for path in (tmp_path / "store", tuned[0]["store"]))
+    assert one.fingerprint == other.fingerprint
 
 
 def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
@@ -139,10 +130,7 @@ def test_bad_input_is_one_line(tuned, tmp_path):
     assert "train.tsv" in text and "'verdict'" in text
     assert f"{data}/none.tsv" in refusal(**bad, **{"task.train": "none.tsv"})
     assert "init_from" in refusal(**bad, init_from="")
-    assert "config.task.dev" in refusal(**bad, **{"task.dev": "dev.tsv,a/dev.tsv"})
     assert "config.task.metrics" in refusal(**bad, **{"task.kind": "number"})
-    assert "config.phases.main.steps" in refusal(**bad, **{"phases.main.steps": 5})
-    assert "config.model.layers" in refusal(**bad, **{"model.layers": 3})
     assert "config.task.labels" in refusal(**{"task.labels": "short,long"})
     text = refusal(**bad, **{"task.kind": "labels", "objective.label_smoothing": 0.1})
     assert "smoothing" in text and not run.exists()

@@ -75,9 +75,8 @@ def test_a_model_without_heads_is_read(spell, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_16_bit_tensors_are_read_exactly(form, dtype, tmp_path):
-    tensors = {
-        name: array.astype(dtype) for name, array in external_models.make_tensors(form).items()
-    }
+    exact = external_models.make_tensors(form)
+    tensors = {name: array.astype(dtype) for name, array in exact.items()}
     check_same(open_directory(write(form, tmp_path / "m", tensors)).params, tensors, form=form)
 
 
@@ -106,9 +105,8 @@ def test_shards_and_symbolic_links_are_read(source, tmp_path):
 def test_settings_come_from_config_json(tmp_path):
     changes = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "hidden_dropout_prob": 0}
     changes |= {"added": [1], "num_attention_heads": 4}
-    model = open_directory(
-        external_models.write_huggingface(tmp_path / "model", **changes)
-    ).config.model
+    directory = external_models.write_huggingface(tmp_path / "model", **changes)
+    model = open_directory(directory).config.model
     assert (model.activation, model.epsilon, model.dropout) == ("gelu_tanh", 1e-5, 0)
     assert (model.heads, model.type_vocabulary, model.max_length) == (4, 2, 32)
 
@@ -188,21 +186,16 @@ BOTH = {
     "missing": (tensors(lambda t, up: t.pop(up)), "{up}"),
     "transposed": (tensors(lambda t, up: t.update({up: t[up].T.copy()})), "{up}"),
     "NaN": (tensors(lambda t, up: t[up].__setitem__((3, 3), np.nan)), "{up}"),
-    "infinite": (tensors(lambda t, up: t[up].__setitem__(3, -np.inf)), "{up}"),
     "double": (tensors(lambda t, up: t.update({up: t[up].astype(np.float64)})), "{up}"),
     "no width": (setting("hidden_size", None), "hidden_size"),
-    "layers as text": (setting("num_hidden_layers", "2"), "num_hidden_layers"),
-    "no pieces": (setting("vocab_size", -1), "vocab_size"),
     "heads that do not divide": (setting("num_attention_heads", 3), r"model\.heads=3"),
     "unknown activation": (setting("hidden_act", "swish"), "hidden_act"),
     "dropout over one": (setting("hidden_dropout_prob", 10**400), "hidden_dropout_prob"),
-    "huge width": (setting("hidden_size", HUGE), "mbeddings"),
     "many layers": (setting("num_hidden_layers", HUGE), f"{HUGE} layers"),
     "another layer": (setting("num_hidden_layers", 3), r"layer[._]2"),
     "a piece too many": (pieces, f"{len(external_models.PIECES) + 1} pieces"),
 }
 HUGGINGFACE = {
-    "half a head": (tensors(lambda t, _: t.pop("cls.predictions.bias")), r"cls\.predictions\.bias"),
     "surplus": (tensors(lambda t, _: t.update({"new.weight": t[NAME]})), r"new\.weight"),
     "twice": (tensors(lambda t, _: t.update({NORM: np.ones(16, np.float32)})), NORM),
     "not tied": (tensors(lambda t, _: t.update({f"{DECODER}.weight": t[TABLE] + 1})), DECODER),
@@ -212,13 +205,10 @@ HUGGINGFACE = {
     "a decoder": (setting("is_decoder", True), "is_decoder"),
     "no epsilon": (setting("layer_norm_eps", 0), "epsilon"),
     "deep config": (text("config.json", "[" * 100000), r"config\.json"),
-    "no object": (text("config.json", "[1]"), r"config\.json"),
-    "deep tokenizer": (text("tokenizer.json", "[" * 100000), r"tokenizer\.json"),
     "no model": (text("tokenizer.json", "{}"), r"tokenizer\.json"),
     "a far id": (tokenizer(lambda d: d["model"]["vocab"].update(far=2**32 - 1)), "tokenizer"),
     "normalizer": (tokenizer(lambda d: d.update(normalizer="lower")), "tokenizer"),
     "empty": (truncate(WEIGHTS, 0), WEIGHTS),
-    "header cut": (truncate(WEIGHTS, 100), WEIGHTS),
     "data cut": (truncate(WEIGHTS, 9000), WEIGHTS),
     "a shard is missing": (drop_shard, "model-00001-of-00002.safetensors: 1 shards"),
     "pickle": (rename("pytorch_model.bin"), r"pytorch_model\.bin"),
@@ -226,11 +216,9 @@ HUGGINGFACE = {
     "no tokenizer": (delete("vocab.txt"), r"vocab\.txt"),
 }
 GOOGLE = {
-    "no data": (delete(DATA), r"ckpt\.data-"),
     "data cut to a page": (truncate(DATA, 1000), r"ckpt: bert/\S+ "),
     "a bit of the data": (flipped(DATA), r"ckpt: bert/\S+ "),
     "index cut": (truncate(TENSOR_INDEX, 1000), r"ckpt\.index"),
-    "a bit of the index": (flipped(TENSOR_INDEX), r"ckpt\.index"),
     "no index": (delete(TENSOR_INDEX), r"ckpt\.index"),
     "no config": (delete("bert_config.json"), r"bert_config\.json"),
     "no vocabulary": (delete("vocab.txt"), r"vocab\.txt"),

@@ -69,9 +69,8 @@ def test_every_hidden_state_of_a_published_model(folder):
     with torch.no_grad():
         theirs = {name: torch.from_numpy(array) for name, array in inputs.items()}
         expected = model(**theirs, output_hidden_states=True)
-    no_targets = dict(
-        labels=np.full_like(tokens, -100), next_sentence_label=np.zeros(len(rows), int)
-    )
+    labels = np.full_like(tokens, -100)
+    no_targets = dict(labels=labels, next_sentence_label=np.zeros(len(rows), int))
     run = partial(transformers_bert.hidden_states, encoder.config, encoder.vocabulary)
     batch = transformers_bert.batch_of(inputs | no_targets)
     ours = jax.jit(run)(encoder.params, batch)

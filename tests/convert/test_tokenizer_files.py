@@ -93,8 +93,6 @@ def test_ids_of_published_vocabularies_equal_transformers(tmp_path, name, number
         {"byte_fallback": True, "vocab_size": 400},
         {"add_dummy_prefix": False},
         {"remove_extra_whitespaces": False},
-        {"normalization_rule_name": "identity"},
-        {"split_by_whitespace": False},
         {"control_symbols": ["<a>", "[CLS]"]},
         {"user_defined_symbols": ["ox", "."]},
     ],

@@ -76,7 +76,6 @@ def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
         (b"river\nold bank\n", "words.txt:2: 'old bank'"),
         (b"[MASK]", "words.txt:1: .*MASK"),
         ("\n\n銀行".encode(), "words.txt:3: '銀行'"),
-        (b"\x07", "words.txt:1: "),
         (b"caf\xe9\n", "words.txt:1: .*UTF-8"),
         (None, "words.txt: "),
     ],

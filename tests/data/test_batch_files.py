@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from kits import malformed_inputs, processes, runs, saved_batches
 from kits.damage import flip_bit
-from kits.full_disk import full_disk
 from kits.saved_batches import refused, rewrite
 from kits.small import write_corpus
 
@@ -19,7 +18,7 @@ from bert_jax import config, train
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
 from bert_jax.data import batch, batch_files
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput
 from bert_jax.tasks import feed
 
 world, half_a_run = saved_batches.world, saved_batches.half_a_run
@@ -163,18 +162,6 @@ def test_batches_of_another_config_are_refused(world, tmp_path, other):
     assert key in refused(world, tmp_path, batches=world.saved, **{key: value})
 
 
-def test_a_phase_that_is_not_saved_is_refused(world, tmp_path):
-    world.save(0, 2, tmp_path / "saved")
-    settings = world.load(batches=tmp_path / "saved")
-    opened, (_, phase) = feed.open_feed(settings), config.phases(settings)
-    for read in (
-        lambda: opened.evaluation(phase, "heldout", 8),
-        lambda: list(opened.train(phase, 6, 7)),
-    ):
-        with pytest.raises(BadInput, match=f"{tmp_path}/saved"):
-            read()
-
-
 def test_keys_that_do_not_affect_batches_may_differ(world, tmp_path):
     source = shutil.copy(world.settings["corpus.source"], tmp_path / "text.txt")
     changes = {"corpus.source": source}
@@ -236,10 +223,3 @@ def test_invalid_options_are_refused(world, tmp_path, monkeypatch, options, name
     (tmp_path / "there/file").write_text("")
     assert named in malformed_inputs.refused("inspect", *world.arguments(*options))
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
-
-
-def test_a_full_disk_leaves_no_files(world, tmp_path):
-    room = (world.saved / TRAIN).stat().st_size - 3000
-    with full_disk(room), pytest.raises(Unfinished, match="--save .*new"):
-        world.save(0, 6, tmp_path / "new")
-    assert not list(tmp_path.iterdir())

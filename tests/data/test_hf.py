@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 import pyarrow
 import pytest
-from kits.corpora import config_of, make_text, prepare, report_of
+from kits.corpora import config_of, make_text
 from pyarrow import parquet
 
 from bert_jax.data import corpus, tables
@@ -53,12 +53,6 @@ def test_every_text_is_read_once_in_order(tmp_path, name):
 def test_what_does_not_exist_is_named(tmp_path, name, suffix, field):
     with pytest.raises(BadInput, match="hf:"):
         source_of(tmp_path, name + suffix, field)
-
-
-def test_a_store_is_prepared(tmp_path, name):
-    store = prepare(config_for(tmp_path, name))
-    assert report_of(store)["documents_read"] == len(TEXTS)
-    assert sum(split["documents"] for split in store.manifest["splits"].values()) == 60
 
 
 def test_a_table_has_the_names_of_its_labels(tmp_path, monkeypatch):

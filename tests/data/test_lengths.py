@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from kits import labelled
 from kits.rows import check_starts_and_hosts
-from kits.small import VOCABULARY, small_batch
 
 from bert_jax import config as configs
 from bert_jax.data import dataset as datasets
 from bert_jax.data import examples, stream
-from bert_jax.objectives import base
 from bert_jax.tasks import base as tasks
 
 ROWS, BATCH, LENGTH = 150, 8, 64
@@ -79,20 +77,3 @@ def test_rows_that_are_evaluated_depend_on_no_seed_and_come_once(task):
     assert len(tokens) == len(rows) == 20 == len(set(rows[:, 0, 4]))
     assert [len(row) for row in tokens] == dataset.sizes(rows).tolist()
     np.testing.assert_array_equal(rows, dataset.rows(phase, "dev", 0)[made.places()])
-
-
-def test_logits_of_a_row_do_not_depend_on_the_length():
-    """In float32, up to rounding; with every way to pool and to mix layers."""
-    sizes = {"width": 32, "heads": 4, "layers": 2, "max_length": 32}
-    keys = {f"model.{key}": value for key, value in sizes.items()} | {"task.labels": "a,b,c"}
-    batch = small_batch(8)
-    short = {name: x[:, :24] if x.shape == (8, 32) else x for name, x in batch.items()}
-    short["tokens"] = np.where(short["sequence_ids"] > 0, short["tokens"], VOCABULARY.pad)
-    kept = batch["sequence_ids"].sum(1) <= 24
-    for pool, mixed in (("cls", "last"), ("mean", "last"), ("concat", "mix"), ("max", "last4")):
-        changes = {"objective.pool": pool, "objective.features": mixed}
-        config = labelled.load("glue:sst2", keys | changes)
-        objective = base.make(config, VOCABULARY)
-        params = objective.init(np.zeros(2, np.uint32), batch)
-        long, cut = (objective.outputs(params, each)["label_logits"] for each in (batch, short))
-        np.testing.assert_allclose(long[kept], cut[kept], atol=2e-6)

@@ -11,23 +11,18 @@ SENTENCES = """
 Dr. Smith met J. R. R. Tolkien in the U.S. Army. | He left.
 See No. 5 and p. 12. | Then rest.
 She said "No." | He won! | They lost? | Really?!
-"Is it?" he asked.
 He came at 6 p.m. | Doors were open.
 他来了。|她走了！|为什么？|好吧；也许。
 她说：“好！”|然后走了。
 《NEW GAME！》在芳文社連載。|2013年結束。
-彼は「はい。」と言った。|そして帰った。
 実験である．|次に示す．
 यह एक वाक्य है। | यह दूसरा वाक्य है।
 هل أنت هنا؟ | نعم أنا هنا.
 Սա նախադասություն է։ | Սա երկրորդն է։
 ይህ ዓረፍተ ነገር ነው። | ይህ ሁለተኛ ነው።
-Am 3. Oktober 1990 war es so weit. | Der Tag kam.
 Im 19. Jahrhundert lebte er z. B. in Wien. | Er starb dort.
-Dr. Müller und Hr. Schmidt, vgl. Abb. 3, kamen ca. 1900.
 « Oui. » | Il partit.
 Он родился в 1945 г. в Москве. | Она жила там.
-그는 왔다. | 그녀는 갔다!
 ?! ... !
 """.strip().split("\n")
 

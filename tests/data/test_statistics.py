@@ -17,7 +17,7 @@ from bert_jax.tasks import documents, pair_rows
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = pairs.Spec(3, 0, LENGTH, BATCH, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)
+SPEC = pairs.Spec(seed=3, phase=0, length=LENGTH, batch=BATCH, max_predictions=20)
 LEAST = 1e-4  # of p
 
 sizes = pytest.mark.parametrize("size", [100_000, pytest.param(1_000_000, marks=pytest.mark.full)])

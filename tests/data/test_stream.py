@@ -11,10 +11,7 @@ from kits.stores import SPECIAL, make_store, random_documents
 from bert_jax.data import stream
 from bert_jax.objectives import mlm_batch
 
-SPEC = pairs.Spec(
-    seed=11, phase=0, length=48, batch=8, max_predictions=7, pair_task="nsp", masking="token",
-    mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.1,
-)  # fmt: skip
+SPEC = pairs.Spec(seed=11, phase=0, length=48, batch=8, max_predictions=7)
 
 
 @pytest.fixture(scope="module")

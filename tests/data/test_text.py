@@ -67,11 +67,8 @@ def test_records_without_text_are_dropped_and_counted():
     good = {"meta": {"text": "a"}}
     found, problems = records(good, *bad, *without, good, field="meta.text")
     assert found == [["a"], ["a"]]
-    assert problems == {
-        "records not JSON": 5,
-        "records not UTF-8": 1,
-        "records without 'meta.text'": 8,
-    }
+    counts = {"records not JSON": 5, "records not UTF-8": 1, "records without 'meta.text'": 8}
+    assert problems == counts
 
 
 def test_json_escapes_that_are_not_valid_text_are_replaced():

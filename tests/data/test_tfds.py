@@ -57,9 +57,8 @@ def data_dir(built, monkeypatch):
 
 
 def open_source(name, *overrides):
-    (source,) = corpus.open_sources(
-        configs.load("demo", [f"corpus.source=tfds:{name}", *overrides])
-    )
+    config = configs.load("demo", [f"corpus.source=tfds:{name}", *overrides])
+    (source,) = corpus.open_sources(config)
     return source
 
 

@@ -88,9 +88,8 @@ def test_one_of_two(world, run, draw, turn, what):
     victim, other = ended[which], ended[1 - which]
     codes = CODES.get(what, (LOST, LOST))
     assert victim.code in codes[0] and other.code in codes[1], ended
-    assert faulty_program.STARTED in victim.errors and re.search(
-        REASON, other.output + other.errors, re.M
-    )
+    assert faulty_program.STARTED in victim.errors
+    assert re.search(REASON, other.output + other.errors, re.M)
     reason = {"kill": "", "raise": faulty_program.ERROR}.get(what, STACK)
     assert reason in victim.output + victim.errors, victim
     world.finish(run, TOGETHER)

@@ -42,9 +42,8 @@ class World:
         for step, run in {STEPS: path / "run", EARLIER: earlier}.items():
             self.exported[step] = path / f"exported-{step}"
             done("export", "--workdir", run, "--output", self.exported[step])
-            self.predictions[step] = json.loads(
-                done("predict", "--model", run, TEXT, "--json", "-")
-            )
+            printed = done("predict", "--model", run, TEXT, "--json", "-")
+            self.predictions[step] = json.loads(printed)
 
     def arguments(self, **changes) -> list[str]:
         keys = overrides(self.settings | changes)

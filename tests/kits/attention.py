@@ -87,9 +87,8 @@ def assert_aligned(actual, exact, angle: float, ratio: float):
     """Asserts that 1 - cosine is at most `angle`, and that the norms differ by at most the share `ratio`."""
     actual, exact = (np.float64(x).ravel() for x in (actual, exact))
     norms = np.linalg.norm(actual), np.linalg.norm(exact)
-    assert (
-        1 - actual @ exact / norms[0] / norms[1] <= angle and abs(norms[0] / norms[1] - 1) <= ratio
-    )
+    assert 1 - actual @ exact / norms[0] / norms[1] <= angle
+    assert abs(norms[0] / norms[1] - 1) <= ratio
 
 
 def on_tpu(monkeypatch):

@@ -93,9 +93,8 @@ def write_config(path: Path, values: dict) -> None:
 
 
 def write_vocabulary(directory: Path, pieces) -> None:
-    (directory / "vocab.txt").write_text(
-        "".join(piece + "\n" for piece in pieces), encoding="utf-8"
-    )
+    lines = (piece + "\n" for piece in pieces)
+    (directory / "vocab.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def copy(source: Path, target: Path) -> Path:

@@ -25,9 +25,8 @@ def write(form: str, directory, *arguments, **changes):
 
 def spelled(form: str, path: str) -> str:
     """Returns the name of one of our parameters in a format."""
-    return next(
-        getattr(item, form) for item in names.parameters(external_models.SIZES) if item.path == path
-    )
+    table = names.parameters(external_models.SIZES)
+    return next(getattr(item, form) for item in table if item.path == path)
 
 
 def open_directory(directory, *overrides) -> load_model.Model:
@@ -79,9 +78,8 @@ def split(directory) -> None:
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     files = {name: shards[number % 2] for number, name in enumerate(sorted(tensors))}
     for shard in shards:
-        save_file(
-            {name: tensors[name] for name in files if files[name] == shard}, directory / shard
-        )
+        own = {name: tensors[name] for name in files if files[name] == shard}
+        save_file(own, directory / shard)
 
 
 def write_tokenizer(directory, change=lambda document: None) -> None:

@@ -8,10 +8,8 @@ from bert_jax.objectives import mlm_batch
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = pairs.Spec(
-    seed=5, phase=0, length=32, batch=4, max_predictions=9, pair_task="nsp", masking="token",
-    mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, max_packed=4,
-)  # fmt: skip
+SHAPE = dict(length=32, batch=4, max_predictions=9, max_packed=4)
+SPEC = pairs.Spec(seed=5, phase=0, short_rate=0.2, **SHAPE)
 
 
 def packed_store(path):

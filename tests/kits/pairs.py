@@ -16,12 +16,12 @@ class Spec(NamedTuple):
     length: int
     batch: int
     max_predictions: int
-    pair_task: str
-    masking: str
-    mask_rate: float
-    mask_share: float
-    random_share: float
-    short_rate: float
+    pair_task: str = "nsp"
+    masking: str = "token"
+    mask_rate: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+    short_rate: float = 0.1
     max_packed: int = 1
 
     @property

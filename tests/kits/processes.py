@@ -49,10 +49,8 @@ def started(arguments, directory: Path, processes: int, devices, changes=None, *
     """
     devices = devices if isinstance(devices, list) else [devices] * processes
     directory.mkdir(parents=True, exist_ok=True)
-    rendezvous = {
-        "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
-        "JAX_NUM_PROCESSES": str(processes),
-    }
+    rendezvous = {"JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}"}
+    rendezvous |= {"JAX_NUM_PROCESSES": str(processes)}
     running = []
     try:
         for number in range(processes):

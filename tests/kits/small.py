@@ -44,10 +44,7 @@ SMALL = {
 # Overrides for a small ModernBERT.
 MODERN = ("model.name=modernbert", "model.layers=4", "model.feed_forward=48", "model.window=8")
 # {what brings a key of its own to SMALL: the key}
-OWN = {
-    "task.name": "phases.main.max_predictions",
-    "model.name": "model.attention_dropout",
-}
+OWN = {"task.name": "phases.main.max_predictions", "model.name": "model.attention_dropout"}
 
 
 def overrides(settings: dict) -> list[str]:

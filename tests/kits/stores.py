@@ -31,9 +31,8 @@ def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) 
         write_split(path / name, *arrays)
     ends = np.cumsum(sources["train"])
     parts = [train[end - number : end] for number, end in zip(sources["train"], ends, strict=True)]
-    unigrams = [
-        np.bincount([i for d in part for s in d for i in s], minlength=vocabulary) for part in parts
-    ]
+    ids = ([i for d in part for s in d for i in s] for part in parts)
+    unigrams = [np.bincount(each, minlength=vocabulary) for each in ids]
     return finish_store(path, vocabulary, np.array(unigrams), sources)
 
 

@@ -80,9 +80,8 @@ def manual_lines(number: int, seed: int = 0) -> list[str]:
     draw = random.Random(seed)
     lines = [line.strip() for text in topics.values() for line in text.split("\n") if line.strip()]
     foreign = ["".join(draw.choices(LETTERS, k=draw.randrange(1, 6))) for _ in range(number)]
-    lines = [
-        f"{line} {word}" for line, word in zip(draw.sample(lines, number), foreign, strict=True)
-    ]
+    lines = draw.sample(lines, number)
+    lines = [f"{line} {word}" for line, word in zip(lines, foreign, strict=True)]
     return [with_oddities(line, draw) for line in lines]
 
 

@@ -71,9 +71,8 @@ def test_ctrl_c_signals_the_command_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["bash", str(ROOT / "launch/again.sh"), sys.executable, "-c", INTERRUPTED]
     spawn = f"import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn({command})))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", spawn], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
+    streams = dict(stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", spawn], **streams)
     wait_until(Path("waiting").exists)
     process.stdin.write(b"\x03")
     process.stdin.flush()

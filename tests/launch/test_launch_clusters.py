@@ -49,9 +49,8 @@ def test_a_slurm_job_is_requeued_only_if_another_node_may_help(cloud, end, ends)
 
 @pytest.mark.parametrize("cause", ["time limit", "scancel"])
 def test_a_slurm_job_is_requeued_after_its_time_limit_but_not_after_scancel(cloud, cause):
-    job = threading.Thread(
-        target=cloud.run, args=submit("--ntasks-per-node=1"), kwargs={"ENDS": "wait 0"}
-    )
+    command, ends = submit("--ntasks-per-node=1"), {"ENDS": "wait 0"}
+    job = threading.Thread(target=cloud.run, args=command, kwargs=ends)
     job.start()
     wait_until((cloud.directory / "waiting").exists)
     if cause == "scancel":

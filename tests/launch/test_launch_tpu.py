@@ -14,9 +14,8 @@ def run_action(cloud, action: str) -> tuple[int, str]:
 
 def slices(cloud) -> list[str]:
     """Returns the slices that exist."""
-    return sorted(
-        str(path.relative_to(cloud.directory)) for path in cloud.directory.glob("slices/*/*")
-    )
+    paths = cloud.directory.glob("slices/*/*")
+    return sorted(str(path.relative_to(cloud.directory)) for path in paths)
 
 
 def gcloud_calls(cloud, verb: str) -> list[list[str]]:
@@ -29,9 +28,8 @@ def test_all_workers_start_bert_jax_with_its_arguments(cloud):
     code, output = cloud.run(*command, WORKERS="2")
     assert code == 0, output
     wait_until(lambda: len(cloud.calls()) == 2)
-    assert sorted(cloud.calls()) == [
-        [host, *PRETRAIN[1:], *texts] for host in ("worker-0", "worker-1")
-    ]
+    hosts = "worker-0", "worker-1"
+    assert sorted(cloud.calls()) == [[host, *PRETRAIN[1:], *texts] for host in hosts]
     assert cloud.lines("extras") == ["tpu"] * 2
     (created,) = gcloud_calls(cloud, "create")
     options = {"--accelerator-type=v5litepod-16", "--version=v2-alpha-tpuv5-lite"}

@@ -1,20 +1,18 @@
-"""The causal LM: what a token sees; its loss, directly and by transformers; its gradients by parts and devices."""
+"""The causal LM: what a token sees; its loss, directly and by transformers."""
 
 import json
-from functools import cache, partial, reduce
+from functools import cache
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from kits import transformers_bert
-from kits.small import VOCABULARY, mesh_of, small_config
+from kits.small import VOCABULARY, small_config
 from kits.transformers_bert import within
 
 from bert_jax.objectives import base
-from bert_jax.parallel import mesh as meshes
 
 ROWS, LENGTH, SEQUENCES = 16, 32, 3
 
@@ -85,27 +83,6 @@ def test_a_token_changes_only_outputs_from_its_own_on_in_its_own_sequence():
     expected[row] = (np.arange(LENGTH) >= place) & (ids == ids[place])
     padding = batch["sequence_ids"] == 0
     np.testing.assert_array_equal(changed & ~padding, expected)
-
-
-@pytest.mark.slow
-def test_micro_batches_and_devices_add_up_to_the_whole_batch():
-    """Losses and gradients, with dropout, given the weights of the whole batch."""
-    objective, batch, mesh = objective_of(), make_batch(), mesh_of((2, 2, 2))
-    totals = objective.weights(batch)
-    learn = jax.jit(jax.value_and_grad(partial(objective.loss, train=True), has_aux=True))
-
-    def learned(*parts):
-        results = (learn(params(), part, totals, jnp.uint32(3)) for part in parts)
-        values = (jax.device_get((loss, gradient)) for (loss, _), gradient in results)
-        return reduce(optax.tree.add, values)
-
-    halves = ({name: array[n::2] for name, array in batch.items()} for n in range(2))
-    whole, accumulated = learned(batch), learned(*halves)
-    with jax.set_mesh(mesh):
-        sharded = learned(meshes.to_devices(mesh, batch, np.arange(ROWS), ROWS))
-    norm = optax.tree.norm(whole)
-    for other in accumulated, sharded:
-        assert optax.tree.norm(jax.tree.map(np.subtract, whole, other)) < 1e-6 * norm
 
 
 @pytest.mark.full

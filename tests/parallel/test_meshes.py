@@ -127,9 +127,8 @@ def test_fsdp_only_gathers_parameters_and_reduces_gradients(shape, platform):
     # At most once in the forward pass and once in the backward pass.
     assert sum(c.array.bytes for c in found if c.kind == "all-gather") <= 2 * whole
     sums = [c for c in found if c.kind in ("all-reduce", "reduce-scatter")]
-    over_fsdp, over_data = (
-        sum(c.array.bytes for c in sums if a in c.axes) for a in ("fsdp", "data")
-    )
+    axes = "fsdp", "data"
+    over_fsdp, over_data = (sum(c.array.bytes for c in sums if a in c.axes) for a in axes)
     if platform == "tpu":
         # Each gradient once; over `data` only shards and replicated parameters.
         assert over_fsdp <= whole and over_data <= part

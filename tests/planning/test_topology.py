@@ -18,7 +18,6 @@ from bert_jax.runs import out_of_memory
     "name, expected",
     [
         ("v5litepod-16", "v5e:4x4"),
-        ("v5p-8", "v5p:2x2x1"),  # counts cores: four chips
         ("v3-8", "v3:2x2"),
         ("v4-128", "v4:4x4x4"),
     ],
@@ -74,7 +73,6 @@ def test_the_compiler_agrees_about_a_chip(kind):
         ("v5e:16x16", (16, 16), ("fsdp",), 2),  # a ring
         ("v5e:16x16", (32, 8), ("fsdp",), 1),  # half of a ring is a line
         ("v4:4x4x4", (64, 1), ("data",), 6),
-        ("v5e:1x1", (1, 1), ("data",), 1),
         ("v5e:16x16", (64, 4), ("data",), 2 + 2 / 4),  # four groups share the rings of one axis
     ],
 )

@@ -5,9 +5,9 @@ import pytest
 from etils import epath
 from kits import corpora, external_models
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, make_run, params, pretraining
+from kits.runs import assert_same_bits, load, make_run, params, pretraining
 
-from bert_jax import cli, config
+from bert_jax import cli, config, train
 from bert_jax.checkpoints import reader, writer
 from bert_jax.commands import import_model
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
@@ -127,6 +127,18 @@ def test_a_run_in_a_bucket_reads_like_one_on_disk(gcs, run):
     assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
 
 
+@pytest.mark.slow
+def test_a_run_continues_one_in_a_bucket(gcs, finished, tmp_path):
+    """It ends with the bits of that run, which it only reads."""
+    settings, source = finished
+    gcs.copy(source, "runs/one")
+    before = dict(gcs.objects)
+    continued = load(settings, continue_from=f"{RUN}@10")
+    assert train.pretrain(continued, tmp_path / "run") == 0
+    assert_same_bits(params(tmp_path / "run"), params(source))
+    assert gcs.objects == before and (tmp_path / "run/checkpoints/10").is_dir()
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -158,9 +170,3 @@ def test_an_import_into_a_bucket_equals_one_on_disk(gcs, source, tmp_path):
     last = max(names, key=lambda name: gcs.objects[f"runs/one/{name}"].generation)
     assert last == "run.json"
     assert_same_bits(params(RUN), params(tmp_path / "run"))
-
-
-def test_an_import_does_not_change_an_existing_directory(gcs, source):
-    gcs.put("runs/one/notes.txt", b"mine", {})
-    assert RUN in refused("import", "--source", source, "--workdir", RUN)
-    assert gcs.names() == ["runs/one/notes.txt"]

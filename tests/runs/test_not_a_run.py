@@ -16,9 +16,7 @@ from bert_jax.runs.workdir import Workdir
 FILES = [
     ("thesis.txt", "three years of work"),
     ("config.json", '{"model_type": "bert"}'),  # of another program
-    ("run.json", '{"program": "train.py"}'),
     ("run.json", '{"run": "x", "parameters": 1, "vocabulary": {}}'),  # of version 1
-    ("run.json", "parameters vocabulary config"),
     ("status.json", "{}"),
     (".git", "gitdir: elsewhere"),
 ]

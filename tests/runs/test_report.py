@@ -1,4 +1,4 @@
-"""The report of a run compares the held-out loss with frequencies, and estimates the time left."""
+"""The report of a run estimates the time left."""
 
 import time
 
@@ -6,16 +6,6 @@ import pytest
 from kits.small import small_config
 
 from bert_jax.runs import report, workdir
-
-
-def test_the_log_compares_the_heldout_loss_with_frequencies(tmp_path, capsys):
-    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": {}})
-    with report.Reporter(workdir.Workdir(tmp_path), 0, small_config()) as reporter:
-        reporter.start(0, compile_seconds=0.0)
-        reporter.report(10, "heldout", {"loss": 2.5, "mlm_loss_masked": 2.5, "f1": 0.25})
-    command, line = capsys.readouterr().out.splitlines()
-    assert command.endswith(f"tensorboard --logdir {tmp_path}/tensorboard")
-    assert "f1 0.25" in line and "mlm_loss_masked 2.50, 0.50 nats" in line
 
 
 def test_the_time_left_counts_the_flops_of_each_phase(tmp_path):

@@ -15,10 +15,8 @@ STUCK = {
     "in C": "re.match('(a+)+$', 'a' * 60 + 'b')",
     "after another": "with g.watch('save'): pass\ntime.sleep(100)",
 }
-FREE = {
-    "in time": "for _ in range(8): time.sleep(0.5); g.arm('step')",
-    "disarmed": "g.arm(''); time.sleep(4)",
-}
+FREE = {"in time": "for _ in range(8): time.sleep(0.5); g.arm('step')"}
+FREE |= {"disarmed": "g.arm(''); time.sleep(4)"}
 
 
 # Runs a command under an init process; in the images, tini does it.
@@ -29,9 +27,8 @@ def start(scene: str, *init: str):
     program = "import os, re, signal, time\nfrom bert_jax.runs.watchdog import Watchdog\n"
     program += f"with Watchdog({{'step': {DEADLINE}, 'save': 60}}) as g:\n"
     program += "    g.arm('step')\n" + textwrap.indent(scene, "    ")
-    return subprocess.Popen(
-        [*init, sys.executable, "-c", program], stderr=subprocess.PIPE, text=True
-    )
+    command = [*init, sys.executable, "-c", program]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,5 @@ def test_a_workdir_that_only_process_0_sees_is_refused_with_both_names(tmp_path)
     with pytest.raises(BadInput, match=f"/mnt/other.*process 2.*{tmp_path}"):
         train.wait_until_equal(look(tmp_path, "a"), Workdir(tmp_path), of_main)
     with pytest.raises(BadInput, match=f"{tmp_path}.*process 1.*/mnt/main"):
-        train.wait_until_equal(
-            look(tmp_path, "a"), Workdir(tmp_path), Processes(1, "b", [True, "/mnt/main"])
-        )
+        other = Processes(1, "b", [True, "/mnt/main"])
+        train.wait_until_equal(look(tmp_path, "a"), Workdir(tmp_path), other)

@@ -2,12 +2,10 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 from kits import labelled
 from kits.labelled import CHOICES, LENGTH, make_choices, places, write_choices
-from kits.packed import one_pair_per_row
 from kits.runs import use_devices
 
 from bert_jax.cli import main
@@ -43,19 +41,6 @@ def test_a_row_has_the_sequences_of_all_endings(model, tmp_path, longest):
             segments = batch["segments"][number, at]
             assert (segments == (np.arange(len(ids)) >= len(first) + 2)).all()
             assert batch["cls_positions"][number, ending] == at[0]
-
-
-def test_an_ending_has_the_logit_of_a_row_of_its_own(model, tmp_path):
-    made = make_choices(12, 0)
-    write_choices(tmp_path, made, made)
-    config, store, dataset, phase = labelled.resolve(labelled.load("swag", places(model, tmp_path)))
-    _, batch = labelled.batch_of(dataset, phase)
-    objective, params = labelled.random_params(config, store, batch)
-    found, expected = (
-        jax.jit(objective.outputs)(params, each)["label_logits"]
-        for each in (batch, one_pair_per_row(batch))
-    )
-    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=0, atol=1e-5)
 
 
 def test_columns_have_other_names(model, tmp_path):

@@ -63,9 +63,7 @@ def test_other_columns_and_none(model, tmp_path):
     "train, dev, named",
     [
         ("a\tO\n\nb\tO\n", "c\tO\nd\tB-x\n", ("dev.txt:2", "B-x")),
-        ("a\tO\nb\n", "c\tO", ("train.txt:2", "None")),
         ("a\nb\n", "c\tO", ("train.txt:1",)),
-        ("a\tO\nb\t\n", "c\tO", ("train.txt:2", "''")),
         ("\n\n", "c\tO", ("train",)),
     ],
 )

@@ -6,16 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from kits import rows as kit
-from kits.rows import (
-    V,
-    all_rows,
-    assemble,
-    batches,
-    check_starts_and_hosts,
-    phase,
-    settings,
-    unmasked,
-)
+from kits.rows import all_rows, assemble, batches, phase, settings, unmasked
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.errors import BadInput
@@ -28,7 +19,7 @@ CLS, SEP = SPECIAL["cls"], SPECIAL["sep"]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("rows") / "store", DOCUMENTS, vocabulary=V)
+    return make_store(tmp_path_factory.mktemp("rows") / "store", DOCUMENTS, vocabulary=kit.V)
 
 
 def make(store, length, cross=True, seed=1, **task):
@@ -91,7 +82,7 @@ def test_rows_end_with_a_sentence_unless_it_is_longer(store, cross):
 
 @pytest.mark.parametrize("task", [full_sentences, packed_documents, token_blocks])
 def test_epochs_and_seeds_differ_and_repeat(tmp_path, task):
-    store = make_store(tmp_path / "store", random_documents(2000, sentences=30), vocabulary=V)
+    store = make_store(tmp_path / "store", random_documents(2000, sentences=30), vocabulary=kit.V)
 
     def rows(epoch, seed=1, split="train", number=0):
         dataset = task.make(settings(128, seed, cross_documents=True), store)
@@ -116,7 +107,7 @@ def test_epochs_and_seeds_differ_and_repeat(tmp_path, task):
 def test_batches_do_not_depend_on_hosts_and_masks_are_of_tokens_alone(store, task, masking):
     config = settings(64, cross_documents=True, masking=masking)
     dataset, shape = task.make(config, store, kit.WORD_STARTS), phase(64, batch=6)
-    check_starts_and_hosts(partial(batches, dataset, shape), 20)
+    kit.check_starts_and_hosts(partial(batches, dataset, shape), 20)
     whole = batches(dataset, shape, 0, 20)
     expected = {name: (leaf.shape, leaf.dtype) for name, leaf in dataset.shapes(shape, 6).items()}
     for batch in whole:
@@ -129,7 +120,7 @@ def test_batches_do_not_depend_on_hosts_and_masks_are_of_tokens_alone(store, tas
 
 def test_a_whole_word_starts_anew_after_a_separator(tmp_path):
     """All pieces continue a word, so each document is one word: it is masked whole, or not at all."""
-    store = make_store(tmp_path / "store", [[[9] * 5]] * 40, vocabulary=V)
+    store = make_store(tmp_path / "store", [[[9] * 5]] * 40, vocabulary=kit.V)
     dataset, shape = make(store, 64, masking="whole_word", mask_rate=0.5), phase(64, predictions=30)
     for batch in batches(dataset, shape, 0, 1):
         chosen = kit.chosen(batch)

@@ -69,11 +69,9 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
     packed, unpacked = kit.epoch(store, **changes), kit.epoch(store, max_packed=1, **changes)
     assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
     assert_same([kit.one_pair_per_row(unpacked)], [unpacked])
-    pairs_of = [
-        kit.sorted_rows(kit.without_masks(kit.one_pair_per_row(b), masking))
-        for b in (packed, unpacked)
-    ]
-    assert_same(pairs_of[:1], pairs_of[1:])
+    alone = [kit.one_pair_per_row(batch) for batch in (packed, unpacked)]
+    one, other = (kit.sorted_rows(kit.without_masks(each, masking)) for each in alone)
+    assert_same([one], [other])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()

@@ -17,10 +17,8 @@ def roberta_like():
     theirs = library.Tokenizer(models.BPE())
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     theirs.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, initial_alphabet=alphabet, special_tokens=ROBERTAS
-    )
+    keys = dict(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=ROBERTAS)
+    trainer = trainers.BpeTrainer(vocab_size=500, **keys)
     theirs.train_from_iterator(PROSE, trainer)
     return theirs
 
@@ -28,9 +26,8 @@ def roberta_like():
 def llama_like():
     """BPE over ▁ with bytes for unknown characters, without padding and mask tokens."""
     theirs = library.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
-    theirs.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
+    parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
+    theirs.normalizer = normalizers.Sequence([*parts])
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     spaces = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
     theirs.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1)])

@@ -136,19 +136,16 @@ GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 @pytest.mark.parametrize(
     "name, content",
     [
-        ("vocab.bin", b""),
         ("vocab.txt", None),
         ("vocab.txt", SPECIAL),  # no [MASK]
         ("vocab.txt", SPECIAL + b"[MASK]\na\nb\na\n"),
         ("some.model", b"abc"),
-        ("tokenizer.json", b"\xff"),
         ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}'),
         # Word starts are not marked.
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}'),
         ("tokenizer.json", json.dumps({"model": GAPS}).encode()),
         ("settings.json", b'{"kind": "x"}'),
         ("settings.json", b'{"kind": "wordpiece", "lowercase": true}'),  # no vocab.txt
-        ("settings.json", b'{"kind": "library"}'),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, name, content):
