@@ -10,7 +10,7 @@ from kits.slices import needs_libtpu
     "script, arguments, words",
     [
         ("accelerator", ["--config", "nowhere"], "nowhere"),
-        ("start", ["--turns", "0"], "--turns: 0"),
+        ("ablation", ["--seeds", "0"], "--seeds: 0"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
         ("tpu", ["--only", "base", "--config.model.attention=splash"], "attention_dropout=0.1"),

@@ -71,7 +71,7 @@ def test_commands_run_until_one_fails(tmp_path, capfd):
 
 def test_missing_files_are_named_before_anything_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tables, "run", None)
-    assert tables.main(["statistics", "packing", "--data", str(tmp_path)]) == 2
-    assert f"packing: {tmp_path}/simplewiki/" in capsys.readouterr().err
+    assert tables.main(["statistics", "prepare", "--data", str(tmp_path)]) == 2
+    assert f"prepare: {tmp_path}/vocab/" in capsys.readouterr().err
     assert tables.main(["statistic"]) == 2
     assert "statistic: " in capsys.readouterr().err

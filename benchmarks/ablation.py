@@ -1,0 +1,229 @@
+"""What each part of newer recipes gains over BERT's, at equal FLOPs, on the same text.
+
+    python benchmarks/ablation.py --text simplewiki.txt.xz --glue glue --wnut wnut17 --output runs/ablation
+        [--shape 2/128] [--minutes 15 | --tokens 60e6] [--seeds 3] [--only RECIPE ...] [--config.KEY=VALUE ...]
+
+Trains small models by BERT's recipe, by it with one part changed, and with all of them, with several seeds. Each model
+is evaluated on held-out text, and fine-tuned on SST-2 and STS-B (--glue) and WNUT-17 (--wnut). So is one with random
+weights. Prints a Markdown table: mean and standard deviation over the seeds, and the difference from BERT's recipe,
+which is a tie unless it exceeds the standard deviation of a difference, the root of the sum of both variances.
+
+Every result is a file in --output. The same command skips what is finished and resumes what was killed. --seeds and
+--only may change in between.
+
+Equal FLOPs: BERT's recipe trains for --minutes, by the seconds a step of `bert-jax benchmark`, or on --tokens places of
+rows, padding included. The others take as many steps as have the same FLOPs, by the count of `plan` and `benchmark`:
+all matrix products, those of padding included. So a recipe that predicts more tokens has fewer steps, and one that
+packs rows reads more real tokens; the table has both numbers. A gated layer is narrower by a third, and costs the same.
+
+Equal masks: `bert-jax evaluate --model` replaces the same 15 % of the words of the same windows by [MASK]. A window is
+a single segment, so recipes with a pair loss, which saw two in training, are at a slight disadvantage.
+
+`bert` is arXiv:1810.04805 with the changes of configs/demo.py that so short a training needs: no dropout, bias
+correction, larger rates and initial weights. The rates were chosen for it, and all recipes share them. `stable_adamw`
+has the settings of ModernBERT (arXiv:2412.13663). `packed_pairs` keeps the pair loss, and is not a part of `all`.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+from statistics import mean, stdev
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.accelerator import bert_jax  # noqa: E402
+from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E402
+from bert_jax.errors import BadInput  # noqa: E402
+from bert_jax.runs import metrics_file  # noqa: E402
+
+NO_PAIRS = {"objective.pair_task": "none"}
+PARTS = {  # {name: the keys that differ from BERT's recipe}
+    "no_pair_loss": NO_PAIRS,
+    "masked_30": {"task.mask_rate": 0.3, "phases.main.max_predictions": 40},
+    "pre_norm": {"model.norm": "pre"},
+    "gated": {"model.gated": True},
+    "rotary": {"model.positions": "rotary"},
+    "packed_documents": NO_PAIRS | {"task.name": "packed_documents"},
+    "wsd": {"schedule.name": "wsd"},
+    "stable_adamw": {
+        "optimizer.name": "stable_adamw",
+        "optimizer.clip": 0.0,
+        "optimizer.beta2": 0.98,
+        "optimizer.weight_decay": 1e-5,
+    },
+}
+RECIPES = {
+    "bert": {},
+    **PARTS,
+    "packed_pairs": {"phases.main.max_packed": 4, "phases.main.max_predictions": 22},
+    "all": {key: value for part in PARTS.values() for key, value in part.items()},
+    "random_weights": {},
+}
+WARMUP, DECAY = 0.1, 0.2  # shares of the steps; DECAY: of wsd
+TASKS = {  # {column: (config, name of the score, passes over the examples)}
+    "SST-2, accuracy": ("glue:sst2", "dev accuracy", 1),
+    "STS-B, Spearman": ("glue:stsb", "dev spearman", 3),
+    "WNUT-17, F1": ("ner", "emerging.dev f1", 5),
+}
+WNUT_FILES = {"task.train": "wnut17train.conll", "task.dev": "emerging.dev.conll"}
+COUNTS, SCORES = ("steps", "million real tokens"), ("held-out nats a word", *TASKS)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", required=True, help="as config.corpus.source")
+    parser.add_argument("--format", default="wiki", help="as config.corpus.format")
+    parser.add_argument("--glue", type=to_path, required=True, help="directory of SST-2 and STS-B")
+    parser.add_argument("--wnut", type=to_path, required=True, help="directory of WNUT-17")
+    parser.add_argument("--output", type=to_path, required=True, help="directory of all results")
+    parser.add_argument("--shape", type=shape, default="2/128", metavar="LAYERS/WIDTH")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of BERT's recipe")
+    parser.add_argument("--tokens", type=float, help="of BERT's recipe, instead of --minutes")
+    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--only", nargs="+", choices=RECIPES, default=[*RECIPES], metavar="RECIPE")
+    try:
+        words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+        options = parser.parse_args(words)
+        options.keys = [f"--config.{key}" for key in overrides]
+        check(options)
+        once(options.output / "prepare.json", "prepare", *job(options, {}))
+        results = {name: [] for name in RECIPES if name in ("bert", *options.only)}
+        for seed in range(options.seeds):
+            for name, runs in results.items():
+                runs.append(measure(options, name, seed))
+    except BadInput as error:
+        print(f"ablation.py: {error}", file=sys.stderr)
+        return 2
+    print(table(results))
+    return 0
+
+
+def shape(text: str) -> tuple[int, int]:
+    layers, width = map(int, text.split("/"))
+    return layers, width
+
+
+def check(options) -> None:
+    """Raises BadInput for missing data, and for a directory with results of other options."""
+    for path in (options.glue / "SST-2", options.glue / "STS-B", options.wnut):
+        if not path.is_dir():
+            raise BadInput(f"{path}: no such directory")
+    free = ("seeds", "only", "output")
+    settings = {key: str(value) for key, value in vars(options).items() if key not in free}
+    file = options.output / "options.json"
+    options.output.mkdir(parents=True, exist_ok=True)
+    if file.exists() and json.loads(file.read_text()) != settings:
+        raise BadInput(f"{file}: results of other options; choose another --output")
+    file.write_text(json.dumps(settings, indent=2))
+
+
+def once(file: Path, command: str, *arguments) -> dict:
+    """Returns the JSON file that a bert-jax command writes at its end; runs it only if the file is missing."""
+    if not file.exists():
+        print(f"ablation.py: {file}", file=sys.stderr, flush=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        as_json = [] if command == "pretrain" else ["--json", file]  # it writes summary.json
+        bert_jax(command, *arguments, *as_json)
+    return json.loads(file.read_text())
+
+
+def job(options, recipe: dict) -> list[str]:
+    """Returns the arguments of a command that trains by a recipe, or reads the text that all share."""
+    layers, width = options.shape
+    narrow = 128 / width  # the demo's rate and initial weights are those of width 128
+    keys = {
+        "store": options.output / "store",
+        "corpus.source": options.text,
+        "corpus.format": options.format,
+        "task.heldout_mask_rate": 0.15,
+        "model.layers": layers,
+        "model.width": width,
+        "model.heads": max(1, width // 64),
+        "model.feed_forward": width * 8 // 3 if "model.gated" in recipe else width * 4,
+        "model.initializer": 0.06 * narrow**0.5,
+        "optimizer.learning_rate": 3e-3 * narrow,
+        "schedule.name": "linear",
+        "phases.main.length": 128,
+        "phases.main.batch": 32,
+        "phases.main.max_predictions": 20,
+        "evaluate.every": 0,
+        "checkpoint.keep": 1,
+        **recipe,
+    }
+    return ["--config", "demo", *flags(keys), *options.keys]
+
+
+def flags(keys: dict) -> list[str]:
+    return [f"--config.{key}={value}" for key, value in keys.items()]
+
+
+def steps_of(options, name: str) -> int:
+    """Returns the steps of a recipe that have the FLOPs of BERT's. Random weights have one, whose rate is 0."""
+    if name == "random_weights":
+        return 1
+    phases = {}
+    for each in ("bert", name):
+        file = options.output / each / "benchmark.json"
+        phases[each] = once(file, "benchmark", *job(options, RECIPES[each]))["phases"]["main"]
+    bert = phases["bert"]
+    seconds, rate = bert["step_seconds"], bert["tokens_per_second"]
+    steps = (options.tokens / rate if options.tokens else 60 * options.minutes) / seconds
+    return max(1, round(steps * bert["flops_per_step"] / phases[name]["flops_per_step"]))
+
+
+def measure(options, name: str, seed: int) -> dict[str, float]:
+    """Trains, evaluates and fine-tunes a model; returns {column of the table: number}."""
+    place, steps = options.output / name / f"seed{seed}", steps_of(options, name)
+    warmup = {"schedule.warmup": math.ceil(WARMUP * steps)}
+    decay = {"schedule.decay": round(DECAY * steps)} if "schedule.name" in RECIPES[name] else {}
+    recipe = {"seed": seed, "phases.main.steps": steps, **RECIPES[name], **warmup, **decay}
+    run = place / "run"
+    once(run / "summary.json", "pretrain", "--workdir", run, *job(options, recipe))
+    lines = [line for line in metrics_file.lines(run / "metrics.jsonl") if line["split"] == "train"]
+    tokens = sum(line["tokens_per_second"] * line["seconds"] for line in lines)
+    found = once(place / "heldout.json", "evaluate", "--model", run, *job(options, {}))
+    loss = found["models"][0]["nats_per_word"]
+    scores = [finetune(options, place, task, seed) for task in TASKS]
+    return dict(zip((*COUNTS, *SCORES), (steps, tokens / 1e6, loss, *scores), strict=True))
+
+
+def finetune(options, place: Path, column: str, seed: int) -> float:
+    """Returns the score of a task; NaN if it has none, such as a correlation with equal predictions."""
+    config, score, epochs = TASKS[column]
+    task = column.partition(",")[0]
+    keys = {
+        "init_from": place / "run",
+        "store": options.output / f"{task}.store",
+        "task.data": options.wnut if config == "ner" else options.glue / task,
+        **(WNUT_FILES if config == "ner" else {}),
+        "task.epochs": epochs,
+        "optimizer.learning_rate": 1e-3 * 128 / options.shape[1],
+        "checkpoint.keep": 1,
+        "seed": seed,
+    }
+    job = "--config", config, "--workdir", place / task, *flags(keys)
+    (scores,) = once(place / f"{task}.json", "finetune", *job).values()
+    return math.nan if scores[score][0] is None else scores[score][0]
+
+
+def table(results: dict[str, list[dict]]) -> str:
+    """Returns the Markdown table. results: {recipe: [{column: number} of each seed]}."""
+    rows = [["recipe", *COUNTS, *SCORES], ["---"] * (1 + len(COUNTS + SCORES))]
+    for name, runs in results.items():
+        counts = [f"{mean(run[column] for run in runs):,.4g}" for column in COUNTS]
+        pairs = [[[run[c] for run in each] for each in (runs, results["bert"])] for c in SCORES]
+        rows.append([name, *counts, *(cell(*pair) for pair in pairs)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def cell(values: list[float], base: list[float]) -> str:
+    """Returns mean, deviation, and difference from `base`; with one seed, which has no deviation, always a tie."""
+    spreads = [stdev(each) if len(each) > 1 else math.inf for each in (values, base)]
+    difference = mean(values) - mean(base)
+    verdict = "" if abs(difference) > math.hypot(*spreads) else ", tie"
+    return f"{mean(values):.3f} ± {spreads[0]:.3f} ({difference:+.3f}{verdict})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
