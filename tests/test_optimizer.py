@@ -184,11 +184,6 @@ def changed(before: dict, after: dict) -> set[str]:
     return {name for name in before if before[name].tobytes() != after[name].tobytes()}
 
 
-def test_the_layers_above_a_parameter_are_counted():
-    found = by_path(LAYERS)
-    assert ABOVE.items() <= found.items() and set(found.values()) == {0, 1, 2, 3}
-
-
 def test_each_layer_has_its_own_rate():
     (before, plain), (_, layered) = steps_of(1), steps_of(1, "layer_decay=0.5")
     for name, above in ABOVE.items():
@@ -227,9 +222,3 @@ def test_a_frozen_encoder_has_no_gradients():
         program = jax.make_jaxpr(jax.grad(loss, has_aux=True))(*inputs)
         products.append(counts.products(program.jaxpr))
     assert products[1] < 0.7 * products[0]
-
-
-def test_without_these_keys_the_optimizer_is_as_before():
-    """Checkpoints of older runs have the same tree of states."""
-    params, _ = make_gradients()
-    assert [len(make(*keys).init(params)) for keys in ([], ["layer_decay=0.5"])] == [4, 5]

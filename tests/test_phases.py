@@ -113,10 +113,3 @@ def test_what_cannot_be_continued_is_refused(phased_run, tmp_path):
         with pytest.raises(BadInput, match=f"config.{key}"):
             train.pretrain(load(settings, **changes), tmp_path / "run")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_shipped_config_reads_as_many_rows_as_bert_base():
-    def rows(name):
-        return sum((p.last - p.first) * p.batch for p in config.phases(config.load(name)))
-
-    assert rows("bert_base_batch_warmup") == rows("bert_base") == 256_000_000

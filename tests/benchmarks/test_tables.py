@@ -62,16 +62,3 @@ def test_commands_exist_and_parse(command, tmp_path, monkeypatch):
             subprocess.run(["bash", "-n", ROOT / script], check=True)
         case [program, *_]:
             assert program == "tar"
-
-
-def test_commands_run_until_one_fails(tmp_path, capfd):
-    assert tables.run('test -d "$SCRATCH"\necho "$DATA"\nexit 3\necho never', tmp_path) == 3
-    assert capfd.readouterr().out == f"{tmp_path}\n"
-
-
-def test_missing_files_are_named_before_anything_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tables, "run", None)
-    assert tables.main(["statistics", "prepare", "--data", str(tmp_path)]) == 2
-    assert f"prepare: {tmp_path}/vocab/" in capsys.readouterr().err
-    assert tables.main(["statistic"]) == 2
-    assert "statistic: " in capsys.readouterr().err
