@@ -148,6 +148,7 @@ def job(options, recipe: dict) -> list[str]:
         "phases.main.batch": 32,
         "phases.main.max_predictions": 20,
         "evaluate.every": 0,
+        "evaluate.rows": 2048,
         "checkpoint.keep": 1,
         **recipe,
     }
