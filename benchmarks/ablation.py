@@ -148,6 +148,7 @@ def job(options, recipe: dict) -> list[str]:
         "phases.main.batch": 32,
         "phases.main.max_predictions": 20,
         "evaluate.every": 0,
+        "evaluate.rows": 2048,
         "checkpoint.keep": 1,
         **recipe,
     }
@@ -199,7 +200,6 @@ def finetune(options, place: Path, column: str, seed: int) -> float:
         **(WNUT_FILES if config == "ner" else {}),
         "task.epochs": epochs,
         "optimizer.learning_rate": 1e-3 * 128 / options.shape[1],
-        "checkpoint.keep": 1,
         "seed": seed,
     }
     job = "--config", config, "--workdir", place / task, *flags(keys)
@@ -222,7 +222,8 @@ def cell(values: list[float], base: list[float]) -> str:
     spreads = [stdev(each) if len(each) > 1 else math.inf for each in (values, base)]
     difference = mean(values) - mean(base)
     verdict = "" if abs(difference) > math.hypot(*spreads) else ", tie"
-    return f"{mean(values):.3f} ± {spreads[0]:.3f} ({difference:+.3f}{verdict})"
+    text = f"{mean(values):.3f} ± {spreads[0]:.3f}"
+    return text if values == base else f"{text} ({difference:+.3f}{verdict})"
 
 
 if __name__ == "__main__":
