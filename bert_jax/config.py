@@ -75,8 +75,7 @@ def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
 
 def at_step(config: ConfigDict, step: int) -> ConfigDict:
     """Returns the config of the phase of a run's model after `step` steps."""
-    started = [phase for phase in phases(config) if phase.first < max(1, step)]
-    return of_phase(config, started[-1])
+    return of_phase(config, [p for p in phases(config) if p.first < max(1, step)][-1])
 
 
 def total_steps(config: ConfigDict) -> int:
@@ -313,15 +312,16 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
+    begins = [total_steps(each) - each.schedule.decay for each in (old, new)]
+    moved = begins[0] != begins[1] and step > min(begins)  # the decay, after it has begun
     free = (*CHANGEABLE, *BY_CONTENT) if has_data else CHANGEABLE
+    free += () if moved else ("schedule.decay",)
     refused = []
     for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
         if may_change(key, free) or (step == 0 and not is_of_model(key) and key not in STARTS):
             continue
-        if key == "schedule.decay" and step <= min(total_steps(old) - was, total_steps(new) - now):
-            continue  # it has not begun
-        if group == "phases":
+        if group == "phases" and not moved:
             name, _, field = rest.partition(".")
             if name not in started or (field == "steps" and name in unfinished):
                 continue

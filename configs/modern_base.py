@@ -17,7 +17,7 @@ from bert_jax.configs import base
 PAPER = 2019  # billions of tokens
 SHARES = {"long": 250 / PAPER, "decay": 50 / PAPER}
 LENGTHS = 1024, 8192
-LEAST = 64  # rows of a batch; all are multiples of it, to divide over the devices
+LEAST = 64  # rows of a batch; all are multiples of it, to divide over up to 64 devices
 
 
 def get_config(billions=PAPER):
@@ -34,7 +34,6 @@ def get_config(billions=PAPER):
     config.train.tokens_per_device = 16_384
     config.evaluate.every = 2_000
     config.checkpoint.every = 1_000
-    config.checkpoint.keep_every = 20_000
     set_phases(config, billions, rows=768, sizes=6, growth=50, warmup=3)
     return config
 
@@ -61,7 +60,18 @@ def set_phases(config, billions, rows: int, sizes: int, growth: float, warmup: f
     config.phase_order = tuple(phases)
     config.phases = base.ConfigDict(phases)
     config.schedule.update(name="wsd", decay=phases["decay"].steps)
-    config.schedule.warmup = round(share * warmup * 1e9 / first / length)
+    config.schedule.warmup = max(100, steps_of(share * warmup * 1e9, phases.values()))
+    thousands = sum(phase.steps for phase in phases.values()) / 1_000
+    config.checkpoint.keep_every = 1_000 * max(1, round(thousands / 20))
+
+
+def steps_of(tokens: float, phases) -> int:
+    """Returns the number of the first steps that have this many tokens."""
+    steps = 0
+    for phase in phases:
+        number = min(phase.steps, tokens / phase.batch / phase.length)
+        steps, tokens = steps + number, tokens - number * phase.batch * phase.length
+    return round(steps)
 
 
 def multiple(rows: float) -> int:

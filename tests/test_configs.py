@@ -49,3 +49,16 @@ def test_a_config_has_the_keys_of_base_and_its_command(name):
     text = source.read_text(encoding="utf-8")
     named = f"--config {name} " in text or f"--config {name}:" in text
     assert named, "the docstring should say how to run it"
+
+
+@pytest.mark.parametrize("name, warmup", [("modern_base", 3), ("modern_large", 2)])
+def test_modernbert_has_the_tokens_of_the_paper(name, warmup):
+    settings = config.load(name)
+
+    def billions(last: int, least: int = 0) -> float:
+        parts = [(min(p.last, last) - p.first, p) for p in config.phases(settings)]
+        return sum(n * p.batch * p.length for n, p in parts if n > 0 and p.length > least) / 1e9
+
+    total = config.total_steps(settings)
+    found = billions(settings.schedule.warmup), billions(total), billions(total, least=1024)
+    assert found == pytest.approx((warmup, 2019, 300), rel=1e-3)

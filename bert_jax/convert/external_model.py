@@ -60,11 +60,10 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     except BadInput as error:
         raise BadInput(f"{source.directory}: {error}") from None
     config.lock()
+    model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
-        if config.model[key] != value and configs.is_of_model(f"model.{key}"):
-            raise BadInput(
-                f"config.model.{key}={config.model[key]}: {source.directory} has {value}"
-            )
+        if model[key] != value and configs.is_of_model(f"model.{key}"):
+            raise BadInput(f"config.model.{key}={model[key]}: {source.directory} has {value}")
     return config
 
 

@@ -63,7 +63,8 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
 
 def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     """Raises BadInput if the source has another model, apart from the keys that affect training alone."""
-    for path, (expected, value) in configs.differences(source, config).items():
+    # A phase may have other values of the model than the whole config.
+    for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
         if path.startswith("model.") and configs.is_of_model(path) and not configs.may_change(path):
             raise BadInput(
                 f"config.{path}={value!r}: config.init_from={config.init_from} has {expected!r}"

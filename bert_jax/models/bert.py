@@ -184,6 +184,14 @@ def check(config) -> None:
         at_least_one=["model.type_vocabulary"],
         not_negative=["model.feed_forward"],
     )
+    if config.model.positions == "rotary":
+        check_rotary(config)
+
+
+def check_rotary(config) -> None:
+    """Checks that heads can be rotated."""
+    model, hint = config.model, f"model.width={config.model.width}: heads have an odd size"
+    require(model.width // model.heads % 2 == 0, "model.heads", config, hint)
 
 
 def check_shared(config) -> None:

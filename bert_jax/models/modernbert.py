@@ -157,10 +157,12 @@ def check(config) -> None:
     model = config.model
     fits = model.window > 0 and model.window % 2 == 0
     require(fits, "model.window", config, "expected an even number of tokens")
-    fits = model.width // model.heads % 2 == 0
-    require(fits, "model.heads", config, f"model.width={model.width}: heads have an odd size")
+    bert.check_rotary(config)
     for key in ("rotary_base", "local_rotary_base"):
         require(model[key] > 1, f"model.{key}", config, "expected more than 1")
+    for name, phase in config.phases.items():
+        fits = phase.rotary_base == 0 or phase.rotary_base > 1
+        require(fits, f"phases.{name}.rotary_base", config, "expected 0 or more than 1")
     paired = config.objective.get("pair_task", "none")
     hint = "expected none: model.name='modernbert' has no segments and no pooler"
     require(paired == "none", "objective.pair_task", config, hint)

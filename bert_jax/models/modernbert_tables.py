@@ -90,8 +90,10 @@ def older_keys(values: dict, path) -> dict:
         older[EVERY] = fitting[0]
     for kind, key in BASES.items():
         rope = ropes.get(kind, {}) if isinstance(ropes, dict) else ropes
-        if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
-            raise BadInput(f"{path}: rope_parameters is {ropes!r}, expected rope_type 'default'")
+        is_known = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
+        if not is_known or ropes.keys() - BASES.keys():
+            expected = f"expected {FULL} and {LOCAL} with rope_type 'default'"
+            raise BadInput(f"{path}: rope_parameters is {ropes!r}, {expected}")
         older |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
     return values | older
 

@@ -139,15 +139,6 @@ def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
         assert [len(documents) for documents in splits(store)] == [2, 2]
 
 
-def test_documents_without_tokens_are_not_enough(make, tmp_path, words):
-    """With a vocabulary from a file. Which documents are held out does not depend on it."""
-    controls = [f"{chr(1 + number)} " * 9 + "\x02" for number in range(8)]
-    for texts in (controls, [*controls, "a cat", "a dog"]):
-        with pytest.raises(BadInput, match="have tokens"):
-            prepare(make(texts, words))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "words"]
-
-
 def test_every_document_that_is_read_is_kept_empty_or_a_copy(make, words):
     """A copy without tokens is empty."""
     texts = ["a b", "b c", "c a", "a b c", "\x01", "\x02"]
