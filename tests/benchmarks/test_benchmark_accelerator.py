@@ -38,7 +38,7 @@ def test_a_wrong_kernel_has_large_errors(monkeypatch):
 def test_the_parts_that_train_run(capsys):
     phases = [f"--config.phases.{name}.batch=8" for name in ("short", "long")]
     parts = ["--only", "resume", "bfloat16", "profile"]
-    arguments = ["--config", "bert_tiny", "--rows", "1", "--steps", "100", *parts, *phases]
+    arguments = ["--config", "bert_tiny", "--tokens", "128", "--steps", "100", *parts, *phases]
     assert accelerator.main(arguments) == 0
     page = capsys.readouterr().out
     assert ": 0 of " in page and "losses of the log equal" in page

@@ -63,4 +63,4 @@ def test_a_first_step_that_runs_out_of_memory_is_refused(finished, tmp_path, mon
         return fail if what == "phase main, a step" else made
 
     monkeypatch.setattr(build, "compile_program", program)
-    assert "phase main, a step: " in refused(*pretraining(finished[0], tmp_path))
+    assert "phase main: " in refused(*pretraining(finished[0], tmp_path))
