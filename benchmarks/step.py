@@ -32,7 +32,7 @@ from bert_jax.cli import Parser, positive
 from bert_jax.commands.env import MEMORY
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
-from bert_jax.objectives import mlm_batch
+from bert_jax.tasks import base as tasks
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -172,11 +172,11 @@ def make(side: str, settings, is_fused: bool = False, device: str = "cpu") -> Si
 
 
 def rows_of(settings) -> dict:
-    phase = settings.phases.short
-    shapes = mlm_batch.shapes(phase.batch, phase.length, phase.max_predictions)
+    (phase,) = configs.choose_phases(settings, "short")
+    shapes = tasks.make(settings).shapes(phase, phase.batch)
     rows = batch.synthetic(shapes, settings.tokenizer.size)
     # No position twice in a row: the side that predicts all positions has one target for each.
-    rows["masked_positions"][:] = np.arange(phase.max_predictions)
+    rows["masked_positions"][:] = np.arange(phase.keys.max_predictions)
     return rows
 
 
