@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do(self) -> None:
-        body = self.body()
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         query = {key: values[-1] for key, values in query.items()}
         bucket = self.server.bucket
@@ -213,12 +213,11 @@ class Handler(BaseHTTPRequestHandler):
             bucket.uploads[number] = query.get("name") or json.loads(body)["name"], query
             url = f"{bucket.url}/upload/storage/v1/b/{NAME}/o?upload_id={number}"
             self.answer(b"{}", 200, {"Location": url})
+        elif query["uploadType"] == "media":  # by TensorStore
+            self.json(bucket.put(query["name"], body, query))
         else:
             metadata, data = parts(self.headers["Content-Type"], body)
             self.json(bucket.put(metadata["name"], data, query))
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def json(self, values: dict) -> None:
         self.answer(json.dumps(values).encode(), 200, {"Content-Type": "application/json"})
