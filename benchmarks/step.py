@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import config
 from bert_jax import config as configs
 from bert_jax.cli import Parser, positive
 from bert_jax.commands.env import MEMORY
@@ -64,11 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
             settings = load(options.shapes[0], overrides)
             serve(make(options.side, settings, options.fused, options.device))
             return 0
-        configs = {shape: load(shape, overrides) for shape in options.shapes}
+        loaded = {shape: load(shape, overrides) for shape in options.shapes}
         missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]
         if missing:
             raise BadInput(f"{', '.join(missing)}: not installed; run pip install -e '.[parity]'")
-        for shape, settings in configs.items():
+        for shape, settings in loaded.items():
             command = ["--shapes", shape, "--device", options.device, *overrides]
             command += ["--fused"] * options.fused
             print(compare(shape, settings, command, options.steps, options.same_memory), flush=True)
@@ -86,7 +85,7 @@ def load(shape: str, overrides: list[str]):
     if unknown:
         raise BadInput(f"{unknown[0]}: unknown option; see --help")
     keys = ["dtype=float32", f"phases.short.batch={rows}", *overrides]
-    settings = config.load(name, [key.removeprefix("--config.") for key in keys])
+    settings = configs.load(name, [key.removeprefix("--config.") for key in keys])
     if "short" not in settings.phase_order:
         raise BadInput(f"--shapes {shape}: the config has no phase `short`")
     return settings

@@ -7,15 +7,15 @@ The number is the billions of tokens to train on. Without it the run has the pap
 in rows of 8,192 with another rotary base of the full layers, and 50 of decay. Other numbers keep these shares, and the
 batch follows the square root of the tokens (arXiv:2410.21676), because a batch of 4,608 rows would leave too few steps.
 
-During the first 2.5 % of the tokens the batch grows, with as many steps of each size, while the rate warms up. The
-paper has a lower rate in rows of 8,192 (3e-4) than before; here it is the same until the decay. To start several decays
-from one checkpoint, or to add tokens before it, see `continue_from` in docs/recipes/your_language.md.
+During the first 2.5 % of the tokens the batch grows, with as many steps of each size. The paper has a lower rate in
+rows of 8,192 (3e-4) than before; here it is the same until the decay. To start several decays from one checkpoint, or
+to add tokens before it, see `continue_from` in docs/recipes/your_language.md.
 """
 
 from bert_jax.configs import base
 
 PAPER = 2019  # billions of tokens
-SHARES = {"long": 250 / PAPER, "decay": 50 / PAPER}
+ENDS = {"long": 250, "decay": 50}  # billions of tokens of the last phases
 LENGTHS = 1024, 8192
 LEAST = 64  # rows of a batch; all are multiples of it, to divide over up to 64 devices
 
@@ -47,20 +47,21 @@ def set_phases(config, billions, rows: int, sizes: int, growth: float, warmup: f
     if not (share := float(billions) / PAPER) > 0:
         raise ValueError(f"{billions} billion tokens, expected more than 0")
     first, (length, long) = multiple(rows * share**0.5), LENGTHS
+    billion = share * 1e9  # tokens for a billion of the paper
     *growing, full = (first * number for number in range(1, sizes + 1))
-    each = share * growth * 1e9 / sum(growing) / length  # steps of each size
-    short = share * (PAPER - growth - 300) * 1e9 / full / length
+    each = billion * growth / sum(growing) / length  # steps of each size
+    short = billion * (PAPER - growth - sum(ENDS.values())) / full / length
     keys = dict(length=length, max_predictions=312, rotary_base=10_000.0)
     steps = {f"batch{batch}": (each, batch) for batch in growing} | {"short": (short, full)}
     phases = {name: base.phase(round(n), batch=batch, **keys) for name, (n, batch) in steps.items()}
     batch = multiple(full * length / long)
-    for name, part in SHARES.items():
-        number = round(share * PAPER * 1e9 * part / batch / long)
+    for name, tokens in ENDS.items():
+        number = round(billion * tokens / batch / long)
         phases[name] = base.phase(number, batch=batch, length=long, max_predictions=2488)
     config.phase_order = tuple(phases)
     config.phases = base.ConfigDict(phases)
     config.schedule.update(name="wsd", decay=phases["decay"].steps)
-    config.schedule.warmup = max(100, steps_of(share * warmup * 1e9, phases.values()))
+    config.schedule.warmup = max(100, steps_of(billion * warmup, phases.values()))
     thousands = sum(phase.steps for phase in phases.values()) / 1_000
     config.checkpoint.keep_every = 1_000 * max(1, round(thousands / 20))
 
