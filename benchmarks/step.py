@@ -1,7 +1,7 @@
 """The training step compared with transformers on PyTorch, on the CPU or a GPU; both run in turns.
 
     python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--device cuda] [--fused]
-        [--same-memory] [--config.KEY=VALUE ...]
+        [--same-memory] [--packed] [--config.KEY=VALUE ...]
 
 A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take one step each, in turns: ours;
 `BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
@@ -9,8 +9,12 @@ to the masked positions only. For ModernBERT it is `ModernBertForMaskedLM`, and 
 have the same rows (no padding), float32, dropout as published (none for ModernBERT, with --config.model.dropout=0.0),
 Adam, clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
 bfloat16, too (autocast). Each runs as its users run it: ours with the malloc settings
-that `bert-jax env` prints, PyTorch without them, unless --same-memory is given. Prints a Markdown row for each shape:
-medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
+that `bert-jax env` prints, PyTorch without them, unless --same-memory is given.
+
+With --packed, rows come from config.store: ours has rows of packed documents, and PyTorch has the same documents with
+the same masks, one to a row, padded to the longest (for configs of ModernBERT). So a step has the same real tokens on
+all sides. Prints a Markdown row for each shape: medians of real tokens a second, and the median over the turns of the
+ratio of two steps. Needs the extra `parity`.
 """
 
 import importlib.util
@@ -32,6 +36,7 @@ from bert_jax.commands.env import MEMORY
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
+from bert_jax.tasks import feed
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -45,6 +50,8 @@ class Side(NamedTuple):
     parameters: int
     threads: int
     versions: str
+    rows: str  # their shape, and the share of real tokens
+    tokens: int  # real ones of a step
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,20 +63,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--same-memory", action="store_true", help="PyTorch with our malloc settings"
     )
+    parser.add_argument("--packed", action="store_true", help="documents of config.store")
     parser.add_argument("--side", choices=SIDES, help="run as one of the processes")
     try:
         options, overrides = parser.parse_known_args(arguments)
         if options.side:
             settings = load(options.shapes[0], overrides)
-            serve(make(options.side, settings, options.fused, options.device))
+            rows = rows_of(settings, options.packed)
+            serve(make(options.side, settings, rows, options.fused, options.device))
             return 0
         loaded = {shape: load(shape, overrides) for shape in options.shapes}
+        if options.packed and any(each.model.name != "modernbert" for each in loaded.values()):
+            raise BadInput("--packed: expected configs of ModernBERT, such as modern_small:8")
         missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]
         if missing:
             raise BadInput(f"{', '.join(missing)}: not installed; run pip install -e '.[parity]'")
         for shape, settings in loaded.items():
             command = ["--shapes", shape, "--device", options.device, *overrides]
-            command += ["--fused"] * options.fused
+            command += ["--fused"] * options.fused + ["--packed"] * options.packed
             print(compare(shape, settings, command, options.steps, options.same_memory), flush=True)
     except BadInput as error:
         print(f"step.py: {error}", file=sys.stderr)
@@ -113,8 +124,8 @@ def compare(shape: str, settings, command: list[str], steps: int, is_same_memory
 
 
 def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
-    phase, model = settings.phases.short, settings.model
-    tokens = {side: phase.batch * phase.length / statistics.median(seconds[side]) for side in SIDES}
+    model = settings.model
+    tokens = {side: facts[side]["tokens"] / statistics.median(seconds[side]) for side in SIDES}
     ratios = [
         statistics.median(
             theirs / ours for theirs, ours in zip(seconds[side], seconds["ours"], strict=True)
@@ -124,8 +135,9 @@ def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
     targets = [f"{target} x" for target in TARGETS.get(shape, ())] or ["-", "-"]
     versions = "; ".join(dict.fromkeys(fact["versions"] for fact in facts.values()))
     threads = "/".join(str(fact["threads"]) for fact in facts.values())
+    rows = "; ".join(dict.fromkeys(fact["rows"] for fact in facts.values()))
     return (
-        f"| step, tokens per second, {model.layers}/{model.width} at {phase.batch} x {phase.length}"
+        f"| step, real tokens per second, {model.layers}/{model.width}, {rows}"
         f" ({versions}; {threads} threads, {len(seconds['ours'])} turns)"
         f" | {targets[0]} PyTorch as it comes, {targets[1]} with its head gathered"
         f" | {tokens['ours']:,.0f}: **{ratios[0]:.2f} x, {ratios[1]:.2f} x**"
@@ -157,21 +169,25 @@ def serve(side: Side) -> None:
     """Warms up and prints facts of the side; then, for each line of input, takes a step and prints its seconds."""
     for _ in range(WARM_UP):
         side.step()
-    print(json.dumps(dict(threads=side.threads, versions=side.versions)), flush=True)
+    facts = {key: value for key, value in side._asdict().items() if key != "step"}
+    print(json.dumps(facts), flush=True)
     for _ in sys.stdin:
         begin = time.perf_counter()
         side.step()
         print(json.dumps(time.perf_counter() - begin), flush=True)
 
 
-def make(side: str, settings, is_fused: bool = False, device: str = "cpu") -> Side:
+def make(side: str, settings, rows: dict, is_fused: bool = False, device: str = "cpu") -> Side:
     if side == "ours":
-        return ours(settings)
-    return theirs(settings, side == "gathered", is_fused, device)
+        return ours(settings, rows)
+    return theirs(settings, rows, side == "gathered", is_fused, device)
 
 
-def rows_of(settings) -> dict:
+def rows_of(settings, is_packed: bool = False) -> dict:
+    """Returns the first batch of config.store or, unless packed, one of random tokens."""
     (phase,) = configs.choose_phases(settings, "short")
+    if is_packed:
+        return next(iter(feed.open_feed(settings).train(phase, phase.first, phase.first + 1)))
     shapes = tasks.make(settings).shapes(phase, phase.batch)
     rows = batch.synthetic(shapes, settings.tokenizer.size)
     # No position twice in a row: the side that predicts all positions has one target for each.
@@ -179,7 +195,34 @@ def rows_of(settings) -> dict:
     return rows
 
 
-def ours(settings) -> Side:
+def size(real: np.ndarray) -> tuple[str, int]:
+    """Returns `rows` and `tokens` of a Side. real: bool[B, L]."""
+    return f"{len(real)} x {real.shape[1]}, {real.mean():.1%} real", int(real.sum())
+
+
+def labels_of(rows: dict) -> np.ndarray:
+    """Returns the target of each place, int64[B, L]; -100 where there is none."""
+    labels = np.full(rows["tokens"].shape, -100)
+    row, mask = np.nonzero(rows["masked_weights"])
+    labels[row, rows["masked_positions"][row, mask]] = rows["masked_targets"][row, mask]
+    return labels
+
+
+def unpack(rows: dict) -> dict:
+    """Returns tokens, labels and mask of rows with one packed sequence each, padded to the longest."""
+    real, labels = rows["sequence_ids"] > 0, labels_of(rows)
+    places = rows["positions"][real]  # they restart at 0 in every sequence
+    numbers = np.cumsum(places == 0) - 1
+
+    def spread(values: np.ndarray, padding: int) -> np.ndarray:
+        array = np.full((numbers[-1] + 1, places.max() + 1), padding)
+        array[numbers, places] = values[real]
+        return array
+
+    return dict(tokens=spread(rows["tokens"], 0), labels=spread(labels, -100), mask=spread(real, 0))
+
+
+def ours(settings, rows: dict) -> Side:
     import jax
 
     from bert_jax import build
@@ -199,7 +242,7 @@ def ours(settings) -> Side:
         train = build.lower_train(settings, design, phase).compile()
     state = jax.jit(design.initialize, out_shardings=design.shardings)()
     places = np.arange(phase.batch)
-    arrays = meshes.to_devices(mesh, rows_of(settings), places, phase.batch)
+    arrays = meshes.to_devices(mesh, rows, places, phase.batch)
 
     def step() -> float:
         nonlocal state
@@ -207,20 +250,21 @@ def ours(settings) -> Side:
         return float(values["loss"][0])
 
     count = counts.count(design.shapes.params, vocabulary.size)
-    return Side(step, count, cores(), f"jax {version('jax')}")
+    return Side(step, count, cores(), f"jax {version('jax')}", *size(rows["sequence_ids"] > 0))
 
 
-def theirs(settings, is_gathered: bool, is_fused: bool, device: str) -> Side:
+def theirs(settings, rows: dict, is_gathered: bool, is_fused: bool, device: str) -> Side:
     """Returns the PyTorch side. It has its default gelu, by erf, which is faster there than our tanh variant."""
     import torch
 
     torch.set_num_threads(cores())
     torch.manual_seed(settings.seed)
-    rows = {name: torch.from_numpy(array).to(device) for name, array in rows_of(settings).items()}
-    labels = torch.full_like(rows["tokens"], -100, dtype=torch.long)
-    labels.scatter_(1, rows["masked_positions"].long(), rows["masked_targets"].long())
-    network = {"bert": bert, "modernbert": modernbert}[settings.model.name]
-    model, loss = network(settings.model, settings.tokenizer.size, is_gathered, rows, labels)
+    if settings.model.name == "modernbert":
+        network, rows = modernbert, unpack(rows)
+    else:
+        network, rows = bert, rows | {"labels": labels_of(rows), "mask": rows["sequence_ids"]}
+    tensors = {name: torch.from_numpy(array).long().to(device) for name, array in rows.items()}
+    model, loss = network(settings.model, settings.tokenizer.size, is_gathered, tensors)
     model.train().to(device)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.optimizer.learning_rate, fused=is_fused
@@ -237,7 +281,7 @@ def theirs(settings, is_gathered: bool, is_fused: bool, device: str) -> Side:
 
     count = sum(parameter.numel() for parameter in model.parameters())
     versions = f"torch {version('torch')}, transformers {version('transformers')}"
-    return Side(step, count, torch.get_num_threads(), versions)
+    return Side(step, count, torch.get_num_threads(), versions, *size(rows["mask"] > 0))
 
 
 def sizes(keys, vocabulary: int) -> dict:
@@ -252,7 +296,7 @@ def sizes(keys, vocabulary: int) -> dict:
     )
 
 
-def bert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
+def bert(keys, vocabulary: int, is_gathered: bool, rows: dict):
     """Returns transformers' model and a function that computes its loss."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -262,17 +306,15 @@ def bert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
         hidden_dropout_prob=keys.dropout, attention_probs_dropout_prob=keys.attention_dropout
     )
     model = BertForPreTraining(BertConfig(**sizes(keys, vocabulary), **rates))
-    positions, targets = rows["masked_positions"].long(), rows["masked_targets"].long()
-    pairs = rows["pair_labels"][:, 0].long()
+    positions, targets = rows["masked_positions"], rows["masked_targets"]
+    pairs = rows["pair_labels"][:, 0]
     inputs = dict(
-        input_ids=rows["tokens"].long(),
-        token_type_ids=rows["segments"].long(),
-        attention_mask=torch.ones_like(rows["tokens"]),
+        input_ids=rows["tokens"], token_type_ids=rows["segments"], attention_mask=rows["mask"]
     )
 
     def loss():
         if not is_gathered:
-            return model(**inputs, labels=labels, next_sentence_label=pairs).loss
+            return model(**inputs, labels=rows["labels"], next_sentence_label=pairs).loss
         states = model.bert(**inputs)
         masked = states.last_hidden_state[torch.arange(len(positions))[:, None], positions]
         logits = model.cls.predictions(masked).flatten(0, 1)
@@ -282,7 +324,7 @@ def bert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
     return model, loss
 
 
-def modernbert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
+def modernbert(keys, vocabulary: int, is_gathered: bool, rows: dict):
     """Returns transformers' model and a function that computes its loss."""
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
@@ -295,7 +337,7 @@ def modernbert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
         sparse_prediction=is_gathered,
     )
     model = ModernBertForMaskedLM(settings)  # which has no dropout on the output of attention alone
-    inputs = dict(input_ids=rows["tokens"].long(), labels=labels)
+    inputs = dict(input_ids=rows["tokens"], attention_mask=rows["mask"], labels=rows["labels"])
     return model, lambda: model(**inputs).loss
 
 

@@ -12,6 +12,7 @@ from kits import transformers_bert
 from kits.transformers_bert import within
 
 from bert_jax import optimizer, step, step_guard
+from bert_jax.convert.names import by_path
 from bert_jax.objectives import base
 
 CASES = ("tanh", "exact", "modern")
@@ -58,8 +59,8 @@ def test_ten_steps_equal_the_original_optimizer(golden, case):
     for number in range(len(batches["labels"])):
         batch = {name: array[number] for name, array in batches.items()}
         state, *_ = train(state, transformers_bert.batch_of(batch))
-    expected = transformers_bert.by_path(transformers_bert.params_of(within(case, "after/")))
-    ours = transformers_bert.by_path(state.params)
+    expected = by_path(transformers_bert.params_of(within(case, "after/")))
+    ours = by_path(state.params)
     distances = {name: np.abs(ours[name] - array).max() for name, array in expected.items()}
     worst = max(distances, key=distances.get)
     print(f"{distances[worst]:.1e}  {worst}")

@@ -13,6 +13,7 @@ from kits.small import mesh_of, small_batch, small_config, small_objective, smal
 from kits.transformers_bert import within
 
 from bert_jax import config, optimizer
+from bert_jax.convert.names import by_path
 from bert_jax.models import counts
 from bert_jax.objectives import base
 
@@ -42,11 +43,6 @@ def run(chain, params, gradients):
         updates, state = update(gradient, state, params, step=number, gradient_norm=norm)
         params = optax.apply_updates(params, updates)
         yield params, state
-
-
-def by_path(tree) -> dict:
-    pairs = jax.tree.leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in pairs}
 
 
 def make(*overrides, rate=RATE):

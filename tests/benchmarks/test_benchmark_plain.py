@@ -10,6 +10,7 @@ from kits import small
 from kits.small import VOCABULARY, small_config, small_objective, small_params
 
 from benchmarks import plain
+from bert_jax.convert.names import by_path
 from bert_jax.models import counts
 from bert_jax.parallel import mesh as meshes
 
@@ -34,7 +35,7 @@ NAMES = {  # theirs -> ours
 
 def as_plain(ours: dict, shapes: dict) -> dict:
     """Converts a tree of our parameters or gradients to that of the plain step, without vocabulary padding."""
-    arrays = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(ours)}
+    arrays = by_path(ours)
 
     def take(path, shape):
         path = meshes.path_name(path)

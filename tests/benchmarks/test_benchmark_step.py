@@ -1,19 +1,20 @@
 """benchmarks/step.py: both sides train the same model on the same rows."""
 
+import numpy as np
 import pytest
+from kits import small
 
 from benchmarks import step
 
-TINY = {"model.layers": 2, "model.width": 32, "model.heads": 4, "tokenizer.size": 500}
-TINY |= {"phases.short.length": 32, "phases.short.max_predictions": 5, "compilation_cache": ""}
-KEYS = [f"--config.{key}={value}" for key, value in TINY.items()]
-UNDROPPED = [f"--config.model.{key}=0.0" for key in ("dropout", "attention_dropout")]
+TINY = "model.width=32 model.heads=4 model.dropout=0.0 model.attention_dropout=0.0 "
+TINY += "tokenizer.size=500 phases.short.length=32 phases.short.max_predictions=5"
 
 
 @pytest.mark.full
 def test_all_sides_train_the_same_model():
-    settings = step.load("bert_tiny:4", [*KEYS, *UNDROPPED])
-    ours, whole, gathered = (step.make(side, settings) for side in step.SIDES)
+    settings = step.load("bert_tiny:4", [f"--config.{key}" for key in TINY.split()])
+    rows, sides = step.rows_of(settings), step.SIDES
+    ours, whole, gathered = (step.make(side, settings, rows) for side in sides)
     assert ours.parameters == whole.parameters == gathered.parameters > 500 * 32
     assert ours.threads == whole.threads == gathered.threads == step.cores()
     # Without dropout, both PyTorch sides have the same loss. Ours has other initial weights and about the same loss.
@@ -21,3 +22,12 @@ def test_all_sides_train_the_same_model():
     assert first[1] == pytest.approx(first[2], rel=1e-6)
     assert first[0] == pytest.approx(first[1], rel=0.05)
     assert whole.step() < first[1] and gathered.step() < first[2]
+
+
+def test_unpacked_rows_have_the_same_tokens_and_targets():
+    rows = small.synthetic(4, 32, 5, 100, sequences=2)
+    rows["sequence_ids"][:, 28:] = 0
+    found, real = step.unpack(rows), rows["sequence_ids"] > 0
+    assert found["mask"].sum(axis=1).tolist() == [16, 12] * 4
+    for name, expected in {"tokens": rows["tokens"], "labels": step.labels_of(rows)}.items():
+        np.testing.assert_array_equal(found[name][found["mask"] > 0], expected[real])

@@ -35,12 +35,8 @@ def test_golden_numbers_are_reproduced(theirs):
     with np.load(theirs.FILE) as file:
         assert file.keys() == arrays.keys()
         for name in arrays.keys() - {"versions"}:
-            if arrays[name].dtype == np.float32:
-                # Both were computed in float64.
-                tolerance = dict(rtol=1e-5, atol=1e-7, err_msg=name)
-                np.testing.assert_allclose(arrays[name], file[name], **tolerance)
-            else:
-                np.testing.assert_array_equal(arrays[name], file[name], err_msg=name)
+            # Both were computed in float64.
+            np.testing.assert_allclose(arrays[name], file[name], 1e-5, 1e-7, err_msg=name)
 
 
 # --- A published sentence encoder -----------------------------------------------------------------

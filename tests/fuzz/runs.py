@@ -3,12 +3,11 @@
 import shutil
 from pathlib import Path
 
-import jax
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from bert_jax.checkpoints import reader
-from bert_jax.parallel.mesh import path_name
+from bert_jax.convert.names import by_path
 from fuzz.attempts import Attempt, listing
 from fuzz.damage import change_file, files
 from fuzz.world import EARLIER, STEPS, TEXT
@@ -73,7 +72,7 @@ def check_verdict(original: Path, run: Path, name: Path, outcome) -> None:
 def arrays(checkpoint: Path) -> dict[str, bytes]:
     """Returns {name: bytes} of the arrays of a checkpoint."""
     trees = {item: reader.read(checkpoint, item) for item in reader.ITEMS}
-    return {path_name(path): leaf.tobytes() for path, leaf in jax.tree.leaves_with_path(trees)}
+    return {name: leaf.tobytes() for name, leaf in by_path(trees).items()}
 
 
 def check_export(expected: Path, actual: Path) -> None:

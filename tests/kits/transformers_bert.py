@@ -10,7 +10,6 @@ from kits.small import small_config
 from bert_jax.convert import names, settings
 from bert_jax.models import layers
 from bert_jax.objectives import base, mlm
-from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
@@ -52,11 +51,6 @@ def params_of(tensors: dict) -> dict:
             node = node.setdefault(name, {})
         node[last] = array
     return tree
-
-
-def by_path(tree) -> dict:
-    leaves = jax.tree.leaves_with_path(tree)
-    return {meshes.path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def batch_of(theirs: dict) -> dict:
@@ -128,8 +122,8 @@ def differences(ours: dict, theirs: dict, real) -> dict:
         result[name] = (difference[..., real, :] if by_token else difference).max()
     for name in ours.keys() & {*LOSSES}:
         result[name] = abs(ours[name] / theirs[name] - 1)
-    expected = by_path(params_of(within(theirs, "gradient/")))
-    for name, array in by_path(ours["gradient"]).items():
+    expected = names.by_path(params_of(within(theirs, "gradient/")))
+    for name, array in names.by_path(ours["gradient"]).items():
         scale = max(np.abs(expected[name]).max(), FLOOR)
         result[f"gradient/{name}"] = np.abs(array - expected[name]).max() / scale
     return result

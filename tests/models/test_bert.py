@@ -7,6 +7,7 @@ import pytest
 from kits.attention import assert_aligned
 from kits.small import VOCABULARY, loss_of, small_batch, small_config, small_objective, small_params
 
+from bert_jax.convert.names import by_path
 from bert_jax.models import layers
 from bert_jax.parallel import mesh as meshes
 
@@ -38,8 +39,7 @@ def gradients(dtype, params):
     with jax.set_mesh(mesh):
         placed = meshes.to_devices(mesh, rows, np.arange(16), 16)
         value, actual = jax.jit(jax.value_and_grad(loss_of(objective)))(params, placed)
-    named = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(actual)}
-    return {name: np.float64(leaf).ravel() for name, leaf in (named | {"": value}).items()}
+    return {name: np.float64(x).ravel() for name, x in (by_path(actual) | {"": value}).items()}
 
 
 @pytest.mark.slow
