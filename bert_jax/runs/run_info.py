@@ -60,13 +60,12 @@ def describe(config, info: dict) -> str:
     model = config.model
     size = f" {model.layers} x {model.width}" if "layers" in model else ""
     devices = ", ".join(sorted(set(info["devices"])))
-    lines = [
+    head = (
         f"{model.name}{size}, {info['parameters']:,} parameters, objective "
         f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
-    ]
-    lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
-    lines.append(base.reference_losses(config, info))
-    return "\n".join(filter(None, lines))
+    )
+    phases = [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
+    return "\n".join(filter(None, [head, *phases, base.reference_losses(config, info)]))
 
 
 def describe_phase(phase, info: dict) -> str:

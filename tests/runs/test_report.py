@@ -1,6 +1,6 @@
-"""The report of a run estimates the time left."""
+"""The report of a run estimates the time left, and names the memory settings that a CPU lacks."""
 
-import time
+import sys
 
 import pytest
 from kits.small import small_config
@@ -8,17 +8,18 @@ from kits.small import small_config
 from bert_jax.runs import report, workdir
 
 
-def test_the_time_left_counts_the_flops_of_each_phase(tmp_path):
+def test_the_time_left_counts_the_flops_of_each_phase(tmp_path, monkeypatch, capsys):
     """A hundred seconds for half of the steps, and the others are three times as expensive."""
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     flops = {"main": {"flops_per_step": 1e9}, "late": {"flops_per_step": 3e9}}
-    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": flops})
+    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": flops, "devices": ["cpu"]})
     config = small_config()
     with config.unlocked():
         config.phases.late, config.phase_order = config.phases.main, ("main", "late")
-    steps = config.phases.main.steps
     with report.Reporter(workdir.Workdir(tmp_path), 0, config) as reporter:
         assert reporter.seconds_left() == 0
         reporter.start(0, compile_seconds=0.0)
-        reporter.started = time.monotonic() - 100
-        reporter.advance(steps)
+        reporter.started -= 100
+        reporter.advance(config.phases.main.steps)
         assert reporter.seconds_left() == pytest.approx(300, rel=0.1)
+    assert sys.platform != "linux" or "bert-jax env" in capsys.readouterr().out

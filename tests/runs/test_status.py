@@ -84,7 +84,7 @@ def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
         write_status(*arguments, **values)
 
     monkeypatch.setattr(workdir, "write_status", failing)
-    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": {}})
+    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": {}, "devices": []})
     with report.Reporter(workdir.Workdir(tmp_path), 0, small_config()) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)
