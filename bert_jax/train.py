@@ -163,7 +163,8 @@ def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cl
     with workdir.opened(name, "config.json", "run.json") as source:
         step = newest_checkpoint(source, processes, int(number or sys.maxsize)).step
         if not step or number not in (None, str(step)):
-            raise BadInput(f"config.continue_from={text}: no such checkpoint of a run")
+            reason = f"no such checkpoint; the run has {reader.steps(source.checkpoints)}"
+            raise BadInput(f"config.continue_from={text}: {reason}")
         start = read_start(source, step, name)
     start.config.update(init_from="", continue_from=text)  # where that run itself started
     return start
@@ -172,8 +173,7 @@ def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cl
 def read_start(run: Workdir, step: int, name: str) -> Start:
     """Returns the checkpoint of a step of a run as a Start."""
     config = configs.read(run.directory / "config.json")
-    info = workdir.read_info(run.directory)
-    return Start(step, run.checkpoints / str(step), name, config, info)
+    return Start(step, run.checkpoints / str(step), name, config, workdir.read_info(run.directory))
 
 
 def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:

@@ -1,8 +1,8 @@
 """`env`: prints environment variables for a run as shell exports: `eval "$(bert-jax env)"`.
 
 On a CPU, XLA allocates the memory of a step from the C library, and frees it after every step. Page faults of the
-new memory cost up to a third of a step, unless the C library keeps the memory. It reads its settings when a process
-starts, so they are environment variables.
+new memory cost up to half of a step, unless the C library asks the kernel for huge pages. It reads its settings when a
+process starts, so they are environment variables.
 """
 
 import os
@@ -13,12 +13,9 @@ from bert_jax.parallel.chips import TPUS, has_device
 
 OPTIONS = []
 ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
-# One heap of huge pages for all threads, which keeps freed memory. A training step allocates few large blocks. Many
-# small allocations, as in the training of a vocabulary, wait for each other.
-MEMORY = (
-    "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0"
-    ":glibc.malloc.trim_threshold=1099511627776"
-)
+# A heap that keeps freed memory, too, would save another tenth. But batches of several lengths need blocks of several
+# sizes, for which such a heap only grows.
+MEMORY = "glibc.malloc.hugetlb=1"
 
 
 def run(options, overrides) -> int:
