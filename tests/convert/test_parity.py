@@ -34,7 +34,7 @@ def test_golden_numbers_are_reproduced(theirs):
     arrays = theirs.make()
     with np.load(theirs.FILE) as file:
         assert file.keys() == arrays.keys()
-        for name in arrays.keys() - {"versions"}:
+        for name in [name for name in arrays if arrays[name].dtype.kind != "U"]:
             # Both were computed in float64.
             np.testing.assert_allclose(arrays[name], file[name], 1e-5, 1e-7, err_msg=name)
 

@@ -25,9 +25,9 @@ PLACES = {
     "save": (writer, "save"),
     # Called four times per save: once for each item, when it gets its final name, and once for all.
     "commit": (atomicity.AtomicRenameTemporaryPath, "finalize"),
-    "evaluate": (evaluate, "mean"),
+    "evaluate": (evaluate, "measure"),
 }
-PAUSE = 30  # seconds
+assert all(hasattr(*place) for place in PLACES.values())
 ERROR = "the error of this test"
 STARTED = "the fault of this test"  # printed to stderr when the fault begins
 
@@ -39,7 +39,7 @@ def send(number):
 
 def stop():
     """Stops the process as Ctrl-Z does, for longer than any deadline of these tests."""
-    subprocess.Popen(["sh", "-c", f"sleep {PAUSE}; kill -CONT {os.getpid()}"])
+    subprocess.Popen(["sh", "-c", f"sleep 30; kill -CONT {os.getpid()}"])
     send(signal.SIGSTOP)
 
 
