@@ -110,7 +110,8 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     text = capsys.readouterr().out
     command = re.search(r"bert-jax pretrain (.*\\\n)+.*", text)[0].replace("\\\n", " ")
     rest, overrides = cli.split_overrides(shlex.split(command))
-    assert rest == "bert-jax pretrain --config demo --workdir runs/demo".split()
+    # runs/demo2 if this checkout has a runs/demo.
+    assert " ".join(rest).startswith("bert-jax pretrain --config demo --workdir runs/demo")
     config = configs.load(rest[3], overrides)
     assert config.task.masking == "whole_word" and config.phases.main.batch == 32
     assert re.search(r"how long: about [\d.e-]+ (hours|minutes) on this machine", text)
