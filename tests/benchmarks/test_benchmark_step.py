@@ -13,8 +13,8 @@ TINY += "tokenizer.size=500 phases.short.length=32 phases.short.max_predictions=
 @pytest.mark.full
 def test_all_sides_train_the_same_model():
     settings = step.load("bert_tiny:4", [f"--config.{key}" for key in TINY.split()])
-    rows, sides = step.rows_of(settings), step.SIDES
-    ours, whole, gathered = (step.make(side, settings, rows) for side in sides)
+    rows = step.rows_of(settings)
+    ours, whole, gathered = (step.make(side, settings, rows) for side in step.SIDES)
     assert ours.parameters == whole.parameters == gathered.parameters > 500 * 32
     assert ours.threads == whole.threads == gathered.threads == step.cores()
     # Without dropout, both PyTorch sides have the same loss. Ours has other initial weights and about the same loss.
