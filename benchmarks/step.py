@@ -6,7 +6,7 @@
 A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take two steps in turns: ours;
 `BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
 to the masked positions only. For ModernBERT it is `ModernBertForMaskedLM`, and the same with `sparse_prediction`. All
-have the same rows (no padding), float32, dropout as published (none for ModernBERT, with --config.model.dropout=0.0),
+have the same rows (no padding), float32, dropout as published (none for ModernBERT),
 Adam, clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
 bfloat16, too (autocast). Each runs as its users run it: ours with the malloc settings
 that `bert-jax env` prints, PyTorch without them, unless --same-memory is given.
@@ -40,6 +40,7 @@ from bert_jax.tasks import feed
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
+OPTIMIZER = ["optimizer.name=adam", "optimizer.clip=1.0", "optimizer.weight_decay=0.01"]
 WARM_UP = 2  # steps
 
 
@@ -60,9 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=positive, default=7, help="timed steps of each process")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--fused", action="store_true", help="PyTorch's AdamW in one kernel")
-    parser.add_argument(
-        "--same-memory", action="store_true", help="PyTorch with our malloc settings"
-    )
+    parser.add_argument("--same-memory", action="store_true", help="PyTorch with our settings")
     parser.add_argument("--packed", action="store_true", help="documents of config.store")
     parser.add_argument("--side", choices=SIDES, help="run as one of the processes")
     try:
@@ -95,10 +94,12 @@ def load(shape: str, overrides: list[str]):
     unknown = [key for key in overrides if not key.startswith("--config.")]
     if unknown:
         raise BadInput(f"{unknown[0]}: unknown option; see --help")
-    keys = ["dtype=float32", f"phases.short.batch={rows}", *overrides]
+    keys = ["dtype=float32", f"phases.short.batch={rows}", *OPTIMIZER, *overrides]
     settings = configs.load(name, [key.removeprefix("--config.") for key in keys])
     if "short" not in settings.phase_order:
         raise BadInput(f"--shapes {shape}: the config has no phase `short`")
+    if settings.model.name == "modernbert":
+        settings.model.dropout = 0.0
     return settings
 
 
@@ -267,9 +268,8 @@ def theirs(settings, rows: dict, is_gathered: bool, is_fused: bool, device: str)
     tensors = {name: torch.from_numpy(array).long().to(device) for name, array in rows.items()}
     model, loss = network(settings.model, settings.tokenizer.size, is_gathered, tensors)
     model.train().to(device)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.optimizer.learning_rate, fused=is_fused
-    )
+    rate = settings.optimizer.learning_rate
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=is_fused)
 
     def step() -> float:
         optimizer.zero_grad()

@@ -163,7 +163,7 @@ def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cl
     with workdir.opened(name, "config.json", "run.json") as source:
         step = newest_checkpoint(source, processes, int(number or sys.maxsize)).step
         if not step or number not in (None, str(step)):
-            reason = f"no such checkpoint; the run has {reader.steps(source.checkpoints)}"
+            reason = f"no such intact checkpoint; the run has {reader.steps(source.checkpoints)}"
             raise BadInput(f"config.continue_from={text}: {reason}")
         start = read_start(source, step, name)
     start.config.update(init_from="", continue_from=text)  # where that run itself started

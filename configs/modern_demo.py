@@ -1,4 +1,4 @@
-"""demo's corpus and time with ModernBERT: minutes on two CPU cores.
+"""demo's corpus and steps with ModernBERT: minutes on two CPU cores.
 
 bert-jax pretrain --config modern_demo --workdir runs/modern_demo
 

@@ -76,9 +76,7 @@ def run(mutant: Mutant, directory: Path) -> str:
     file = directory / "bert_jax" / mutant.file
     text = file.read_text()
     if text.count(mutant.right) != 1:
-        return (
-            f"bert_jax/{mutant.file} has the text {text.count(mutant.right)} times, expected once"
-        )
+        return f"bert_jax/{mutant.file} has the text {text.count(mutant.right)} times, not once"
     file.write_text(text.replace(mutant.right, mutant.wrong))
     code = run_tests(directory, mutant.test)
     return "caught" if code == 1 else f"tests/{mutant.test} ended with {code}"

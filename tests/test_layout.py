@@ -68,9 +68,8 @@ def is_upward(path: str, first: str) -> bool:
     here, file = parts[1] if len(parts) > 2 else "", parts[-1].removesuffix(".py")
     if here:
         below = BASE.union(PACKAGES[: PACKAGES.index(here) + 1])
-        return first not in below and not (
-            here in ("planning", "commands") and first not in PACKAGES
-        )
+        is_top = here in ("planning", "commands") and first not in PACKAGES
+        return first not in below and not is_top
     if file in BASE:
         return first not in BASE | {"storage"}
     return first in ("planning", "commands") and file not in ("cli", "__main__")

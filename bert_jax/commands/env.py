@@ -1,8 +1,8 @@
 """`env`: prints environment variables for a run as shell exports: `eval "$(bert-jax env)"`.
 
 On a CPU, XLA allocates the memory of a step from the C library, and frees it after every step. Page faults of the
-new memory cost up to half of a step, unless the C library asks the kernel for huge pages. It reads its settings when a
-process starts, so they are environment variables.
+new memory cost up to half of a step, unless the C library asks the kernel for huge pages and keeps what is freed. It
+reads its settings when a process starts, so they are environment variables.
 """
 
 import os
@@ -13,9 +13,10 @@ from bert_jax.parallel.chips import TPUS, has_device
 
 OPTIONS = []
 ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
-# A heap that keeps freed memory, too, would save another tenth. But batches of several lengths need blocks of several
-# sizes, for which such a heap only grows.
-MEMORY = "glibc.malloc.hugetlb=1"
+# Huge pages, and one heap that keeps what is freed. Blocks over 1 GiB are mapped outside of it: with batches of several
+# lengths their sizes differ, and a heap that had them, too, grew to 24 GB.
+SETTINGS = "hugetlb=1", "arena_max=1", f"mmap_threshold={2**30}", f"trim_threshold={2**40}"
+MEMORY = ":".join(f"glibc.malloc.{setting}" for setting in SETTINGS)
 
 
 def run(options, overrides) -> int:

@@ -33,9 +33,8 @@ def run(options, overrides) -> int:
             name, problems = run.name, check_run(run)
     text = "\n".join([*map(": ".join, problems), f"{name}: problems: {len(problems)}"])
     entries = [{"file": file, "problem": reason} for file, reason in problems]
-    return cli.show(options, {"valid": not problems, "problems": entries}, text) or int(
-        bool(problems)
-    )
+    values = {"valid": not problems, "problems": entries}
+    return cli.show(options, values, text) or int(bool(problems))
 
 
 def check_store(name: str | Path) -> list[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 Each document is a sequence [CLS] tokens [SEP] of its own: its tokens attend only to it, and its positions start at 0.
 Documents follow in the order of the split. A document is cut at the end of a row, and the rest begins the next row as
-a sequence. Every token of a split is in one row of an epoch, except that all epochs have as many rows as the first, so
-that one may be read twice, or not at all. Only at most four places of a row are padding, where [SEP] and [CLS] of two
-documents meet its end, but for the first and the last row of an epoch.
+a sequence. Every token of a split is in one row of an epoch. But all epochs have as many rows as the first, so a later
+one may have the tokens of one row twice, or leave them out. At most four places of a row are padding, where [SEP] and
+[CLS] of two documents meet its end, but for the first and the last row of an epoch.
 
 Rows are no file: the stream of documents.py with two separators is cut into equal ranges, at another offset in each
 epoch, and a range loses the separators at its ends.

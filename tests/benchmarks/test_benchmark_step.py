@@ -6,13 +6,14 @@ from kits import small
 
 from benchmarks import step
 
-TINY = "model.width=32 model.heads=4 model.dropout=0.0 model.attention_dropout=0.0 "
-TINY += "tokenizer.size=500 phases.short.length=32 phases.short.max_predictions=5"
+TINY = "model.width=32 model.heads=4 tokenizer.size=500 phases.short.length=32 phases.short.max_predictions=5 "
+SHAPES = {"bert_tiny:4": "model.dropout=0.0 model.attention_dropout=0.0", "modern_small:4": ""}
 
 
 @pytest.mark.full
-def test_all_sides_train_the_same_model():
-    settings = step.load("bert_tiny:4", [f"--config.{key}" for key in TINY.split()])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_sides_train_the_same_model(shape):
+    settings = step.load(shape, [f"--config.{key}" for key in (TINY + SHAPES[shape]).split()])
     rows = step.rows_of(settings)
     ours, whole, gathered = (step.make(side, settings, rows) for side in step.SIDES)
     assert ours.parameters == whole.parameters == gathered.parameters > 500 * 32

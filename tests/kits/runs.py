@@ -82,10 +82,8 @@ def assert_same_run(workdir, undisturbed, split="heldout"):
 
 def use_devices(patch, number: int):
     """Makes runs of this process use its first `number` devices."""
-    make_mesh = meshes.make_mesh
-    patch.setattr(
-        meshes, "make_mesh", lambda config, _=None: make_mesh(config, jax.devices()[:number])
-    )
+    make, devices = meshes.make_mesh, jax.devices()[:number]
+    patch.setattr(meshes, "make_mesh", lambda config, _=None: make(config, devices))
 
 
 def signal_at(patch, step: int, number: int) -> None:

@@ -69,6 +69,11 @@ def test_a_copy_to_workers_that_are_not_reachable_yet_is_retried(cloud):
     assert code == 0 and cloud.lines("slept") == ["15", "30"], output
 
 
+def test_if_workers_stay_unreachable_the_delete_command_is_printed(cloud):
+    code, output = cloud.run(*RUN, *PRETRAIN, REACHED="9")
+    assert code == 1 and "delete --name slice" in output and slices(cloud) and not cloud.calls()
+
+
 def test_a_slice_that_is_not_ready_is_not_used(cloud):
     place = cloud.directory / "slices/us-west4-a/slice"
     place.mkdir(parents=True)
