@@ -63,7 +63,8 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
         if model[key] != value and configs.is_of_model(f"model.{key}"):
-            raise BadInput(f"config.model.{key}={model[key]}: {source.directory} has {value}")
+            at = f"config.model.{key}={model[key]} in the first phase"
+            raise BadInput(f"{at}: {source.directory} has {value}")
     return config
 
 

@@ -66,9 +66,8 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     # A phase may have other values of the model than the whole config.
     for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
         if path.startswith("model.") and configs.is_of_model(path) and not configs.may_change(path):
-            raise BadInput(
-                f"config.{path}={value!r}: config.init_from={config.init_from} has {expected!r}"
-            )
+            at = f"config.{path}={value!r} in the first phase"
+            raise BadInput(f"{at}: config.init_from={config.init_from} has {expected!r}")
 
 
 def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -> None:
