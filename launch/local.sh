@@ -31,7 +31,7 @@ source launch/environment.sh
 environment
 set -x # print the commands
 bert-jax prepare --config "$config"
-eval "$(bert-jax env)" # huge pages
+eval "$(bert-jax env)" # memory settings
 bash launch/again.sh bert-jax pretrain --config "$config" --workdir "$workdir"
 bert-jax evaluate --model "$workdir"
 # The sentences are similar to the demo's text, the documentation of Python.
