@@ -6,10 +6,10 @@
 A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take two steps in turns: ours;
 `BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
 to the masked positions only. For ModernBERT it is `ModernBertForMaskedLM`, and the same with `sparse_prediction`. All
-have the same rows (no padding), float32, dropout as published (none for ModernBERT),
-Adam, clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
-bfloat16, too (autocast). Each runs as its users run it: ours with the malloc settings
-that `bert-jax env` prints, PyTorch without them, unless --same-memory is given.
+have the same rows (no padding), float32, dropout as published (none for ModernBERT), Adam, clipping, and one thread per
+core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in bfloat16, too (autocast). Each runs
+as its users run it: ours with the malloc settings that `bert-jax env` prints, PyTorch without them, unless
+--same-memory is given.
 
 With --packed, rows come from config.store: ours has rows of packed documents, and PyTorch has the same documents with
 the same masks, one to a row, padded to the longest (for configs of ModernBERT). So a step has the same real tokens on
