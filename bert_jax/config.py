@@ -314,8 +314,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     unfinished &= {phase.name for phase in after if phase.last >= step}
     begins = [total_steps(each) - each.schedule.decay for each in (old, new)]
     moved = begins[0] != begins[1] and step > min(begins)  # the decay, after it has begun
-    free = (*CHANGEABLE, *BY_CONTENT) if has_data else CHANGEABLE
-    free += () if moved else ("schedule.decay",)
+    free = CHANGEABLE + (BY_CONTENT if has_data else ()) + (() if moved else ("schedule.decay",))
     refused = []
     for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
@@ -328,8 +327,9 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
         if group == "phase_order" and was[: len(started)] == now[: len(started)]:
             continue
         done = steps_by_phase(old, step).get(rest.removesuffix(".steps"))
-        done = f" ({done} are done)" if done else ""
-        refused.append(f"config.{key}: {was!r} in the run{done}, {now!r} now")
+        facts = [f"{done} are done"] * bool(done) + ["the decay has begun"] * moved
+        facts = f" ({', '.join(facts)})" if facts else ""
+        refused.append(f"config.{key}: {was!r} in the run{facts}, {now!r} now")
     return refused
 
 

@@ -175,7 +175,7 @@ def test_what_a_resumed_run_may_change():
     assert "init_from" in line  # an import has an encoder
     old, new = (small_config("schedule.name=wsd", f"schedule.decay={decay}") for decay in (5, 8))
     assert config.refusals(old, new, step=12) == [] and config.digest(old) == config.digest(new)
-    assert "schedule.decay" in config.refusals(old, new, step=13)[0]
+    assert "decay: 5 in the run (the decay has begun)" in config.refusals(old, new, step=13)[0]
     longer = small_config("schedule.name=wsd", "schedule.decay=5", "phases.main.steps=30")
     assert [len(config.refusals(old, longer, step)) for step in (15, 16)] == [0, 1]
 
