@@ -32,8 +32,9 @@ def run(options, overrides) -> int:
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
     recommended = values["recommendation"]
-    changes = [f"{key}={value}" for key, value in recommended["changes"].items()]
-    recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
+    if "size" in recommended:
+        changes = [f"{key}={value}" for key, value in recommended["changes"].items()]
+        recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
     lines = report.describe(values, options.config, overrides)
     if "seconds" in values:
         speed = "{seconds:.1f} s, {megabytes_per_second:.1f} MB/s".format(**values)

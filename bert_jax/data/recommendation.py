@@ -57,8 +57,14 @@ def parameters(size: str) -> int:
 
 
 def recommend(config, tokens: int, short_documents: bool) -> dict:
-    """Returns `choose_run` and its `changes`: {key: value} of the config's keys that have another value in this run."""
+    """Returns `choose_run` and its `changes`: {key: value} of the config's keys that have another value in this run.
+
+    Other models than BERT have no published sizes for little text. Their configs keep their own run, without `size`.
+    """
     phases, total = configs.phases(config), configs.total_steps(config)
+    if config.model.name != "bert":
+        seen = sum((phase.last - phase.first) * phase.batch * phase.length for phase in phases)
+        return {"tokens": tokens, "steps": total, "passes": seen / tokens, "changes": {}}
     length = sum((phase.last - phase.first) * phase.length for phase in phases) / total
     chosen = choose_run(tokens, length)
     keys = model_keys(config, chosen["size"]) | run_keys(config, chosen)
@@ -71,24 +77,21 @@ def recommend(config, tokens: int, short_documents: bool) -> dict:
 def model_keys(config, size: str) -> dict:
     """Returns the keys of a model of this size, and its learning rate if the config has another size.
 
-    Sizes below base get the rate of ELECTRA-Small (arXiv:2003.10555). A model without these keys is left as it is.
+    Sizes below base get the rate of ELECTRA-Small (arXiv:2003.10555).
     """
     layers, width = SIZES[size]
-    now = config.model.get("layers"), config.model.get("width", width)
-    hidden = config.model.get("feed_forward", 0) * width // now[1]
-    keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": hidden}
-    model = {f"model.{key}": value for key, value in keys.items()}
-    if now == SIZES[size] or not set(keys) <= set(config.model):
+    if (config.model.layers, config.model.width) == SIZES[size]:
         return {}
+    hidden = config.model.feed_forward * width // config.model.width
+    keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": hidden}
     rate = PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE
-    return model | {"optimizer.learning_rate": rate}
+    return {f"model.{key}": keys[key] for key in keys} | {"optimizer.learning_rate": rate}
 
 
 def run_keys(config, chosen: dict) -> dict:
     """Returns the keys of a run with the config's phases, which keep their shares of the steps."""
     steps, total, every = chosen["steps"], configs.total_steps(config), config.log.every
-    cadence = min(5000, max(100, steps // 2000 * 100))
-    cadence = -(-cadence // every) * every
+    cadence = -(-min(5000, max(100, steps // 2000 * 100)) // every) * every
     keys, before = {}, 0
     for phase in configs.phases(config):
         last = max(before + 1, round(steps * phase.last / total))
@@ -104,21 +107,19 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
 
     name, overrides: of the config that prepared the store.
     """
-    size, steps, rows = (recommendation[key] for key in ("size", "steps", "rows"))
-    tokens, weights = recommendation["tokens"], parameters(size)
-    passes = f"{recommendation['passes']:.3g} passes over {tokens:,} training tokens"
-    yield f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows, {passes}"
-    fits = TOKENS_PER_PARAMETER * weights <= tokens
-    which = "largest published size with at least" if fits else "smallest one, with fewer than"
-    each = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"
-    most = f"more than {PASSES} passes are not advised"
-    yield f"  why: the {which} {TOKENS_PER_PARAMETER} training tokens for {each}; {most}"
+    steps, tokens, passes = (recommendation[key] for key in ("steps", "tokens", "passes"))
+    passes = f"{passes:.3g} passes over {tokens:,} training tokens"
+    if size := recommendation.get("size"):
+        rows, weights = recommendation["rows"], parameters(size)
+        yield f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows, {passes}"
+        each = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"
+        advised = f"at least {TOKENS_PER_PARAMETER} are advised, and at most {PASSES} passes"
+        yield f"  why: {tokens / weights:,.0f} training tokens for {each}; {advised}"
+    else:
+        yield f"the run of this config: {steps:,} steps, {passes}"
     if hours := recommendation.get("hours"):
         number, unit = (hours, "hours") if hours >= 1 else (60 * hours, "minutes")
-        digits = f"{float(f'{number:.2g}'):,g}"  # two of them
-        yield f"  how long: about {digits} {unit} on this machine, by a few timed steps"
-    else:
-        yield "  how long: `bert-jax benchmark` with the same --config options times a step"
+        yield f"  how long: about {float(f'{number:.2g}'):,g} {unit} on this machine, by a few steps"
     changes = recommendation["changes"]
     typed = [each for each in overrides if each.partition("=")[0] not in changes]
     keys = [*typed, *(f"{key}={value}" for key, value in changes.items())]
