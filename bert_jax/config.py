@@ -312,8 +312,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
-    begins = [total_steps(each) - each.schedule.decay for each in (old, new)]
-    moved = begins[0] != begins[1] and step > min(begins)  # the decay, after it has begun
+    decays = [(total_steps(each) - each.schedule.decay, total_steps(each)) for each in (old, new)]
+    moved = decays[0] != decays[1] and step > min(decays)[0]  # the decay, after it has begun
     free = CHANGEABLE + (BY_CONTENT if has_data else ()) + (() if moved else ("schedule.decay",))
     refused = []
     for key, (was, now) in differences(old, new).items():
