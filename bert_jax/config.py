@@ -23,8 +23,6 @@ from bert_jax.storage import atomic, remote
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "timeouts")
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
 CHANGEABLE += ("model.attention", "corpus.workers")
-REMOVED = "expected_loss"  # a key of older runs, which is ignored
-CHANGEABLE += (REMOVED,)
 # Keys that name content, which is compared where the data is opened; another name of the same content is no change.
 BY_CONTENT = ("corpus.source", "tokenizer.path")
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
@@ -73,9 +71,14 @@ def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     return config
 
 
+def phase_at(config: ConfigDict, step: int) -> Phase:
+    """Returns the phase of the last one of `step` steps, or the first phase."""
+    return [phase for phase in phases(config) if phase.first < max(1, step)][-1]
+
+
 def at_step(config: ConfigDict, step: int) -> ConfigDict:
     """Returns the config of the phase of a run's model after `step` steps."""
-    return of_phase(config, [p for p in phases(config) if p.first < max(1, step)][-1])
+    return of_phase(config, phase_at(config, step))
 
 
 def total_steps(config: ConfigDict) -> int:
@@ -201,7 +204,6 @@ def read(path: Path) -> ConfigDict:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a config (expected a JSON object)")
-    values.pop(REMOVED, None)
     key = "phases"
     try:
         config = base(values)

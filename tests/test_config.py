@@ -116,14 +116,6 @@ def test_malformed_files_give_one_line(tmp_path, name):
     assert "\n" not in str(error.value) and len(str(error.value)) < 2000
 
 
-def test_the_removed_key_of_an_older_run_is_ignored(tmp_path):
-    values = config.load("demo").to_dict()
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(values | {"expected_loss": [700, 4.8, 5.3]}))
-    assert config.load(str(path)).to_dict() == values
-    assert config.digest(json.loads(path.read_text())) == config.digest(values)
-
-
 @pytest.mark.parametrize("is_older", [False, True])
 def test_saved_configs_read_back(tmp_path, is_older):
     """Keys that an older one lacks have their defaults."""

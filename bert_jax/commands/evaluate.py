@@ -40,8 +40,8 @@ def run(options, overrides) -> int:
 
 
 def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:
-    """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of its last phase's
-    length. If there are several, the names begin with the split's.
+    """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of the phase of
+    this checkpoint, as during training. If there are several splits, the names begin with the split's.
 
     processes: that evaluate together; default: this one alone.
     """
@@ -55,7 +55,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     shared = {"step": run.step, "config.store: fingerprint": data.fingerprint}
     (processes or Cluster()).compare(shared)
     mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
-    phase, headline = configs.phases(run.config)[-1], base.headline(run.config)
+    phase, headline = configs.phase_at(run.config, run.step), base.headline(run.config)
     params = jax.tree.map(place, run.params, meshes.parameters(run.params, mesh))
     program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
     with jax.set_mesh(mesh):

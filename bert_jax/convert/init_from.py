@@ -62,10 +62,15 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
 
 
 def check_settings(config: ConfigDict, source: ConfigDict) -> None:
-    """Raises BadInput if the source has another model, apart from the keys that affect training alone."""
-    # A phase may have other values of the model than the whole config.
+    """Raises BadInput if the source has another model, apart from keys of training alone, and from `pooling`.
+
+    This key, which fine-tuning takes from the source, changes no vector of a token. A phase may have other values of
+    the model than the whole config.
+    """
+    free = (*configs.CHANGEABLE, "model.pooling")
     for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
-        if path.startswith("model.") and configs.is_of_model(path) and not configs.may_change(path):
+        of_model = path.startswith("model.") and configs.is_of_model(path)
+        if of_model and not configs.may_change(path, free):
             at = f"config.{path}={value!r} in the first phase"
             raise BadInput(f"{at}: config.init_from={config.init_from} has {expected!r}")
 

@@ -340,7 +340,7 @@ def block_sizes(length: int, window: int) -> kernels.BlockSizes:
     size of 64 would fill only half, in registers and in memory.
     """
     size = block_size(length, LOCAL if window else BLOCK)
-    wide = size if window else block_size(length, WIDE)
+    wide = size if window else block_size(length, WIDE // size * size, size)
     dq = dict(block_q_dq=size, block_kv_dq=size) if window else {}
     return kernels.BlockSizes(
         block_q=size,

@@ -131,13 +131,13 @@ def block_shape(length: int, window: int) -> tuple[int, int]:
     return block_size(length, BLOCK), length
 
 
-def block_size(length: int, longest: int) -> int:
-    """Returns the tokens per block: the whole row up to `longest`, otherwise as many as divide it.
+def block_size(length: int, longest: int, step: int = LANES) -> int:
+    """Returns the tokens per block: the whole row up to `longest`, otherwise as many as divide it, in steps of `step`.
 
     Large blocks pay: splash's kernels have less than five times the instructions for blocks of 512 as for blocks of
     128, for 16 times the work (numbers in benchmarks/LOG.md).
     """
-    return next(size for size in range(longest, 0, -LANES) if length % size == 0)
+    return next(size for size in range(longest, 0, -step) if length % size == 0)
 
 
 def _forward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):

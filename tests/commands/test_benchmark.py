@@ -10,7 +10,7 @@ from kits.small import small_batch, small_config
 from kits.traces import traced_steps
 
 from bert_jax.cli import main
-from bert_jax.commands import benchmark, prepare
+from bert_jax.commands import benchmark
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import counts
 from bert_jax.objectives import base, mlm_batch
@@ -76,13 +76,6 @@ def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
     assert numbers["utilization"] is None
     assert (numbers["step_seconds"], numbers["slowest_seconds"]) == (2, 3)
     assert next(advances, None) is None
-
-
-@pytest.mark.slow
-def test_prepare_times_a_few_steps_of_the_recommended_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "TOKENS", 1)
-    changes = [f"store={tmp_path}/store", "tokenizer.size=200", *TINY]
-    assert prepare.estimate_hours("demo", changes) > 0
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from kits.texts import DIFFICULT
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model, settings
+from bert_jax.convert import init_from, load_model, settings
 from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput
 
@@ -135,6 +135,9 @@ def test_a_fine_tuned_model_starts_with_the_head_and_pools_as_the_source(tmp_pat
     labelled.tune(labelled.load("glue:sst2", places, **still), tmp_path / "run")
     model, source = load_model.open_model(tmp_path / "run"), by_path(params)
     assert model.config.model.pooling == "mean" and model.info["fresh"] == ["label"]
+    other = model.config.copy_and_resolve_references()
+    other.model.pooling = "first"
+    init_from.check_settings(other, model.config)  # pretraining does not pool
     for path, array in by_path(model.params).items():
         if not path.startswith("label/"):
             np.testing.assert_array_equal(array, source[path], err_msg=path)

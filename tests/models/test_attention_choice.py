@@ -65,6 +65,12 @@ def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
     assert attention.choose("auto", ABLE[name]._replace(**changes)) == chosen
 
 
+def test_blocks_of_splash_divide_every_row():
+    for length in range(128, 8193, 128):
+        sizes = attention.block_sizes(length, window=0)
+        assert length % sizes.block_kv_dkv == sizes.block_kv_dkv % sizes.block_kv_dkv_compute == 0
+
+
 def test_the_dropout_of_the_program_decides_not_the_config(monkeypatch):
     """A model with attention dropout can be evaluated by a kernel without dropout."""
     on_tpu(monkeypatch)
