@@ -221,7 +221,7 @@ def cell(values: list[float], base: list[float]) -> str:
     """Returns mean, deviation, and difference from `base`; with one seed, which has no deviation, always a tie."""
     spreads = [stdev(each) if len(each) > 1 else math.inf for each in (values, base)]
     difference = mean(values) - mean(base)
-    verdict = "" if abs(difference) > math.hypot(*spreads) else ", tie"
+    verdict = ", tie" if abs(difference) <= math.hypot(*spreads) else ""  # none for NaN
     text = f"{mean(values):.3f} ± {spreads[0]:.3f}"
     return text if values == base else f"{text} ({difference:+.3f}{verdict})"
 
