@@ -28,7 +28,8 @@ import json
 import math
 import sys
 from pathlib import Path
-from statistics import mean, stdev
+
+import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -211,7 +212,7 @@ def table(results: dict[str, list[dict]]) -> str:
     """Returns the Markdown table. results: {recipe: [{column: number} of each seed]}."""
     rows = [["recipe", *COUNTS, *SCORES], ["---"] * (1 + len(COUNTS + SCORES))]
     for name, runs in results.items():
-        counts = [f"{mean(run[column] for run in runs):,.4g}" for column in COUNTS]
+        counts = [f"{np.mean([run[column] for run in runs]):,.4g}" for column in COUNTS]
         pairs = [[[run[c] for run in each] for each in (runs, results["bert"])] for c in SCORES]
         rows.append([name, *counts, *(cell(*pair) for pair in pairs)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -219,10 +220,10 @@ def table(results: dict[str, list[dict]]) -> str:
 
 def cell(values: list[float], base: list[float]) -> str:
     """Returns mean, deviation, and difference from `base`; with one seed, which has no deviation, always a tie."""
-    spreads = [stdev(each) if len(each) > 1 else math.inf for each in (values, base)]
-    difference = mean(values) - mean(base)
+    spreads = [np.std(each, ddof=1) if len(each) > 1 else math.inf for each in (values, base)]
+    difference = np.mean(values) - np.mean(base)
     verdict = ", tie" if abs(difference) <= math.hypot(*spreads) else ""  # none for NaN
-    text = f"{mean(values):.3f} ± {spreads[0]:.3f}"
+    text = f"{np.mean(values):.3f} ± {spreads[0]:.3f}"
     return text if values == base else f"{text} ({difference:+.3f}{verdict})"
 
 

@@ -56,3 +56,4 @@ def test_differences_within_the_spread_are_ties():
     assert ablation.cell([2.0, 2.2], base) == "2.100 ± 0.141 (+1.000)"
     assert ablation.cell([1.1, 1.3], base).endswith("(+0.100, tie)")
     assert ablation.cell([9.0], base).endswith("tie)")
+    assert ablation.cell([9.0, float("nan")], base) == "nan ± nan (+nan)"
