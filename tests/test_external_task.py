@@ -93,8 +93,7 @@ def test_means_and_scores_are_of_the_same_rows(finished, rows, batch):
 
 
 @pytest.mark.parametrize(
-    "devices, changes",
-    [(8, {"train.micro_batches": 4}), (1, {}), (8, {"mesh.fsdp": 4})],
+    "devices, changes", [(8, {"train.micro_batches": 4}), (1, {}), (8, {"mesh.fsdp": 4})]
 )
 def test_the_division_of_a_batch_does_not_matter(finished, tmp_path, monkeypatch, devices, changes):
     """Compared with eight devices that all have the parameters, and one micro-batch."""

@@ -43,7 +43,7 @@ DEVICES = {
 # With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. A layer of ModernBERT-base for
 # 16,384 tokens, by fused and by splash, which both have custom calls at half the peak (custom_calls.py):
 #     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
-# cudnn has not been timed here; it never writes an array of all pairs.
+# cudnn never writes an array of all pairs of tokens and heads; it was not timed beside xla.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 LOCAL = 256  # tokens per block of splash with a window, at most
 WIDE = 2048  # keys per block of splash without one, at most
@@ -116,8 +116,8 @@ def attend(
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
         kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal, window=window))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *angles)
-    options = dict(causal=causal, window=window) if name == "splash" else dict(causal=causal)
-    kernel = partial({"splash": splash, "cudnn": cudnn}[name], **options)
+    options = {"splash": dict(window=window), "cudnn": dict(packed=sequences > 1)}[name]
+    kernel = partial({"splash": splash, "cudnn": cudnn}[name], causal=causal, **options)
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
@@ -176,8 +176,6 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
     if name == "fused" and case.head_size * case.heads % LANES:
         yield f"a width of {case.head_size * case.heads} per device, only multiples of {LANES}"
-    if name == "cudnn" and case.sequences > 1:
-        yield f"rows of {case.sequences} packed sequences, only of 1"
     if name == "cudnn" and case.dtype not in ("bfloat16", "float16"):
         yield f"dtype={case.dtype}, only bfloat16"
     if name == "cudnn" and (case.head_size % 8 or case.head_size > 128):
@@ -378,21 +376,25 @@ def splash_flops(name: str, operands: list[tuple], results: list[tuple]) -> int:
 # --- GPU ------------------------------------------------------------------------------------------
 
 
-def cudnn(
-    q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal: bool = False, implementation: str = "cudnn"
-):
-    """Computes attention by cuDNN's kernel, for rows of one sequence with the padding at the end.
+def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, implementation="cudnn"):
+    """Computes attention by cuDNN's kernel.
 
-    In a row without real tokens, all attend to the first position, so that no softmax is over an empty set.
-    implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on any device.
+    packed: whether a row may have several sequences. Then a mask of all pairs of tokens, the same for all heads, is in
+    memory. Otherwise the padding is at the end, and in a row without real tokens all attend to the first position, so
+    that no softmax is over an empty set. implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on
+    any device.
     """
-    real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
+    if packed:
+        limits = dict(mask=attention_mask(sequence_ids, sequence_ids, causal, window=0))
+    else:
+        real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
+        limits = dict(key_value_seq_lengths=jnp.maximum(real, 1))
     return jax.nn.dot_product_attention(
         q_BLHK,
         k_BMHK,
         v_BMHK,
         scale=1.0,
         is_causal=causal,
-        key_value_seq_lengths=jnp.maximum(real, 1),
         implementation=implementation,
+        **limits,
     )

@@ -25,7 +25,7 @@ DEFAULTS = {
     # xla: any device and config.
     # fused: TPUs from v5 on, lengths that are multiples of 128 up to 1,024, some head sizes.
     # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
-    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, no packed rows, attention_dropout 0.
+    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, attention_dropout 0.
     # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
     # config; otherwise xla
     "attention": "auto",

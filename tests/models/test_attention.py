@@ -76,15 +76,13 @@ def test_kernels_equal_xla(kernel, reference, rows, length, heads):
     kit.assert_close(compute(kernel, arrays), compute(reference, arrays), 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("function", "reference"),
-    [(plain, plain), (interpreted, plain), (dropping, dropping_plain)],
-)
-def test_bfloat16_is_close_to_float32(function, reference):
+@pytest.mark.parametrize("function", [plain, interpreted, dropping])
+def test_bfloat16_is_close_to_float32(function):
     """Outputs and gradients. Measured: 1 - cosine is at most 1.5e-5; norms differ by 0.16 % with dropout, because
     1 / 0.9 is rounded, and by less than 0.01 % without."""
     arrays = make_rows(5, 256, heads=8)
-    exact, actual = compute(reference, arrays), compute(function, arrays, jnp.bfloat16)
+    exact = compute(dropping_plain if function is dropping else plain, arrays)
+    actual = compute(function, arrays, jnp.bfloat16)
     for a, b in zip(actual, exact, strict=True):
         kit.assert_aligned(a, b, 2e-5, 2e-3 if function is dropping else 2e-4)
 
@@ -188,22 +186,24 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
     assert 0 < forward < backward
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "causal"),
     [(jnp.float32, 1e-5, False), (jnp.float32, 1e-5, True), (jnp.bfloat16, 1e-3, False)],
 )
-def test_the_call_of_cudnn_equals_xla(dtype, tolerance, causal):
-    """The same call with JAX's own implementation checks the scale and the mask by lengths, for unpacked rows."""
+def test_the_call_of_cudnn_equals_xla(dtype, tolerance, causal, packed):
+    """The same call with JAX's own implementation checks the scale, the mask, and the mask by lengths."""
     *arrays, ids = make_rows(5, 96)
-    arrays = (*arrays, np.minimum(ids, 1))
-    function = partial(attention.cudnn, causal=causal, implementation="xla")
+    arrays = (*arrays, ids if packed else np.minimum(ids, 1))
+    function = partial(attention.cudnn, causal=causal, packed=packed, implementation="xla")
     reference = partial(plain, causal=causal)
     kit.assert_close(*(compute(each, arrays, dtype) for each in (function, reference)), tolerance)
     assert (ids.sum(1) == 0).any()
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal):
+@pytest.mark.parametrize(("sequences", "call"), [(1, "Softmax"), (4, "ScaleBiasSoftmax")])
+def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal, sequences, call):
     """Forward and backward."""
     library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
@@ -211,32 +211,32 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal):
     x = jax.ShapeDtypeStruct((4, 100, 2, 64), jnp.bfloat16)
 
     def total(q, k, v, ids):
-        return kit.attend("auto", ids, causal=causal)(q, k, v, None).astype(jnp.float32).sum()
+        attend = kit.attend("auto", ids, causal=causal, sequences=sequences)
+        return attend(q, k, v, None).astype(jnp.float32).sum()
 
     program = jax.jit(jax.grad(total, argnums=(0, 1, 2)))
     traced = program.trace(x, x, x, jax.ShapeDtypeStruct((4, 100), jnp.int32))
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert re.findall(r"custom_call @(__cudnn\S+?)\(", text) == [
-        "__cudnn$fmhaSoftmax",
-        "__cudnn$fmhaSoftmaxBackward",
-    ]
-    kind = "PADDING_CAUSAL" if causal else "PADDING"
+    calls = [f"__cudnn$fmha{call}", f"__cudnn$fmha{call}Backward"]
+    assert re.findall(r"custom_call @(__cudnn\S+?)\(", text) == calls
+    kind = ("PADDING", "PADDING_CAUSAL", "NO_MASK", "CAUSAL")[2 * (sequences > 1) + causal]
     assert text.count(rf"mask_type\22: \22{kind}\22") == 2
 
 
-# Runs in a process without the variables of conftest.py, which hide GPUs. The rows are not packed, as cuDNN requires.
+# Runs in a process without the variables of conftest.py, which hide GPUs.
 ON_GPU = """
+from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from bert_jax.models import attention
 from kits.attention import assert_aligned, compute, make_rows, plain
-assert jax.default_backend() == "gpu", jax.devices()
 assert attention.has_cudnn(jax.local_devices()[0]), "cuDNN's attention needs a GPU from Ampere on"
 *arrays, ids = make_rows(5, 256)
-arrays = (*arrays, np.minimum(ids, 1))
-actual, expected = (compute(each, arrays, jnp.bfloat16) for each in (attention.cudnn, plain))
-for a, b in zip(actual, expected, strict=True):
-    assert np.isfinite(a).all()
-    assert_aligned(a, b, 1e-4, 2e-3)
+for packed in (False, True):
+    case = (*arrays, ids if packed else np.minimum(ids, 1))
+    functions = partial(attention.cudnn, packed=packed), plain
+    actual, expected = (compute(each, case, jnp.bfloat16) for each in functions)
+    for a, b in zip(actual, expected, strict=True):
+        assert_aligned(a, b, 1e-4, 2e-3)
 """
 
 

@@ -15,12 +15,7 @@ from bert_jax.runs import out_of_memory
 
 
 @pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("v5litepod-16", "v5e:4x4"),
-        ("v3-8", "v3:2x2"),
-        ("v4-128", "v4:4x4x4"),
-    ],
+    "name, expected", [("v5litepod-16", "v5e:4x4"), ("v3-8", "v3:2x2"), ("v4-128", "v4:4x4x4")]
 )
 def test_names_of_google_cloud_are_found(name, expected):
     assert topology.find(name).name == expected
