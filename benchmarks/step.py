@@ -242,7 +242,7 @@ def ours(settings, rows: dict) -> Side:
     design = build.design(settings, mesh, vocabulary)
     with jax.set_mesh(mesh):
         train = build.lower_train(settings, design, phase).compile()
-    state = jax.jit(design.initialize, out_shardings=design.shardings)()
+        state = build.lower_initialize(design).compile()()
     places = np.arange(phase.batch)
     arrays = meshes.to_devices(mesh, rows, places, phase.batch)
 

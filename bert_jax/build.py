@@ -14,7 +14,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data.dataset import Dataset, lengths
-from bert_jax.models import counts
+from bert_jax.models import counts, initial
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -177,7 +177,7 @@ def compile_program(lowered, what: str):
 
 def lower_initialize(design: Design):
     """Lowers () -> state. To be called within `jax.set_mesh`."""
-    return jax.jit(design.initialize, out_shardings=design.shardings).lower()
+    return initial.lower(design.initialize, design.mesh, design.shardings)
 
 
 def lower_train(config, design: Design, phase):

@@ -1,15 +1,16 @@
-"""Setup of a process: the compilation cache, and the initial state computed during compilation."""
+"""Setup of a process: the compilation cache, and where and when the initial state is computed."""
 
 import stat
 
 import jax
 import pytest
 from kits.runs import assert_same_bits
-from kits.small import VOCABULARY, small_config
+from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
+from bert_jax.models import initial
 from bert_jax.runs import jax_setup
 
 
@@ -53,3 +54,15 @@ def test_an_initial_state_computed_during_compilation_is_the_same():
     mesh = build.make_mesh(config, configs.phases(config))
     one, other = (build.build(config, mesh, VOCABULARY, init_state=i) for i in (True, False))
     assert_same_bits(one.initialize(), other.initialize())
+
+
+def test_an_initial_state_computed_on_the_host_is_the_same():
+    """Values and shardings; GPUs get it from there."""
+    config = jax_setup.start(small_config(*mesh_keys((2, 2, 2))))
+    mesh = build.make_mesh(config, configs.phases(config))
+    design = build.design(config, mesh, VOCABULARY)
+    with jax.set_mesh(mesh):
+        devices = build.lower_initialize(design).compile()()
+        host = initial.lower_on_host(design.initialize, mesh, design.shardings).compile()()
+    assert_same_bits(devices, host)
+    assert jax.tree.map(lambda leaf: leaf.sharding, host) == design.shardings

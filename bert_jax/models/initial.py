@@ -1,0 +1,45 @@
+"""The initial state, computed on the CPU of the host instead of on GPUs.
+
+XLA on GPUs merges the draws of all parameters of one shape into one kernel. On an H100 its compilation took 7 s for 3
+layers of BERT-base, and was not finished after 75 s for 12. On a CPU it takes 2 s, and the values are the same bits on
+every machine.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+class OnHost(NamedTuple):
+    """A lowered program () -> state for a CPU of this host. Compiled, it puts the state on the devices of `shardings`,
+    of which each process has the shards of its own devices."""
+
+    lowered: Any
+    shardings: Any
+
+    def compile(self) -> Callable:
+        program = self.lowered.compile()
+        return lambda: jax.tree.map(place, program(), self.shardings)
+
+
+def place(array, sharding):
+    return jax.make_array_from_callback(array.shape, sharding, np.asarray(array).__getitem__)
+
+
+def lower(initialize: Callable, mesh: Mesh, shardings):
+    """Lowers `initialize`, () -> state, which is called within `jax.set_mesh(mesh)`, for these shardings."""
+    if mesh.devices.flat[0].platform == "gpu":
+        return lower_on_host(initialize, mesh, shardings)
+    return jax.jit(initialize, out_shardings=shardings).lower()
+
+
+def lower_on_host(initialize: Callable, mesh: Mesh, shardings) -> OnHost:
+    """Lowers `initialize` for a mesh of one CPU with the axes of `mesh`."""
+    cpu = np.reshape(jax.local_devices(backend="cpu")[:1], [1] * len(mesh.axis_names))
+    host = Mesh(cpu, mesh.axis_names, axis_types=mesh.axis_types)
+    with jax.set_mesh(host):
+        program = jax.jit(initialize, out_shardings=NamedSharding(host, PartitionSpec()))
+        return OnHost(program.lower(), shardings)
