@@ -27,6 +27,7 @@ has the settings of ModernBERT (arXiv:2412.13663). `packed_pairs` keeps the pair
 import json
 import math
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=15.0, help="of BERT's recipe")
     parser.add_argument("--tokens", type=float, help="of BERT's recipe, instead of --minutes")
     parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--jobs", type=positive, default=1, help="models at the same time")
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=[*RECIPES], metavar="RECIPE")
     try:
         words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
@@ -90,9 +92,13 @@ def main(arguments: list[str] | None = None) -> int:
         check(options)
         once(options.output / "prepare.json", "prepare", *job(options, {}))
         results = {name: [] for name in RECIPES if name in ("bert", *options.only)}
-        for seed in range(options.seeds):
-            for name, runs in results.items():
-                runs.append(measure(options, name, seed))
+        models = [(name, seed) for seed in range(options.seeds) for name in results]
+        for name in results:
+            steps_of(options, name)  # timed alone
+        with ThreadPoolExecutor(options.jobs) as pool:
+            values = pool.map(lambda model: measure(options, *model), models)
+            for (name, _), value in zip(models, values, strict=True):
+                results[name].append(value)
     except BadInput as error:
         print(f"ablation.py: {error}", file=sys.stderr)
         return 2
@@ -110,7 +116,7 @@ def check(options) -> None:
     for path in (options.glue / "SST-2", options.glue / "STS-B", options.wnut):
         if not path.is_dir():
             raise BadInput(f"{path}: no such directory")
-    free = ("seeds", "only", "output")
+    free = ("seeds", "jobs", "only", "output")
     settings = {key: str(value) for key, value in vars(options).items() if key not in free}
     file = options.output / "options.json"
     options.output.mkdir(parents=True, exist_ok=True)

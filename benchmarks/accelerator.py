@@ -8,7 +8,6 @@
 - kernels: each attention kernel of the device beside `xla`: differences from float32, and seconds.
 - resume: the demo trained for --steps steps, and again with SIGKILL in the middle and a restart: the same bits?
 - bfloat16: losses of the demo in bfloat16 beside float32 with the same seed and with another one.
-- profile: the three largest costs of a step of each phase.
 
 --tokens is per device, and --config.KEY=VALUE sets keys of the measured config. Every program runs in its own process,
 as a user would start it, so that none holds the devices of the next. On a machine without accelerators the page is the
@@ -18,7 +17,6 @@ CPU's, with `xla` as the only kernel.
 import itertools
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -33,9 +31,10 @@ from bert_jax.errors import BadInput
 from bert_jax.parallel.chips import TPUS, has_device
 
 EVERY = 50  # steps between two lines of metrics.jsonl, of the config `demo`
-SHOWN = 3  # costs of a phase
+SHOWN = 3  # names of arrays
 ROWS, HEADS, SIZE = 32, 12, 64  # of the kernels' inputs: BERT-base
-CASES = tuple(itertools.product((128, 512), (0.0, 0.1)))  # length, attention dropout
+PACKED = (512, 0.0, 4), (1024, 0.0, 8)
+CASES = *itertools.product((128, 512), (0.0, 0.1), (1,)), *PACKED  # length, dropout, sequences
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -143,20 +142,21 @@ def kernels(options, scratch: Path) -> list[str]:
     rows = [
         f"{kind}: forward and backward pass, bfloat16, {ROWS} rows, {HEADS} heads of {SIZE}. Errors: the largest"
         " difference from `xla` in float32, over the largest value, of outputs and gradients.\n",
-        "| kernel | length | dropout | ms | errors of the output; of the gradients by q, k, v |",
-        "| --- | --- | --- | --- | --- |",
+        "| kernel | length | sequences | dropout | ms | errors: output; gradients by q, k, v |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for length, dropout in CASES:
-        case = attention.Case(kind, names, length, HEADS, SIZE, "bfloat16", 1, dropout)
+    for length, dropout, sequences in CASES:
+        case = attention.Case(kind, names, length, HEADS, SIZE, "bfloat16", sequences, dropout)
         for name in ("xla", *names):
             if not list(attention.refusals(name, case)):
-                seconds, errors = compare_kernel(name, length, dropout)
+                seconds, errors = compare_kernel(name, length, dropout, sequences)
                 text = ", ".join(f"{error:.2g}" for error in errors)
-                rows.append(f"| {name} | {length} | {dropout} | {1e3 * seconds:.3f} | {text} |")
+                row = name, length, sequences, dropout, f"{1e3 * seconds:.3f}", text
+                rows.append(f"| {' | '.join(map(str, row))} |")
     return rows
 
 
-def compare_kernel(name: str, length: int, dropout: float, turns: int = 20) -> tuple:
+def compare_kernel(name: str, length: int, dropout: float, sequences: int, turns=20) -> tuple:
     """Returns the median seconds of both passes of a kernel, and its errors: output, gradients by q, k and v."""
     import jax
     import jax.numpy as jnp
@@ -167,14 +167,15 @@ def compare_kernel(name: str, length: int, dropout: float, turns: int = 20) -> t
     draw = np.random.default_rng(0)
     q, k, v, weights = draw.normal(size=(4, ROWS, length, HEADS, SIZE)).astype(np.float32)
     real = np.arange(length) < draw.integers(length // 4, length, (ROWS, 1), endpoint=True)
+    number = 1 + np.arange(length) * sequences // length
     weights *= real[..., None, None]  # what a padding token attends to is free
     keys = jnp.arange(ROWS, dtype=jnp.uint32)
     vectors = [jnp.asarray(x, jnp.bfloat16) for x in (q * SIZE**-0.5, k, v)]
 
     def passes(name, dtype):
         def value(*vectors):
-            ids = jnp.asarray(real, jnp.int32)
-            rest = dict(sequences=1, dropout=dropout, remat=False, causal=False)
+            ids = jnp.asarray(real * number, jnp.int32)
+            rest = dict(sequences=sequences, dropout=dropout, remat=False, causal=False)
             output = attention.attend(ids, (), *vectors, keys, name=name, **rest).astype(
                 jnp.float32
             )
@@ -281,47 +282,11 @@ def bfloat16(options, scratch: Path) -> list[str]:
     ]
 
 
-# --- Costs ----------------------------------------------------------------------------------------
-
-
-def profile(options, scratch: Path) -> list[str]:
-    directory = scratch / "trace"
-    job = ["--config", options.config, *options.keys, "--steps", 3, "--profile", directory]
-    bert_jax("benchmark", *job)
-    rows = ["| phase | operation | share of the operations' time |", "| --- | --- | --- |"]
-    for name in options.phases:
-        costs = operations(directory / name)
-        total = sum(costs.values())
-        rows += [f"| {name} | {op} | {ns / total:.1%} |" for op, ns in costs.most_common(SHOWN)]
-    return rows
-
-
-def operations(directory: Path) -> Counter:
-    """Returns the nanoseconds of each operation of the traces in a directory, numbers at the end of names dropped."""
-    from jax.profiler import ProfileData
-
-    costs = Counter()
-    for path in directory.rglob("*.xplane.pb"):
-        for line in (
-            line for plane in ProfileData.from_file(str(path)).planes for line in plane.lines
-        ):
-            for event in line.events:
-                # On a TPU a line has the operations; elsewhere they are the events with this stat.
-                is_operation = line.name == "XLA Ops" or "hlo_op" in dict(event.stats)
-                name = re.sub(r"[.\d]+$", "", event.name)
-                if is_operation and name not in ("while", "call", "conditional"):  # contain others
-                    costs[name] += event.duration_ns
-    if not costs:
-        raise BadInput(f"{directory}: the trace has no operation")
-    return costs
-
-
 PARTS = {
     "speed": speed,
     "kernels": kernels,
     "resume": resume,
     "bfloat16": bfloat16,
-    "profile": profile,
 }
 
 
