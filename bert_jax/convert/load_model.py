@@ -106,10 +106,12 @@ def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict
     digest = config.digest(workdir.read_json(path))
     if info.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: its digest in run.json differs; restore it")
-    for name in (override.partition("=")[0] for override in overrides):
-        if config.is_of_model(name) and not config.may_change(name):
-            raise BadInput(f"--config.{name}: cannot change the trained model of {directory}")
     values = config.flatten(config.base(config.find(str(path))))
+    for name in (override.partition("=")[0] for override in overrides):
+        of_phase = f"model.{name.rpartition('.')[2]}"  # a phase may have keys of the model
+        key = of_phase if name.startswith("phases.") and of_phase in values else name
+        if config.is_of_model(key) and not config.may_change(key):
+            raise BadInput(f"--config.{name}: cannot change the trained model of {directory}")
     defaults = [f"{key}={values[key]}" for key in MACHINE_KEYS if key in values]
     return config.load(str(path), [*defaults, *overrides])
 

@@ -385,7 +385,7 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, impl
     any device.
     """
     if packed:
-        limits = dict(mask=attention_mask(sequence_ids, sequence_ids, causal, window=0))
+        limits = dict(mask=attention_mask(sequence_ids, sequence_ids, causal=False, window=0))
     else:
         real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
         limits = dict(key_value_seq_lengths=jnp.maximum(real, 1))

@@ -135,6 +135,8 @@ def test_a_fine_tuned_model_starts_with_the_head_and_pools_as_the_source(tmp_pat
     labelled.tune(labelled.load("glue:sst2", places, **still), tmp_path / "run")
     model, source = load_model.open_model(tmp_path / "run"), by_path(params)
     assert model.config.model.pooling == "mean" and model.info["fresh"] == ["label"]
+    with pytest.raises(BadInput, match="phases.main.rotary_base"):
+        load_model.open_model(tmp_path / "run", ["phases.main.rotary_base=7.0"])
     other = model.config.copy_and_resolve_references()
     other.model.pooling = "first"
     init_from.check_settings(other, model.config)  # pretraining does not pool

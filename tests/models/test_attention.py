@@ -154,9 +154,7 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
 )
 def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
     """Forward and backward, split over two devices by rows and two by heads; `plan` counts their cycles."""
-    chips = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
-    auto = (jax.sharding.AxisType.Auto,) * 3
-    mesh = jax.sharding.Mesh(chips, meshes.AXES, axis_types=auto)
+    mesh = mesh_of(shape, devices("v5e:2x2")[: np.prod(shape)])
     by_rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(meshes.ROWS))
     real = {"bf16": jnp.bfloat16, "f32": jnp.float32}[dtype]
     x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=by_rows)

@@ -10,7 +10,7 @@ import pytest
 from kits import small
 from kits.small import MODERN, VOCABULARY, small_config
 
-from bert_jax import config
+from bert_jax import build, config
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, counts
 from bert_jax.objectives import base, mlm_batch
@@ -81,12 +81,20 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
     assert least < most / 10
 
 
-def test_a_phase_has_its_own_rotary_base():
-    keys = small_config(*SMALL, "phases.main.rotary_base=100.0", "model.rotary_base=5000.0")
+def test_the_programs_of_a_phase_have_its_rotary_base():
+    keys = small_config(*SMALL, "model.rotary_base=5000.0")
     (phase,) = config.phases(keys)
-    assert config.of_phase(keys, phase).model.rotary_base == 100
-    phase.keys.rotary_base = 0.0
-    assert config.of_phase(keys, phase).model.rotary_base == 5000
+    mesh = build.make_mesh(keys, [phase])
+    design = build.design(keys, mesh, VOCABULARY)
+
+    def programs(base):
+        phase.keys.rotary_base = base
+        lowers = build.lower_train, build.lower_evaluate
+        return [lower(keys, design, phase).as_text() for lower in lowers]
+
+    with jax.set_mesh(mesh):
+        own, same, none = (programs(base) for base in (100.0, 5000.0, 0.0))
+    assert same == none and own[0] != none[0] and own[1] != none[1]
     with pytest.raises(BadInput, match="phases.main.rotary_base"):
         small_config(*SMALL, "phases.main.rotary_base=0.5")
 

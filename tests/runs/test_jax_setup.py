@@ -48,21 +48,14 @@ def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
     assert f"{tmp_path}/file" in capsys.readouterr().err
 
 
-@pytest.mark.full
-def test_an_initial_state_computed_during_compilation_is_the_same():
-    config = jax_setup.start(small_config())
-    mesh = build.make_mesh(config, configs.phases(config))
-    one, other = (build.build(config, mesh, VOCABULARY, init_state=i) for i in (True, False))
-    assert_same_bits(one.initialize(), other.initialize())
-
-
-def test_an_initial_state_computed_on_the_host_is_the_same():
-    """Values and shardings; GPUs get it from there."""
+@pytest.mark.slow
+def test_initial_states_are_the_same_wherever_they_are_computed():
+    """During compilation, afterwards, and on the host as for GPUs; values and shardings."""
     config = jax_setup.start(small_config(*mesh_keys((2, 2, 2))))
     mesh = build.make_mesh(config, configs.phases(config))
     design = build.design(config, mesh, VOCABULARY)
-    with jax.set_mesh(mesh):
-        devices = build.lower_initialize(design).compile()()
-        host = initial.lower_on_host(design.initialize, mesh, design.shardings).compile()()
-    assert_same_bits(devices, host)
+    host = initial.lower_on_host(design.initialize, mesh, design.shardings).compile()()
+    for init_state in (True, False):
+        made = build.build(config, mesh, VOCABULARY, init_state=init_state)
+        assert_same_bits(made.initialize(), host)
     assert jax.tree.map(lambda leaf: leaf.sharding, host) == design.shardings
