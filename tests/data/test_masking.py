@@ -30,14 +30,14 @@ def make_rows(number: int, length: int = 96):
     return tokens.astype(np.int32), in_a | in_b, (place == 1) | (place == a + 2)
 
 
-def apply(kind, rows):
+def apply(kind, rows, rate=0.15, most=PREDICTIONS):
     task = SimpleNamespace(masking=kind, mask_share=0.8, random_share=0.1)
     tokens, maskable, begins = rows
     keys = prng.fold(np.uint32(1), np.arange(len(tokens), dtype=np.uint32))
     sizes = maskable.sum(1, dtype=np.int32)[:, None]
     arrays = {"tokens": tokens, "ends": sizes + 3, "sizes": sizes}
     arrays |= {"maskable": maskable, "begins": begins}
-    function = partial(masking.apply, task, 0.15, PREDICTIONS, {"mask": MASK}, WORD_STARTS)
+    function = partial(masking.apply, task, rate, most, {"mask": MASK}, WORD_STARTS)
     made = tf.function(function, autograph=False)(keys, arrays)
     return {name: value.numpy() for name, value in made.items()}
 
@@ -69,24 +69,24 @@ def spans_of(kind, words, begins, lengths):
     return spans[1:]
 
 
-@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize(("long", "rate", "most"), [(0, 0.15, 12), (1, 0.15, 12), (0, 0.4, 40)])
 @pytest.mark.parametrize("kind", ["token", "whole_word", "ngram", "span"])
-def test_masks_equal_the_original_algorithm(kind, long):
+def test_masks_equal_the_original_algorithm(kind, long, rate, most):
     """The original's loop over words chooses the same positions, given our random order. Others are unchanged.
 
-    Words with more pieces than predictions are never chosen. long: A and B are one word each.
+    Words with more pieces than predictions are never chosen. long: A and B are one word each. most: predictions.
     """
     tokens, maskable, begins = rows = make_rows(400)
     if long:
         tokens[maskable] = np.flatnonzero(~WORD_STARTS)[5]
-    made, skipped = apply(kind, rows), 0
+    made, skipped = apply(kind, rows, rate, most), 0
     draws, replaced = drawn("choose", 400) >> np.uint32(1), drawn("replace", 400) / 2**32
     shares = np.cumsum(SHARES.get(kind, [1.0]))
     lengths = 1 + np.searchsorted(shares, ((drawn("span_length", 400) >> 16) + 0.5) / 2**16)
     for row in range(400):
         words = words_of(kind, tokens[row], maskable[row], begins[row])
         spans = spans_of(kind, words, begins[row], lengths[row])
-        number = min(PREDICTIONS, max(1, round(0.15 * int(maskable[row].sum() + 3))))
+        number = min(most, max(1, round(rate * int(maskable[row].sum() + 3))))
         chosen = {}
         for word in sorted(range(len(words)), key=lambda word: -int(draws[row, spans[word]])):
             if len(chosen) + len(words[word]) <= number:
@@ -94,9 +94,9 @@ def test_masks_equal_the_original_algorithm(kind, long):
             else:
                 skipped += len(chosen) < number
         used, expected = made["masked_weights"][row], tokens[row].copy()
-        assert used.tolist() == [1] * len(chosen) + [0] * (PREDICTIONS - len(chosen))
+        assert used.tolist() == [1] * len(chosen) + [0] * (most - len(chosen))
         positions = made["masked_positions"][row].tolist()
-        assert positions == sorted(chosen) + [0] * (PREDICTIONS - len(chosen))
+        assert positions == sorted(chosen) + [0] * (most - len(chosen))
         targets = np.where(used, tokens[row, positions], 0)
         np.testing.assert_array_equal(made["masked_targets"][row], targets)
         for place, span in chosen.items():
