@@ -314,8 +314,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
-    decays = [(total_steps(each) - each.schedule.decay, total_steps(each)) for each in (old, new)]
-    moved = decays[0] != decays[1] and step > min(decays)[0]  # the decay, after it has begun
+    begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
+    moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
     free = CHANGEABLE + (BY_CONTENT if has_data else ()) + (() if moved else ("schedule.decay",))
     refused = []
     for key, (was, now) in differences(old, new).items():
@@ -329,10 +329,15 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
         if group == "phase_order" and was[: len(started)] == now[: len(started)]:
             continue
         done = steps_by_phase(old, step).get(rest.removesuffix(".steps"))
-        facts = [f"{done} are done"] * bool(done) + ["the decay has begun"] * moved
-        facts = f" ({', '.join(facts)})" if facts else ""
-        refused.append(f"config.{key}: {was!r} in the run{facts}, {now!r} now")
+        facts = ", ".join([f"{done} are done"] * bool(done) + ["the decay has begun"] * moved)
+        there = f"{was!r} in the run" + f" ({facts})" * bool(facts)
+        refused.append(f"config.{key}: {there}, {now!r} now")
     return refused
+
+
+def decay_from(step: int, config: ConfigDict) -> list:
+    """Returns what the learning rate of a decay, which is by tokens, depends on after a step."""
+    return [config.schedule.decay, *(part[3:6] for part in phases(config) if part.last > step)]
 
 
 def digest(config: ConfigDict | dict) -> str:
@@ -356,5 +361,4 @@ def changes(config: ConfigDict) -> dict[str, tuple]:
 def describe(config: ConfigDict) -> str:
     """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
     notes = {key: f"    # base: {default!r}" for key, (default, _) in changes(config).items()}
-    values = flatten(config).items()
-    return "\n".join(f"{key} = {value!r}{notes.get(key, '')}" for key, value in values)
+    return "\n".join(f"{k} = {v!r}{notes.get(k, '')}" for k, v in flatten(config).items())

@@ -9,8 +9,7 @@ from bert_jax.models import attention
 
 @pytest.fixture(autouse=True)
 def small_inputs(monkeypatch):
-    small = dict(ROWS=4, HEADS=2, SIZE=8, CASES=((16, 0.0, 1), (16, 0.1, 2)))
-    for name, value in small.items():
+    for name, value in dict(ROWS=4, HEADS=2, SIZE=8, CASES=((16, 0.0, 1), (16, 0.1, 2))).items():
         monkeypatch.setattr(accelerator, name, value)
 
 

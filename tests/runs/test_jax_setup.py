@@ -52,10 +52,9 @@ def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
 def test_initial_states_are_the_same_wherever_they_are_computed():
     """During compilation, afterwards, and on the host as for GPUs; values and shardings."""
     config = jax_setup.start(small_config(*mesh_keys((2, 2, 2))))
-    mesh = build.make_mesh(config, configs.phases(config))
-    design = build.design(config, mesh, VOCABULARY)
-    host = initial.lower_on_host(design.initialize, mesh, design.shardings).compile()()
+    design = build.design(config, build.make_mesh(config, configs.phases(config)), VOCABULARY)
+    host = initial.lower_on_host(design.initialize, design.mesh, design.shardings).compile()()
     for init_state in (True, False):
-        made = build.build(config, mesh, VOCABULARY, init_state=init_state)
+        made = build.build(config, design.mesh, VOCABULARY, init_state=init_state)
         assert_same_bits(made.initialize(), host)
     assert jax.tree.map(lambda leaf: leaf.sharding, host) == design.shardings
