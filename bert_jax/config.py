@@ -337,6 +337,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
 
 def decay_from(step: int, config: ConfigDict) -> list:
     """Returns what the learning rate of a decay, which is by tokens, depends on after a step."""
+    # [3:6]: last, length, batch
     return [config.schedule.decay, *(part[3:6] for part in phases(config) if part.last > step)]
 
 
