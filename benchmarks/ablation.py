@@ -1,15 +1,16 @@
 """What each part of newer recipes gains over BERT's, at equal FLOPs, on the same text.
 
     python benchmarks/ablation.py --text simplewiki.txt.xz --glue glue --wnut wnut17 --output runs/ablation
-        [--shape 2/128] [--minutes 15 | --tokens 60e6] [--seeds 3] [--only RECIPE ...] [--config.KEY=VALUE ...]
+        [--shape 2/128] [--minutes 15 | --tokens 60e6] [--seeds 3] [--jobs 1] [--only RECIPE ...]
+        [--config.KEY=VALUE ...]
 
 Trains small models by BERT's recipe, by it with one part changed, and with all of them, with several seeds. Each model
 is evaluated on held-out text, and fine-tuned on SST-2 and STS-B (--glue) and WNUT-17 (--wnut). So is one with random
 weights. Prints a Markdown table: mean and standard deviation over the seeds, and the difference from BERT's recipe,
 which is a tie unless it exceeds the standard deviation of a difference, the root of the sum of both variances.
 
-Every result is a file in --output. The same command skips what is finished and resumes what was killed. --seeds and
---only may change in between.
+Every result is a file in --output. The same command skips what is finished and resumes what was killed. --seeds,
+--jobs and --only may change in between. For several jobs on one GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false.
 
 Equal FLOPs: BERT's recipe trains for --minutes, by the seconds a step of `bert-jax benchmark`, or on --tokens places of
 rows, padding included. The others take as many steps as have the same FLOPs, by the count of `plan` and `benchmark`:
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--wnut", type=to_path, required=True, help="directory of WNUT-17")
     parser.add_argument("--output", type=to_path, required=True, help="directory of all results")
     parser.add_argument("--shape", type=shape, default="2/128", metavar="LAYERS/WIDTH")
-    parser.add_argument("--minutes", type=float, default=15.0, help="of BERT's recipe")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of BERT's recipe, alone")
     parser.add_argument("--tokens", type=float, help="of BERT's recipe, instead of --minutes")
     parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--jobs", type=positive, default=1, help="models at the same time")
@@ -95,6 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
         models = [(name, seed) for seed in range(options.seeds) for name in results]
         for name in results:
             steps_of(options, name)  # timed alone
+        measure(options, *models[0])  # alone: it makes the stores of the tasks, which all share
         with ThreadPoolExecutor(options.jobs) as pool:
             values = pool.map(lambda model: measure(options, *model), models)
             for (name, _), value in zip(models, values, strict=True):

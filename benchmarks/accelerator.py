@@ -31,7 +31,6 @@ from bert_jax.errors import BadInput
 from bert_jax.parallel.chips import TPUS, has_device
 
 EVERY = 50  # steps between two lines of metrics.jsonl, of the config `demo`
-SHOWN = 3  # names of arrays
 ROWS, HEADS, SIZE = 32, 12, 64  # of the kernels' inputs: BERT-base
 PACKED = (512, 0.0, 4), (1024, 0.0, 8)
 CASES = *itertools.product((128, 512), (0.0, 0.1), (1,)), *PACKED  # length, dropout, sequences
@@ -246,7 +245,7 @@ def resume(options, scratch: Path) -> list[str]:
     ]
     return [
         f"Killed with checkpoints of steps {kept}, started again, and trained to step {options.steps}:"
-        f" {len(different)} of {len(whole)} arrays of parameters and optimizer differ ({different[:SHOWN]});"
+        f" {len(different)} of {len(whole)} arrays of parameters and optimizer differ ({different[:3]});"
         f" losses of the log {'equal' if found[0] == found[1] else 'differ'}."
     ]
 

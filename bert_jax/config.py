@@ -326,7 +326,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
             name, _, field = rest.partition(".")
             if name not in started or (field == "steps" and name in unfinished):
                 continue
-        if group == "phase_order" and was[: len(started)] == now[: len(started)]:
+        if group == "phase_order" and not moved and was[: len(started)] == now[: len(started)]:
             continue
         done = steps_by_phase(old, step).get(rest.removesuffix(".steps"))
         facts = ", ".join([f"{done} are done"] * bool(done) + ["the decay has begun"] * moved)
@@ -336,9 +336,9 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
 
 
 def decay_from(step: int, config: ConfigDict) -> list:
-    """Returns what the learning rate of a decay, which is by tokens, depends on after a step."""
-    # [3:6]: last, length, batch
-    return [config.schedule.decay, *(part[3:6] for part in phases(config) if part.last > step)]
+    """Returns what decides the learning rate after a step of a decay: it follows the tokens of the phases."""
+    # All fields but the keys.
+    return [config.schedule.decay, *(part[:-1] for part in phases(config) if part.last > step)]
 
 
 def digest(config: ConfigDict | dict) -> str:

@@ -168,14 +168,15 @@ def test_what_a_resumed_run_may_change():
     old, new = (small_config("schedule.name=wsd", f"schedule.decay={decay}") for decay in (5, 8))
     assert config.refusals(old, new, step=12) == [] and config.digest(old) == config.digest(new)
     assert "decay: 5 in the run (the decay has begun)" in config.refusals(old, new, step=13)[0]
-    for decay in (5, 15):  # the second begins at the same step, and ends later
-        keys = f"schedule.name=wsd schedule.decay={decay} phases.main.steps=30".split()
-        new = small_config(*keys)
-        assert [bool(config.refusals(old, new, step)) for step in (15, 16)] == [False, True]
-    changes = [], ["phases.decay.batch=64"]  # of a phase that has not started; the decay is longer
-    old, new = (config.load("modern_base", ["schedule.decay=20000", *more]) for more in changes)
-    begin = config.total_steps(old) - 20_000
-    assert [bool(config.refusals(old, new, begin + more)) for more in (0, 1)] == [False, True]
+    new = small_config("schedule.name=wsd", "schedule.decay=15", "phases.main.steps=30")
+    assert [bool(config.refusals(old, new, step)) for step in (15, 16)] == [False, True]
+    keys = ["schedule.decay=70000"]  # it begins before the phases `long` and `decay`
+    old = config.load("modern_base", keys)
+    order = ",".join([*old.phase_order[:-2], "decay", "long"])
+    begin = config.total_steps(old) - 70_000
+    for change in ("phases.decay.batch=64", f"phase_order={order}"):
+        new = config.load("modern_base", [*keys, change])
+        assert [bool(config.refusals(old, new, begin + n)) for n in (0, 1)] == [False, True]
 
 
 def test_a_past_phase_may_not_change():

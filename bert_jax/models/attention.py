@@ -43,7 +43,7 @@ DEVICES = {
 # With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. A layer of ModernBERT-base for
 # 16,384 tokens, by fused and by splash, which both have custom calls at half the peak (custom_calls.py):
 #     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
-# cudnn never writes an array of all pairs of tokens and heads; it was not timed beside xla.
+# cudnn was not timed beside xla; without packing it writes no array of all pairs of tokens.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 LOCAL = 256  # tokens per block of splash with a window, at most
 WIDE = 2048  # keys per block of splash without one, at most
@@ -145,12 +145,14 @@ def local_name(name: str) -> str:
 def choose(name: str, case: Case, phase: str = "") -> str:
     """Returns the implementation for a case: `name`, or for `auto` the first suitable kernel, or else `xla`.
 
-    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. Raises BadInput if
+    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. For packed rows cudnn
+    is not: it was neither timed, nor run with deterministic operations. Raises BadInput if
     `name` does not support the case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     if name == "auto":
         able = (kernel for kernel in case.kernels if not list(refusals(kernel, case)))
-        return next((kernel for kernel in able if case.length >= SHORTEST[kernel]), "xla")
+        timed = (kernel for kernel in able if kernel != "cudnn" or case.sequences == 1)
+        return next((kernel for kernel in timed if case.length >= SHORTEST[kernel]), "xla")
     reasons = list(refusals(name, case, phase))
     if reasons:
         raise BadInput(f"config.model.attention={name}: does not support {'; '.join(reasons)}")
@@ -176,6 +178,8 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
     if name == "fused" and case.head_size * case.heads % LANES:
         yield f"a width of {case.head_size * case.heads} per device, only multiples of {LANES}"
+    if name == "cudnn" and case.length % 2:
+        yield f"{phase}length={case.length}, only even ones"
     if name == "cudnn" and case.dtype not in ("bfloat16", "float16"):
         yield f"dtype={case.dtype}, only bfloat16"
     if name == "cudnn" and (case.head_size % 8 or case.head_size > 128):
@@ -380,9 +384,9 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, impl
     """Computes attention by cuDNN's kernel.
 
     packed: whether a row may have several sequences. Then a mask of all pairs of tokens, the same for all heads, is in
-    memory. Otherwise the padding is at the end, and in a row without real tokens all attend to the first position, so
-    that no softmax is over an empty set. implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on
-    any device.
+    memory, and in the backward pass its gradient. Otherwise the padding is at the end, and in a row without real tokens
+    all attend to the first position, so that no softmax is over an empty set. implementation: of
+    `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     if packed:
         limits = dict(mask=attention_mask(sequence_ids, sequence_ids, causal=False, window=0))

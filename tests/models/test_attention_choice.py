@@ -31,6 +31,7 @@ REFUSALS = [
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1"),
     ("cudnn", dict(kernels=("splash",), device="TPU v4"), "TPU v4"),
     ("cudnn", dict(dtype="float32"), "dtype=float32"),
+    ("cudnn", dict(length=101), "phases.main.length=101"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
     ("cudnn", dict(window=128), "local attention"),
 ]
@@ -58,7 +59,7 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
         ("splash", dict(length=256, heads=3), "xla"),
         ("splash", dict(sequences=5, dtype="float32", head_size=66), "splash"),
         ("cudnn", dict(length=100), "cudnn"),
-        ("cudnn", dict(sequences=5), "cudnn"),
+        ("cudnn", dict(sequences=5), "xla"),
     ],
 )
 def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
