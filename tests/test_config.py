@@ -168,8 +168,9 @@ def test_what_a_resumed_run_may_change():
     old, new = (small_config("schedule.name=wsd", f"schedule.decay={decay}") for decay in (5, 8))
     assert config.refusals(old, new, step=12) == [] and config.digest(old) == config.digest(new)
     assert "decay: 5 in the run (the decay has begun)" in config.refusals(old, new, step=13)[0]
-    new = small_config("schedule.name=wsd", "schedule.decay=15", "phases.main.steps=30")
-    assert [bool(config.refusals(old, new, step)) for step in (15, 16)] == [False, True]
+    for decay in ("schedule.decay=5", "schedule.decay=15"):  # the second begins at the same step
+        new = small_config("schedule.name=wsd", decay, "phases.main.steps=30")
+        assert [bool(config.refusals(old, new, step)) for step in (15, 16)] == [False, True]
     keys = ["schedule.decay=70000"]  # it begins before the phases `long` and `decay`
     old = config.load("modern_base", keys)
     order = ",".join([*old.phase_order[:-2], "decay", "long"])

@@ -146,13 +146,13 @@ def choose(name: str, case: Case, phase: str = "") -> str:
     """Returns the implementation for a case: `name`, or for `auto` the first suitable kernel, or else `xla`.
 
     A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. For packed rows cudnn
-    is not: it was neither timed, nor run with deterministic operations. Raises BadInput if
-    `name` does not support the case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
+    is not: it was neither timed, nor run with deterministic operations. Raises BadInput if `name` does not support the
+    case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     if name == "auto":
         able = (kernel for kernel in case.kernels if not list(refusals(kernel, case)))
-        timed = (kernel for kernel in able if kernel != "cudnn" or case.sequences == 1)
-        return next((kernel for kernel in timed if case.length >= SHORTEST[kernel]), "xla")
+        known = (kernel for kernel in able if kernel != "cudnn" or case.sequences == 1)
+        return next((kernel for kernel in known if case.length >= SHORTEST[kernel]), "xla")
     reasons = list(refusals(name, case, phase))
     if reasons:
         raise BadInput(f"config.model.attention={name}: does not support {'; '.join(reasons)}")

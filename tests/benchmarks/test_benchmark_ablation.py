@@ -36,9 +36,8 @@ def commands(monkeypatch) -> list[str]:
 def test_commands_are_valid_and_run_once_and_recipes_have_equal_flops(commands, tmp_path, capsys):
     for name in ("SST-2", "STS-B"):
         (tmp_path / name).mkdir()
-    data = ["--text", "a.txt", "--glue", str(tmp_path), "--wnut", str(tmp_path)]
+    data = ["--text", "a.txt", "--glue", str(tmp_path), "--wnut", str(tmp_path), "--jobs", "2"]
     arguments = [*data, "--output", str(tmp_path / "out"), "--seeds", "1", "--tokens", "4e5"]
-    arguments += ["--jobs", "2"]
     tables = []
     for _ in range(2):
         assert ablation.main(arguments) == 0

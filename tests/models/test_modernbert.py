@@ -84,15 +84,14 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
 def test_the_programs_of_a_phase_have_its_rotary_base():
     keys = small_config(*SMALL, "model.rotary_base=5000.0")
     (phase,) = config.phases(keys)
-    mesh = build.make_mesh(keys, [phase])
-    design = build.design(keys, mesh, VOCABULARY)
+    design = build.design(keys, build.make_mesh(keys, [phase]), VOCABULARY)
 
     def programs(base):
         phase.keys.rotary_base = base
         lowers = build.lower_train, build.lower_evaluate
         return [lower(keys, design, phase).as_text() for lower in lowers]
 
-    with jax.set_mesh(mesh):
+    with jax.set_mesh(design.mesh):
         own, same, none = (programs(base) for base in (100.0, 5000.0, 0.0))
     assert same == none and own[0] != none[0] and own[1] != none[1]
     with pytest.raises(BadInput, match="phases.main.rotary_base"):

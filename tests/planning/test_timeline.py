@@ -152,3 +152,5 @@ def test_the_larger_of_flops_and_bytes_counts(kind):
         expected = custom_calls.LIKELY * chip.devices * seconds * chip.hertz
         assert cycles(text) == pytest.approx(expected, rel=1e-3)
     assert not cycles(CALL.replace("TARGET", "ConcatBitcast"))
+    token = line.replace("COST", "").replace("bf16[1000,1000]{1,0", "token[]{")
+    assert not cycles(token.partition(", operand")[0])
