@@ -86,8 +86,8 @@ def test_gradients_of_parameters_are_not_rounded(dtype):
     x, weights = jnp.ones((4097, 1), dtype), jnp.ones((1, 1))
     _, pull = jax.vjp(lambda *them: layers.affine(x, *them, np.float32), weights, jnp.zeros(1))
     assert [float(gradient.sum()) for gradient in pull(x)] == [4097, 4097]
-    _, pull = jax.vjp(lambda table: layers.project(x, table, np.float32), weights)
-    assert float(pull(x.astype(np.float32))[0].sum()) == 4097
+    _, pull = jax.vjp(lambda *them: layers.project(x, *them, np.float32), weights, jnp.zeros(1))
+    assert [float(gradient.sum()) for gradient in pull(x.astype(np.float32))] == [4097, 4097]
 
 
 @pytest.mark.parametrize(
