@@ -49,9 +49,8 @@ def phases(config: ConfigDict) -> list[Phase]:
     result, first = [], 0
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
-        last = first + keys.steps
-        result.append(Phase(name, number, first, last, keys.length, keys.batch, keys))
-        first = last
+        result.append(Phase(name, number, first, first + keys.steps, keys.length, keys.batch, keys))
+        first += keys.steps
     return result
 
 
@@ -307,7 +306,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
 
     A run may change the keys of CHANGEABLE, phases that have not started, a decay that has not begun and, if its data
-    exists, the keys of BY_CONTENT. An import (step 0) may change all but its model, and starts from no other run.
+    exists, the keys of BY_CONTENT. An import (step 0) may change all but its model, which is that of the first phase,
+    and starts from no other run.
     """
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
@@ -317,8 +317,9 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
     moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
     free = CHANGEABLE + (BY_CONTENT if has_data else ()) + (() if moved else ("schedule.decay",))
+    models = [at_step(each, 0) if step == 0 else each for each in (old, new)]
     refused = []
-    for key, (was, now) in differences(old, new).items():
+    for key, (was, now) in differences(*models).items():
         group, _, rest = key.partition(".")
         if may_change(key, free) or (step == 0 and not is_of_model(key) and key not in STARTS):
             continue

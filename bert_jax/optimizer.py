@@ -82,7 +82,6 @@ def adam(config) -> optax.GradientTransformation:
         return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
 
     def update(gradients, state, params=None):
-        del params
         mu = optax.tree.cast(state.mu, jnp.float32)
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
@@ -147,12 +146,14 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0
     `wsd` (warm-up, stable, decay; arXiv:2404.06395) stays at the peak until the last `decay` steps, whose shape is
     1 - sqrt(progress) (arXiv:2405.18392, section 4). Its warm-up and decay are measured in tokens, since these are more
     or fewer in the steps of other phases: a step of a phase has `batch` * `length`, and `first` to `last` - 1 are its
-    steps. A decay that is longer than the steps after the warm-up starts there.
+    steps. A warm-up that is longer than the run ends as if its last phase went on. A decay that is longer than the
+    steps after the warm-up starts there.
 
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     """
 
     first = max(1, warmup)  # of the steps after the warm-up
+    phases = [*phases[:-1], *(each._replace(last=max(first, each.last)) for each in phases[-1:])]
 
     def progress(step):
         return (step - warmup) / max(1, total - warmup)

@@ -96,7 +96,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 
-def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict:
+def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> ConfigDict:
     """Returns the config of a run with the overrides. Raises BadInput if it is not the config that was trained.
 
     Ignores its mesh and its attention implementation, which depend on the devices, and its compilation cache: JAX would

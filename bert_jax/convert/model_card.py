@@ -10,7 +10,7 @@ from typing import NamedTuple
 from huggingface_hub import ModelCard, ModelCardData
 
 from bert_jax import config as configs
-from bert_jax.convert import names
+from bert_jax.convert import load_model, names
 from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import metrics_file, timing
 
@@ -33,6 +33,8 @@ class About(NamedTuple):
 
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
     """Writes README.md and the run's config, without the directories of this machine."""
+    # The config of all phases; `run.config` has the model's values in one of them.
+    run = run._replace(config=load_model.read_config(workdir, run.info))
     settings = run.config.to_dict()
     settings["store"] = f"stores/{Path(run.config.store).name}"
     for key in PATHS:

@@ -13,8 +13,8 @@ def step_flops(loss, *shapes) -> float:
 
     loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. It must compute attention by `count`,
     since products inside of kernels are not seen, and blocks have products outside of a window. The backward pass has
-    two products for each of the forward pass. What it recomputes (`train.remat`) is not counted. Products that are
-    computed and then masked are: attention between packed sequences, and to later tokens.
+    two products for each of the forward pass. What it recomputes (`train.remat`) is not counted. Products whose result
+    is masked are counted: attention between packed sequences, and to later tokens.
     """
     return 3.0 * products(jax.make_jaxpr(loss)(*shapes).jaxpr)
 
@@ -61,17 +61,18 @@ BLOCK = re.compile(r"encoder/blocks_(\d+)/")
 def layers_above(params):
     """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
 
-    The layers are, from the top: the heads with the pooler, each block of the encoder, and the rest of the encoder,
-    which is its embeddings.
+    The layers are, from the top: the heads with the pooler, each block of the encoder, and its embeddings. The norm
+    after the last block belongs to it.
     """
+    top = 1 + sum(name.startswith("blocks_") for name in params["encoder"])
 
-    def depth(path, _):
+    def above(path, _):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if not name.startswith("encoder/") or name.startswith("encoder/pooler/"):
-            return math.inf
+            return 0
+        if name.startswith("encoder/final_norm/"):
+            return 1
         block = BLOCK.match(name)
-        return int(block[1]) + 1 if block else 0
+        return top - 1 - int(block[1]) if block else top
 
-    depths = jax.tree.map_with_path(depth, params)
-    top = 1 + max((each for each in jax.tree.leaves(depths) if each < math.inf), default=0)
-    return jax.tree.map(lambda each: top - min(each, top), depths)
+    return jax.tree.map_with_path(above, params)
