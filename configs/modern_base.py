@@ -4,8 +4,9 @@
         --config.corpus.source='text/*.jsonl' --config.corpus.format=jsonl
 
 The number is the billions of tokens to train on. Without it the run has the paper's 2,019: 1,719 in rows of 1,024, 250
-in rows of 8,192 with another rotary base of the full layers, and 50 of decay. Other numbers keep these shares, and the
-batch follows the square root of the tokens (arXiv:2410.21676), because a batch of 4,608 rows would leave too few steps.
+in rows of 8,192 with another rotary base of the full layers, and 50 of decay. Other numbers keep these shares. The
+batch follows the square root of the tokens (arXiv:2410.21676), because a batch of 4,608 rows would leave too few steps,
+but has 384 rows at least.
 
 During the first 2.5 % of the tokens the batch grows, with as many steps of each size. The paper has a lower rate in
 rows of 8,192 (3e-4) than before; here it is the same until the decay. To start several decays from one checkpoint, or

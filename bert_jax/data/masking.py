@@ -5,9 +5,9 @@ get more than `predictions`, its pairs get fewer in proportion. Tokens and repla
 the position in the row, so masks do not depend on batch or host, and change with every epoch.
 
 For `ngram` (arXiv:1909.11942, section 4.1) and `span` (arXiv:1907.10529), each row is divided into spans of words
-whose lengths are drawn; a span ends early with its sentence or document. Whole spans are masked in random order. As in
-SpanBERT's code, the last one is cut to the predictions that are left, here between words. A `span` draws once what
-replaces its tokens; in the other kinds, each token draws.
+whose lengths are drawn; a span ends early with its sentence or document. Spans are masked in random order. Where fewer
+predictions are left than a span has tokens, the words of it and of later spans that fit are masked (SpanBERT's code
+cuts one span, between tokens). A `span` draws once what replaces its tokens; in the other kinds, each token draws.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """

@@ -73,8 +73,8 @@ def make(name, batch: dict, dropout: float, remat: bool, causal=False, window=0,
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
-    options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat, causal=causal)
-    options["window"] = window
+    options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat)
+    options |= dict(causal=causal, window=window)
     return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"], angles)
 
 
@@ -109,15 +109,17 @@ def attend(
     if angles and name != "fused":
         q_BLHK, k_BMHK = (layers.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
-        core = partial(xla, dropout=dropout, causal=causal, window=window, block=window // 2)
+        core = partial(xla, dropout=dropout, causal=causal, window=window)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
         kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal, window=window))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *angles)
-    options = {"splash": dict(window=window), "cudnn": dict(packed=sequences > 1)}[name]
-    kernel = partial({"splash": splash, "cudnn": cudnn}[name], causal=causal, **options)
+    if name == "splash":
+        kernel = partial(splash, causal=causal, window=window)
+    else:
+        kernel = partial(cudnn, causal=causal, packed=sequences > 1)
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
@@ -145,9 +147,9 @@ def local_name(name: str) -> str:
 def choose(name: str, case: Case, phase: str = "") -> str:
     """Returns the implementation for a case: `name`, or for `auto` the first suitable kernel, or else `xla`.
 
-    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. For packed rows cudnn
-    is not: it was neither timed, nor run with deterministic operations. Raises BadInput if `name` does not support the
-    case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
+    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. `auto` never chooses
+    cudnn for packed rows, for which it was neither timed nor run with deterministic operations. Raises BadInput if
+    `name` does not support the case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     if name == "auto":
         able = (kernel for kernel in case.kernels if not list(refusals(kernel, case)))
@@ -238,10 +240,11 @@ def xla(
 ):
     """Computes attention by plain operations; scores and softmax in float32.
 
-    With a window, each block of queries (window must be a multiple of its size) is a row of its own, whose keys are
-    the block and window / 2 tokens on each side; unless that is the whole row.
+    With a window, each block of queries is a row of its own, whose keys are the block and window / 2 tokens on each
+    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2.
     """
     batch, length = sequence_ids.shape
+    block = block or window // 2
     if not window or length <= window + block:
         mask = attention_mask(sequence_ids, sequence_ids, causal, window)
         return masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)

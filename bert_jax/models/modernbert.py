@@ -26,8 +26,8 @@ DEFAULTS = {
     "rotary_base": 160_000.0,  # base of the rotary positions in full layers; a phase may have its own
     "local_rotary_base": 10_000.0,  # base of the rotary positions in local layers
     "dropout": 0.1,  # dropout rate on the output of attention
-    # implementation of attention, as for model.name=bert: auto, xla, fused (lengths up to 8,192 in local layers),
-    # splash, or cudnn (then local layers have xla)
+    # implementation of attention, as for model.name=bert: auto, xla, fused (lengths up to 1,024, as full layers need;
+    # auto chooses it for local layers up to 8,192), splash, or cudnn (then local layers have xla)
     "attention": "auto",
     "activation": "gelu",  # gelu (exact), gelu_tanh or relu
     "epsilon": 1e-5,  # epsilon of layer norms
