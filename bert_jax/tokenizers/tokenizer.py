@@ -26,11 +26,11 @@ def as_bad_input(path: Path) -> Iterator[None]:
 
 
 def load(directory: str | Path) -> Tokenizer:
-    """Loads a tokenizer that `save` wrote. Raises BadInput."""
-    path = Path(directory) / "settings.json"
+    """Loads a tokenizer that `save` wrote. Raises BadInput that names the directory: either file may be wrong."""
+    path = Path(directory)
     with as_bad_input(path):
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        return MODULES[settings["kind"]].read(Path(directory), settings)
+        settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+        return MODULES[settings["kind"]].read(path, settings)
 
 
 def from_file(path: str | Path, lowercase: bool) -> Tokenizer:
