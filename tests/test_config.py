@@ -241,6 +241,8 @@ def test_other_modules_bring_their_own_keys(own, tmp_path):
     assert config.differences(config.load(str(path)), loaded) == {}
     assert config.digest(json.loads(path.read_text())) == config.digest(loaded)
     assert config.changes(loaded)["task.name"] == ("sentence_pairs", "own.task")
+    changed = config.load(str(path), ["task.stride=6"])
+    assert "task.stride" in config.refusals(loaded, changed, 5)[0]
     back = config.load(str(path), ["task.name=sentence_pairs", "model.name=bert", "model.heads=4"])
     assert back.task.mask_rate == 0.15 and back.phases.main.max_packed == 1
     assert back.model.width == 128 and back.model.layers == 12

@@ -112,10 +112,8 @@ def bytes_of(state) -> int:
 
 def test_a_bfloat16_moment_is_rounded_once_a_step():
     """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
-    exact, rounded = (
-        optimizer.adam(small_config(f"optimizer.moment_dtype={dtype}").optimizer)
-        for dtype in ("float32", "bfloat16")
-    )
+    keys = [f"optimizer.moment_dtype={dtype}" for dtype in ("float32", "bfloat16")]
+    exact, rounded = (optimizer.adam(small_config(key).optimizer) for key in keys)
     params, gradients = make_gradients()
     a, b = exact.init(params), rounded.init(params)
     assert (bytes_of(a), bytes_of(b)) == (2 * bytes_of(params), 1.5 * bytes_of(params))
