@@ -85,23 +85,13 @@ class Encoder(nn.Module):
         )
         self.embedder_norm = layers.LayerNorm(self.epsilon, self.dtype)
         self.final_norm = layers.LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
-        self.blocks = [
-            block(
-                heads=self.heads,
-                hidden=self.feed_forward or 4 * self.width,
-                activation=self.activation,
-                dropouts=(self.dropout, self.dropout),
-                initializer=self.initializer,
-                out_initializer=self.out_initializer,
-                epsilon=self.epsilon,
-                gradient_dtype=self.gradient_dtype,
-                norm=self.norm,
-                gated=self.gated,
-                is_first=number == 0,
-            )
-            for number in range(self.layers)
-        ]
+        self.blocks = blocks(
+            self,
+            hidden=self.feed_forward or 4 * self.width,
+            dropouts=(self.dropout, self.dropout),
+            norm=self.norm,
+            gated=self.gated,
+        )
         self.pooler = layers.Dense(self.width, self.initializer, self.gradient_dtype)
 
     def __call__(self, batch, keys=None):
@@ -122,11 +112,8 @@ class Encoder(nn.Module):
         options = dict(causal=self.causal, angles=angles)
         attend = attention.make(name, batch, self.attention_dropout, remat, **options)
         x = self.embedder(batch["tokens"], positions, batch["segments"])
-        states = [layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)]
-        for number, block in enumerate(self.blocks):
-            layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys))
-        return [*states[:-1], self.final_norm(states[-1])] if self.final_norm else states
+        x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
+        return hidden_states(self, x, [attend] * self.layers, keys)
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
@@ -135,6 +122,26 @@ class Encoder(nn.Module):
     def vocabulary_logits(self, x, bias):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
         return self.embedder.vocabulary_logits(x, bias)
+
+
+def blocks(encoder, **options) -> list[nn.Module]:
+    """Returns the blocks of an encoder of this file or another. options: fields of `layers.Block`."""
+    block = nn.remat(layers.Block) if encoder.remat == "full" else layers.Block
+    names = "heads activation initializer out_initializer epsilon gradient_dtype bias".split()
+    options |= {name: getattr(encoder, name) for name in names}
+    return [block(is_first=number == 0, **options) for number in range(encoder.layers)]
+
+
+def hidden_states(encoder, x, attends: list, keys) -> list:
+    """Returns x and the output of each block, [B, L, D] each; `final_norm`, if there is one, is applied to the last.
+
+    attends: the attention of each block, see `attention.make`. keys: uint32[B], or None.
+    """
+    states = [x]
+    for number, (block, attend) in enumerate(zip(encoder.blocks, attends, strict=True)):
+        layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
+        states.append(block(states[-1], attend, layer_keys))
+    return [*states[:-1], encoder.final_norm(states[-1])] if encoder.final_norm else states
 
 
 def make(config, vocabulary_size: int, causal: bool = False, encoder=Encoder) -> nn.Module:

@@ -11,7 +11,6 @@ from functools import partial
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.models import attention, bert, layers
 
@@ -79,24 +78,9 @@ class Encoder(nn.Module):
         )
         norm = partial(layers.LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm, self.final_norm = norm(), norm()
-        block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
-        self.blocks = [
-            block(
-                heads=self.heads,
-                hidden=self.feed_forward,
-                activation=self.activation,
-                dropouts=(self.dropout, 0.0),
-                initializer=self.initializer,
-                out_initializer=self.out_initializer,
-                epsilon=self.epsilon,
-                gradient_dtype=self.gradient_dtype,
-                norm="pre",
-                gated=True,
-                bias=self.bias,
-                is_first=number == 0,
-            )
-            for number in range(self.layers)
-        ]
+        self.blocks = bert.blocks(
+            self, hidden=self.feed_forward, dropouts=(self.dropout, 0.0), norm="pre", gated=True
+        )
 
     def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer, normalized; see `states`."""
@@ -122,12 +106,8 @@ class Encoder(nn.Module):
             )
         ]
         x = self.embedder(batch["tokens"], positions, None)
-        states = [self.embedder_norm(x)]
-        for number, block in enumerate(self.blocks):
-            attend = kinds[number % self.full_every > 0]
-            layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys))
-        return [*states[:-1], self.final_norm(states[-1])]
+        attends = [kinds[number % self.full_every > 0] for number in range(self.layers)]
+        return bert.hidden_states(self, self.embedder_norm(x), attends, keys)
 
     def vocabulary_logits(self, x, bias):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
