@@ -28,7 +28,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
-from bert_jax.models import attention_kernel, layers
+from bert_jax.models import attention_kernel, layers, rotary
 from bert_jax.models.attention_kernel import BLOCK, LANES, LONGEST, block_size
 from bert_jax.parallel import constraints
 
@@ -96,7 +96,7 @@ def attend(
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
     sequence_ids int32[B, L], 0 for padding; keys uint32[B] or None (no dropout). The queries are already scaled by
-    1 / sqrt(K). angles: those of `layers.rotary`, by which queries and keys are rotated, or none. causal: whether a
+    1 / sqrt(K). angles: those of `rotary.angles`, by which queries and keys are rotated, or none. causal: whether a
     token attends to no later one. window: local attention, to at most window / 2 tokens on each side; 0: to all. Raises
     BadInput if the implementation `name` does not support this.
     """
@@ -107,7 +107,7 @@ def attend(
         return xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, causal, window, block=1)
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if angles and name != "fused":
-        q_BLHK, k_BMHK = (layers.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
+        q_BLHK, k_BMHK = (rotary.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
         core = partial(xla, dropout=dropout, causal=causal, window=window)
         core = jax.checkpoint(core) if remat else core

@@ -55,7 +55,7 @@ class Options(NamedTuple):
 def attend(q_BLD, k_BMD, v_BMD, sequence_ids, angles: tuple, drop: Drop, options: Options):
     """Returns [B, L, D]: for each head of `size` lanes, dropout(softmax(q k^T)) v.
 
-    sequence_ids int32[B, L]: a token attends to the tokens with its own id. angles: those of `layers.rotary`, by which
+    sequence_ids int32[B, L]: a token attends to the tokens with its own id. angles: those of `rotary.angles`, by which
     queries and keys are rotated, or none.
     """
     vectors = q_BLD, k_BMD, v_BMD
@@ -225,7 +225,7 @@ def by_lanes(angles: tuple) -> tuple:
 
 
 def turn(x, factors: list, size: int, back: bool = False):
-    """Rotates the heads of x[L, 128] as `layers.rotate`; back: by the opposite angles, for gradients.
+    """Rotates the heads of x[L, 128] as `rotary.rotate`; back: by the opposite angles, for gradients.
 
     factors: those of `by_lanes`, or none.
     """

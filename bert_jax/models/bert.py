@@ -11,7 +11,7 @@ from flax import linen as nn
 from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
-from bert_jax.models import attention, layers
+from bert_jax.models import attention, layers, rotary
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -108,7 +108,7 @@ class Encoder(nn.Module):
         remat = self.remat == "attention"
         positions, angles = batch["positions"], ()
         if self.positions == "rotary":
-            angles = layers.rotary(positions, self.width // self.heads, ROTARY_BASE)
+            angles = rotary.angles(positions, self.width // self.heads, ROTARY_BASE)
         options = dict(causal=self.causal, angles=angles)
         attend = attention.make(name, batch, self.attention_dropout, remat, **options)
         x = self.embedder(batch["tokens"], positions, batch["segments"])

@@ -83,21 +83,22 @@ def sum_over_rows(a, b, dtype):
     def product(a, b):
         return jax.lax.dot_general(a, b, ((rows, rows), ((), ())), preferred_element_type=dtype)
 
-    def widened(a, b):  # XLA's CPU backend lacks some bfloat16 products with float32 sums
-        return product(a.astype(dtype), b.astype(dtype))
+    def on_cpu(a, b):
+        # XLA's CPU backend lacks some bfloat16 products with float32 sums. It transposes the left factor, a pass with
+        # long strides: so the narrower factor goes there. The barrier keeps XLA from exchanging them again.
+        a, b = a.astype(dtype), b.astype(dtype)
+        if a.shape[-1] <= b.shape[-1]:
+            return product(a, b)
+        return jax.lax.optimization_barrier(product(b, a)).T
 
-    return jax.lax.platform_dependent(a, b, cpu=widened, default=product)
+    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=product)
 
 
 def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel, bias = saved
     gradient = constraints.activation(gradient)
     rows = tuple(range(x.ndim - 1))
-    # XLA's CPU backend transposes the left factor, a pass with long strides: so the narrower factor goes there.
-    is_wide = x.shape[-1] > gradient.shape[-1]
-    factors = (gradient, x) if is_wide else (x, gradient)
-    d_kernel = sum_over_rows(*factors, gradient_dtype)
-    d_kernel = d_kernel.T if is_wide else d_kernel
+    d_kernel = sum_over_rows(x, gradient, gradient_dtype)
     d_x = constraints.activation(gradient @ kernel.T)
     if bias is None:
         return d_x, d_kernel.astype(jnp.float32), None
@@ -248,24 +249,6 @@ class LayerNorm(nn.Module):
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
         return normalize(x, scale, maybe_bias(self, x.shape[-1]), self.epsilon, self.dtype)
-
-
-def rotary(positions, size: int, base: float):
-    """Returns the cosines and sines float32[B, L, K/2] of rotary positions (arXiv:2104.09864).
-
-    positions: int32[B, L]. size: K. The angle of pair i of a vector's components is position / base^(2i / K).
-    """
-    rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
-    angles = positions[..., None] * rates
-    return jnp.cos(angles), jnp.sin(angles)
-
-
-def rotate(x_BLHK, cosines, sines):
-    """Rotates the pairs of components (i, i + K/2) of each vector by the angles of `rotary`; computed in float32."""
-    cosines, sines = cosines[:, :, None], sines[:, :, None]
-    first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
-    turned = first * cosines - second * sines, second * cosines + first * sines
-    return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
 
 
 class Attention(nn.Module):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.models import attention, bert, layers
+from bert_jax.models import attention, bert, layers, rotary
 
 DEFAULTS = {
     "layers": 22,  # Transformer blocks
@@ -98,7 +98,7 @@ class Encoder(nn.Module):
         kinds = [
             attention.make(
                 *(each, batch, 0.0, self.remat == "attention", self.causal, window),
-                angles=layers.rotary(positions, size, base),
+                angles=rotary.angles(positions, size, base),
             )
             for each, window, base in (
                 (name, 0, self.rotary_base),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.models import attention, layers
+from bert_jax.models import attention, rotary
 
 HEADS, SIZE = 4, 16
 interpreted = partial(attention.splash, interpret=True)
@@ -63,10 +63,10 @@ def rotated(function):
 
     def attend(q, k, v, ids, **options):
         positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
-        angles = layers.rotary(positions, SIZE, 100.0)
+        angles = rotary.angles(positions, SIZE, 100.0)
         if function is fused:
             return fused(q, k, v, ids, angles, **options)
-        q, k = (layers.rotate(x, *angles) for x in (q, k))
+        q, k = (rotary.rotate(x, *angles) for x in (q, k))
         return function(q, k, v, ids, **options)
 
     return attend

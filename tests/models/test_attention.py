@@ -19,7 +19,7 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.models import attention, layers
+from bert_jax.models import attention, rotary
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
@@ -165,7 +165,7 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
 
     def total(q, k, v, ids):
         keys = kit.keys_of(ids) if name == "fused" else None
-        angles = layers.rotary(ids, size, base) if base else ()
+        angles = rotary.angles(ids, size, base) if base else ()
         attend = kit.attend(name, ids, angles=angles, **options)
         return attend(q, k, v, keys).astype(jnp.float32).sum()
 
