@@ -80,5 +80,5 @@ def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -
     if not (tokenizer and tokenizer.fingerprint in encoder.tokenizers):
         raise BadInput(
             f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
-            " prepare a store with its file as config.tokenizer.path; with fewer pieces than rows, import it first"
+            " prepare a store with config.tokenizer.path set to its file; if the model has more rows, import it first"
         )

@@ -3,31 +3,30 @@
 B batch, L length, H heads, K head size.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 
 def angles(positions, size: int, base: float):
     """Returns the cosines and sines float32[B, L, K/2] of the angles of rows.
 
-    positions: int32[B, L], less than L. size: K. The angle of pair i of a vector's components is
-    position / base^(2i / K).
+    positions: int32[B, L]. size: K. The angle of pair i of a vector's components is position / base^(2i / K).
     """
-    rates = np.float32(base) ** (-np.arange(0, size, 2, dtype=np.float32) / size)
+    rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
 
-    def computed(positions, numpy=jnp):
+    def computed(positions, rates):
         radians = positions[..., None] * rates
-        return numpy.cos(radians), numpy.sin(radians)
+        return jnp.cos(radians), jnp.sin(radians)
 
-    def looked_up(positions):
-        # XLA's CPU backend would compute cosines in each product that reads them, for each head.
-        tables = computed(np.arange(positions.shape[1], dtype=np.float32), np)
-        return tuple(
-            jnp.asarray(table).at[positions].get(mode="promise_in_bounds") for table in tables
-        )
+    def in_loop(positions, rates):
+        # Outside of a loop, XLA's CPU backend computes cosines in each product that reads them, for each head.
+        parts = rates.reshape(2 if size % 4 == 0 else 1, -1)
+        halves = jax.lax.map(partial(computed, positions), parts)
+        return tuple(jnp.concatenate(each, axis=-1) for each in halves)
 
-    return jax.lax.platform_dependent(positions, cpu=looked_up, default=computed)
+    return jax.lax.platform_dependent(positions, rates, cpu=in_loop, default=computed)
 
 
 def rotate(x_BLHK, cosines, sines):
