@@ -8,7 +8,6 @@ import dataclasses
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, layers, rotary
@@ -85,7 +84,7 @@ class Encoder(nn.Module):
         )
         self.embedder_norm = layers.LayerNorm(self.epsilon, self.dtype)
         self.final_norm = layers.LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        self.blocks = blocks(
+        self.blocks = layers.blocks(
             self,
             hidden=self.feed_forward or 4 * self.width,
             dropouts=(self.dropout, self.dropout),
@@ -113,7 +112,7 @@ class Encoder(nn.Module):
         attend = attention.make(name, batch, self.attention_dropout, remat, **options)
         x = self.embedder(batch["tokens"], positions, batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
-        return hidden_states(self, x, [attend] * self.layers, keys)
+        return layers.hidden_states(self, x, [attend] * self.layers, keys)
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
@@ -122,26 +121,6 @@ class Encoder(nn.Module):
     def vocabulary_logits(self, x, bias):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
         return self.embedder.vocabulary_logits(x, bias)
-
-
-def blocks(encoder, **options) -> list[nn.Module]:
-    """Returns the blocks of an encoder of this file or another. options: fields of `layers.Block`."""
-    block = nn.remat(layers.Block) if encoder.remat == "full" else layers.Block
-    names = "heads activation initializer out_initializer epsilon gradient_dtype bias".split()
-    options |= {name: getattr(encoder, name) for name in names}
-    return [block(is_first=number == 0, **options) for number in range(encoder.layers)]
-
-
-def hidden_states(encoder, x, attends: list, keys) -> list:
-    """Returns x and the output of each block, [B, L, D] each; `final_norm`, if there is one, is applied to the last.
-
-    attends: the attention of each block, see `attention.make`. keys: uint32[B], or None.
-    """
-    states = [x]
-    for number, (block, attend) in enumerate(zip(encoder.blocks, attends, strict=True)):
-        layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-        states.append(block(states[-1], attend, layer_keys))
-    return [*states[:-1], encoder.final_norm(states[-1])] if encoder.final_norm else states
 
 
 def make(config, vocabulary_size: int, causal: bool = False, encoder=Encoder) -> nn.Module:

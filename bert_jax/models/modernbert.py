@@ -78,7 +78,7 @@ class Encoder(nn.Module):
         )
         norm = partial(layers.LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm, self.final_norm = norm(), norm()
-        self.blocks = bert.blocks(
+        self.blocks = layers.blocks(
             self, hidden=self.feed_forward, dropouts=(self.dropout, 0.0), norm="pre", gated=True
         )
 
@@ -107,7 +107,7 @@ class Encoder(nn.Module):
         ]
         x = self.embedder(batch["tokens"], positions, None)
         attends = [kinds[number % self.full_every > 0] for number in range(self.layers)]
-        return bert.hidden_states(self, self.embedder_norm(x), attends, keys)
+        return layers.hidden_states(self, self.embedder_norm(x), attends, keys)
 
     def vocabulary_logits(self, x, bias):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
