@@ -3,14 +3,10 @@
 B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 """
 
-import dataclasses
-
 import jax.numpy as jnp
-from flax import linen as nn
 
-from bert_jax.config_checks import check_keys, require
-from bert_jax.errors import BadInput
-from bert_jax.models import attention, layers, rotary
+from bert_jax.config_checks import check_keys
+from bert_jax.models import attention, encoder, layers, rotary
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -42,35 +38,15 @@ DEFAULTS = {
 ROTARY_BASE = 10_000.0
 
 
-class Encoder(nn.Module):
+class Encoder(encoder.Encoder, kw_only=True):
     """The BERT encoder: rows of tokens to hidden states."""
 
-    vocabulary_size: int
-    layers: int
-    width: int
-    heads: int
-    feed_forward: int
     max_length: int
     type_vocabulary: int
-    dropout: float
-    attention: str
     attention_dropout: float
-    activation: str
     norm: str
     gated: bool
     positions: str
-    epsilon: float
-    initializer: float
-    dtype: jnp.dtype
-    gradient_dtype: jnp.dtype
-    remat: str
-    causal: bool = False  # whether a token attends to no later one; the objective decides
-    bias = True  # whether layers have biases
-
-    @property
-    def out_initializer(self) -> float:
-        """The standard deviation of weights whose output is added to the stream."""
-        return self.initializer
 
     def setup(self):
         self.embedder = layers.Embedder(
@@ -84,70 +60,39 @@ class Encoder(nn.Module):
         )
         self.embedder_norm = layers.LayerNorm(self.epsilon, self.dtype)
         self.final_norm = layers.LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        self.blocks = layers.blocks(
-            self,
-            hidden=self.feed_forward or 4 * self.width,
-            dropouts=(self.dropout, self.dropout),
-            norm=self.norm,
-            gated=self.gated,
-        )
+        hidden, dropouts = self.feed_forward or 4 * self.width, (self.dropout, self.dropout)
+        self.blocks = self.make_blocks(hidden, dropouts, self.norm, self.gated)
         self.pooler = layers.Dense(self.width, self.initializer, self.gradient_dtype)
-
-    def __call__(self, batch, keys=None):
-        """Returns the hidden states [B, L, D] of the last layer; see `states`."""
-        return self.states(batch, keys)[-1]
 
     def states(self, batch, keys=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
 
         keys: uint32[B], one per row, or None for no dropout.
         """
-        # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
-        name = "xla" if self.is_initializing() else self.attention
-        remat = self.remat == "attention"
         positions, angles = batch["positions"], ()
         if self.positions == "rotary":
             angles = rotary.angles(positions, self.width // self.heads, ROTARY_BASE)
+        name, remat = self.attention_name, self.remat == "attention"
         options = dict(causal=self.causal, angles=angles)
         attend = attention.make(name, batch, self.attention_dropout, remat, **options)
         x = self.embedder(batch["tokens"], positions, batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
-        return layers.hidden_states(self, x, [attend] * self.layers, keys)
+        return self.apply_blocks(x, [attend] * self.layers, keys)
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
         return jnp.tanh(self.pooler(jnp.take_along_axis(x, cls_positions[..., None], axis=1)))
 
-    def vocabulary_logits(self, x, bias):
-        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
-        return self.embedder.vocabulary_logits(x, bias)
 
-
-def make(config, vocabulary_size: int, causal: bool = False, encoder=Encoder) -> nn.Module:
-    """Returns the encoder of a config whose data types are resolved (no `auto`). encoder: its class."""
-    names = {field.name for field in dataclasses.fields(encoder)} & set(config.model) - {"name"}
-    return encoder(
-        vocabulary_size=vocabulary_size,
-        dtype=jnp.dtype(config.dtype),
-        gradient_dtype=jnp.dtype(config.gradient_dtype),
-        remat=config.train.remat,
-        causal=causal,
-        **{name: config.model[name] for name in names},
-    )
+def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
+    """Returns the encoder of a config whose data types are resolved (no `auto`)."""
+    return encoder.make(Encoder, config, vocabulary_size, causal)
 
 
 def resolve(config, phase, shapes: dict, mesh) -> str:
     """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
-    check_mesh(config, mesh)
+    encoder.check_mesh(config, mesh)
     return attention.resolve(config, phase, shapes, mesh)
-
-
-def check_mesh(config, mesh) -> None:
-    """Raises BadInput if a size of the model does not divide over the mesh."""
-    for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
-        if config.model[key] % mesh.shape[axis]:
-            parts = f"config.mesh.{axis}={mesh.shape[axis]}"
-            raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
 
 
 def warnings(config) -> list[str]:
@@ -162,7 +107,7 @@ def warnings(config) -> list[str]:
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
-    check_shared(config)
+    encoder.check(config)
     check_keys(
         config,
         choices={"model.norm": ("post", "pre"), "model.positions": ("learned", "rotary")},
@@ -171,31 +116,4 @@ def check(config) -> None:
         not_negative=["model.feed_forward"],
     )
     if config.model.positions == "rotary":
-        check_rotary(config)
-
-
-def check_rotary(config) -> None:
-    """Checks that heads can be rotated."""
-    model, hint = config.model, f"model.width={config.model.width}: heads have an odd size"
-    require(model.width // model.heads % 2 == 0, "model.heads", config, hint)
-
-
-def check_shared(config) -> None:
-    """Checks the keys that other models have, too."""
-    check_keys(
-        config,
-        choices={
-            "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
-            "model.activation": tuple(layers.ACTIVATIONS),
-        },
-        shares=["model.dropout"],
-        at_least_one=[f"model.{key}" for key in ("layers", "width", "heads", "max_length")],
-        not_negative=["model.initializer"],
-    )
-    model = config.model
-    require(model.epsilon > 0, "model.epsilon", config, "expected more than 0")
-    hint = f"does not divide model.width={model.width}"
-    require(model.width % model.heads == 0, "model.heads", config, hint)
-    hint = f"expected at most model.max_length={model.max_length}"
-    for name, phase in config.phases.items():
-        require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)
+        encoder.check_rotary(config)

@@ -348,8 +348,8 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, attend, keys):
-        names = "initializer out_initializer gradient_dtype bias".split()
-        common = {name: getattr(self, name) for name in names}
+        common = dict(initializer=self.initializer, out_initializer=self.out_initializer)
+        common |= dict(gradient_dtype=self.gradient_dtype, bias=self.bias)
         attention = Attention(self.heads, name="attention", **common)
         feed_forward = FeedForward(
             self.hidden, self.activation, gated=self.gated, name="feed_forward", **common
@@ -364,26 +364,6 @@ class Block(nn.Module):
         mix = partial(attention, attend=attend, keys=keys)
         x = add(x, mix, 1, "attention_norm", self.is_first)
         return add(x, feed_forward, 2, "feed_forward_norm")
-
-
-def blocks(encoder, **options) -> list[nn.Module]:
-    """Returns the blocks of an encoder. options: fields of `Block` that it does not have."""
-    block = nn.remat(Block) if encoder.remat == "full" else Block
-    names = "heads activation initializer out_initializer epsilon gradient_dtype bias".split()
-    options |= {name: getattr(encoder, name) for name in names}
-    return [block(is_first=number == 0, **options) for number in range(encoder.layers)]
-
-
-def hidden_states(encoder, x, attends: list, keys) -> list:
-    """Returns x and the output of each block, [B, L, D] each; `final_norm`, if there is one, is applied to the last.
-
-    attends: the attention of each block, see `attention.make`. keys: uint32[B], or None.
-    """
-    states = [x]
-    for number, (block, attend) in enumerate(zip(encoder.blocks, attends, strict=True)):
-        layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-        states.append(block(states[-1], attend, layer_keys))
-    return [*states[:-1], encoder.final_norm(states[-1])] if encoder.final_norm else states
 
 
 def padded_size(vocabulary_size: int) -> int:

@@ -8,11 +8,8 @@ they agree with https://github.com/AnswerDotAI/ModernBERT.
 import math
 from functools import partial
 
-import jax.numpy as jnp
-from flax import linen as nn
-
 from bert_jax.config_checks import check_keys, require
-from bert_jax.models import attention, bert, layers, rotary
+from bert_jax.models import attention, encoder, layers, rotary
 
 DEFAULTS = {
     "layers": 22,  # Transformer blocks
@@ -30,8 +27,8 @@ DEFAULTS = {
     "attention": "auto",
     "activation": "gelu",  # gelu (exact), gelu_tanh or relu
     "epsilon": 1e-5,  # epsilon of layer norms
-    # standard deviation of the truncated normal initializer; that of weights whose output is added to the stream is
-    # less, by the root of twice the number of layers
+    # standard deviation of the truncated normal initializer; that of weights whose output is added to the stream, and
+    # of the masked-LM head, is less, by the root of twice the number of layers
     "initializer": 0.02,
     # the vector of a text for objective.pool=cls. first: that of [CLS]. mean: of the tokens' vectors
     "pooling": "first",
@@ -41,82 +38,59 @@ PHASE_DEFAULTS = {
 }
 
 
-class Encoder(nn.Module):
+class Encoder(encoder.Encoder, kw_only=True):
     """The ModernBERT encoder: rows of tokens to hidden states."""
 
-    vocabulary_size: int
-    layers: int
-    width: int
-    heads: int
-    feed_forward: int
     full_every: int
     window: int
     rotary_base: float
     local_rotary_base: float
-    dropout: float
-    attention: str
-    activation: str
-    epsilon: float
-    initializer: float
     pooling: str
-    dtype: jnp.dtype
-    gradient_dtype: jnp.dtype
-    remat: str
-    causal: bool = False  # whether a token attends to no later one; the objective decides
-    bias = False  # whether layers have biases
-    shared_head = True  # see heads.Classifier
+    bias = False
+    shared_head = True
 
     @property
     def out_initializer(self) -> float:
-        """The standard deviation of weights whose output is added to the stream (arXiv:1909.08053, section 3)."""
+        """See encoder.py; arXiv:1909.08053, section 3."""
         return self.initializer / math.sqrt(2 * self.layers)
 
     def setup(self):
-        dtypes = self.gradient_dtype, self.dtype
         self.embedder = layers.Embedder(
-            self.vocabulary_size, 0, 0, self.width, self.initializer, *dtypes
+            self.vocabulary_size,
+            max_length=0,
+            type_vocabulary=0,
+            width=self.width,
+            initializer=self.initializer,
+            gradient_dtype=self.gradient_dtype,
+            dtype=self.dtype,
         )
         norm = partial(layers.LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm, self.final_norm = norm(), norm()
-        self.blocks = layers.blocks(
-            self, hidden=self.feed_forward, dropouts=(self.dropout, 0.0), norm="pre", gated=True
-        )
-
-    def __call__(self, batch, keys=None):
-        """Returns the hidden states [B, L, D] of the last layer, normalized; see `states`."""
-        return self.states(batch, keys)[-1]
+        dropouts = self.dropout, 0.0
+        self.blocks = self.make_blocks(self.feed_forward, dropouts, norm="pre", gated=True)
 
     def states(self, batch, keys=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
 
         keys: uint32[B], one per row, or None for no dropout. The last states are normalized.
         """
-        # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
-        name = "xla" if self.is_initializing() else self.attention
-        positions, size = batch["positions"], self.width // self.heads
-        # Of a full layer, and of a local one.
-        kinds = [
-            attention.make(
-                *(each, batch, 0.0, self.remat == "attention", self.causal, window),
-                angles=rotary.angles(positions, size, base),
-            )
-            for each, window, base in (
-                (name, 0, self.rotary_base),
-                (attention.local_name(name), self.window, self.local_rotary_base),
-            )
-        ]
-        x = self.embedder(batch["tokens"], positions, None)
-        attends = [kinds[number % self.full_every > 0] for number in range(self.layers)]
-        return layers.hidden_states(self, self.embedder_norm(x), attends, keys)
+        positions, remat = batch["positions"], self.remat == "attention"
 
-    def vocabulary_logits(self, x, bias):
-        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
-        return self.embedder.vocabulary_logits(x, bias)
+        def attend(name, window, base):
+            angles = rotary.angles(positions, self.width // self.heads, base)
+            return attention.make(name, batch, 0.0, remat, self.causal, window, angles)
+
+        full = attend(self.attention_name, 0, self.rotary_base)
+        local = attention.local_name(self.attention_name)
+        local = attend(local, self.window, self.local_rotary_base)
+        attends = [local if number % self.full_every else full for number in range(self.layers)]
+        x = self.embedder_norm(self.embedder(batch["tokens"], positions, None))
+        return self.apply_blocks(x, attends, keys)
 
 
 def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
     """Returns the encoder of a config whose data types are resolved (no `auto`)."""
-    return bert.make(config, vocabulary_size, causal, Encoder)
+    return encoder.make(Encoder, config, vocabulary_size, causal)
 
 
 def resolve(config, phase, shapes: dict, mesh) -> str:
@@ -124,20 +98,20 @@ def resolve(config, phase, shapes: dict, mesh) -> str:
 
     Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
     """
-    bert.check_mesh(config, mesh)
+    encoder.check_mesh(config, mesh)
     full = attention.resolve(config, phase, shapes, mesh)
     return f"{full} and {attention.resolve(config, phase, shapes, mesh, config.model.window)}"
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
-    bert.check_shared(config)
+    encoder.check(config)
     sizes, pools = ["model.feed_forward", "model.full_every"], ("first", "mean")
     check_keys(config, at_least_one=sizes, choices={"model.pooling": pools})
     model = config.model
     fits = model.window > 0 and model.window % 2 == 0
     require(fits, "model.window", config, "expected an even number of tokens")
-    bert.check_rotary(config)
+    encoder.check_rotary(config)
     for key in ("rotary_base", "local_rotary_base"):
         require(model[key] > 1, f"model.{key}", config, "expected more than 1")
     for name, phase in config.phases.items():

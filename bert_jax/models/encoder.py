@@ -1,0 +1,127 @@
+"""What the encoders share: fields, blocks, hidden states, and checks of the config.
+
+B batch, L length, D width, V padded vocabulary.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax import prng
+from bert_jax.config_checks import check_keys, require
+from bert_jax.errors import BadInput
+from bert_jax.models import layers
+
+
+class Encoder(nn.Module, kw_only=True):
+    """Rows of tokens to hidden states.
+
+    A subclass has `states(batch, keys)`, the hidden states of the embeddings and each layer, and a `setup` that makes
+    `embedder`, `blocks`, and `final_norm`, which may be None.
+    """
+
+    vocabulary_size: int
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+    dropout: float
+    attention: str
+    activation: str
+    epsilon: float
+    initializer: float
+    dtype: jnp.dtype
+    gradient_dtype: jnp.dtype
+    remat: str
+    causal: bool = False  # whether a token attends to no later one; the objective decides
+    bias: ClassVar[bool] = True  # whether layers have biases
+    shared_head: ClassVar[bool] = False  # see heads.Classifier
+
+    @property
+    def out_initializer(self) -> float:
+        """The standard deviation of weights whose output is added to the stream, and of the masked-LM head."""
+        return self.initializer
+
+    @property
+    def attention_name(self) -> str:
+        """The implementation of attention. `init` runs on a short row, which the kernels do not support. Parameters are
+        the same with `xla`."""
+        return "xla" if self.is_initializing() else self.attention
+
+    def __call__(self, batch, keys=None):
+        """Returns the hidden states [B, L, D] of the last layer; see `states`."""
+        return self.states(batch, keys)[-1]
+
+    def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
+        """Returns the blocks; the arguments are fields of `layers.Block`."""
+        block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
+        options = dict(hidden=hidden, dropouts=dropouts, norm=norm, gated=gated)
+        options |= dict(heads=self.heads, activation=self.activation, epsilon=self.epsilon)
+        options |= dict(initializer=self.initializer, out_initializer=self.out_initializer)
+        options |= dict(gradient_dtype=self.gradient_dtype, bias=self.bias)
+        return [block(is_first=number == 0, **options) for number in range(self.layers)]
+
+    def apply_blocks(self, x, attends: list, keys) -> list:
+        """Returns x and the output of each block, [B, L, D] each; the last is normalized if there is a `final_norm`.
+
+        attends: the attention of each block, see `attention.make`.
+        """
+        states = [x]
+        for number, (block, attend) in enumerate(zip(self.blocks, attends, strict=True)):
+            layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
+            states.append(block(states[-1], attend, layer_keys))
+        return [*states[:-1], self.final_norm(states[-1])] if self.final_norm else states
+
+    def vocabulary_logits(self, x, bias):
+        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
+        return self.embedder.vocabulary_logits(x, bias)
+
+
+def make(encoder: type[Encoder], config, vocabulary_size: int, causal: bool) -> Encoder:
+    """Returns the encoder of a class and of a config whose data types are resolved (no `auto`)."""
+    names = {field.name for field in dataclasses.fields(encoder)} & set(config.model) - {"name"}
+    return encoder(
+        vocabulary_size=vocabulary_size,
+        dtype=jnp.dtype(config.dtype),
+        gradient_dtype=jnp.dtype(config.gradient_dtype),
+        remat=config.train.remat,
+        causal=causal,
+        **{name: config.model[name] for name in names},
+    )
+
+
+def check_mesh(config, mesh) -> None:
+    """Raises BadInput if a size of the model does not divide over the mesh."""
+    for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
+        if config.model[key] % mesh.shape[axis]:
+            parts = f"config.mesh.{axis}={mesh.shape[axis]}"
+            raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the keys that all encoders have that has an invalid value."""
+    check_keys(
+        config,
+        choices={
+            "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
+            "model.activation": tuple(layers.ACTIVATIONS),
+        },
+        shares=["model.dropout"],
+        at_least_one=[f"model.{key}" for key in ("layers", "width", "heads", "max_length")],
+        not_negative=["model.initializer"],
+    )
+    model = config.model
+    require(model.epsilon > 0, "model.epsilon", config, "expected more than 0")
+    hint = f"does not divide model.width={model.width}"
+    require(model.width % model.heads == 0, "model.heads", config, hint)
+    hint = f"expected at most model.max_length={model.max_length}"
+    for name, phase in config.phases.items():
+        require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)
+
+
+def check_rotary(config) -> None:
+    """Raises BadInput if heads cannot be rotated."""
+    model, hint = config.model, f"model.width={config.model.width}: heads have an odd size"
+    require(model.width // model.heads % 2 == 0, "model.heads", config, hint)
