@@ -7,7 +7,8 @@
 Trains small models by BERT's recipe, by it with one part changed, and with all of them, with several seeds. Each model
 is evaluated on held-out text, and fine-tuned on SST-2 and STS-B (--glue) and WNUT-17 (--wnut). So is one with random
 weights. Prints a Markdown table: mean and standard deviation over the seeds, and the difference from BERT's recipe,
-which is a tie unless it exceeds the standard deviation of a difference, the root of the sum of both variances.
+which is a tie unless it exceeds the standard deviation of a difference, the root of the sum of both variances. The
+numbers of each model are in --output, in results.jsonl.
 
 Every result is a file in --output. The same command skips what is finished and resumes what was killed. --seeds,
 --jobs and --only may change in between. For several jobs on one GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false.
@@ -99,8 +100,10 @@ def main(arguments: list[str] | None = None) -> int:
         measure(options, *models[0])  # alone: it makes the stores of the tasks, which all share
         with ThreadPoolExecutor(options.jobs) as pool:
             values = pool.map(lambda model: measure(options, *model), models)
-            for (name, _), value in zip(models, values, strict=True):
-                results[name].append(value)
+            with open(options.output / "results.jsonl", "w") as file:
+                for (name, seed), value in zip(models, values, strict=True):
+                    results[name].append(value)
+                    print(json.dumps({"recipe": name, "seed": seed, **value}), file=file)
     except BadInput as error:
         print(f"ablation.py: {error}", file=sys.stderr)
         return 2
@@ -211,8 +214,8 @@ def finetune(options, place: Path, column: str, seed: int) -> float:
         "optimizer.learning_rate": 1e-3 * 128 / options.shape[1],
         "seed": seed,
     }
-    job = "--config", config, "--workdir", place / task, *flags(keys)
-    (scores,) = once(place / f"{task}.json", "finetune", *job).values()
+    arguments = "--config", config, "--workdir", place / task, *flags(keys)
+    (scores,) = once(place / f"{task}.json", "finetune", *arguments).values()
     return math.nan if scores[score][0] is None else scores[score][0]
 
 
@@ -227,11 +230,11 @@ def table(results: dict[str, list[dict]]) -> str:
 
 
 def cell(values: list[float], base: list[float]) -> str:
-    """Returns mean, deviation, and difference from `base`; with one seed, which has no deviation, always a tie."""
-    spreads = [np.std(each, ddof=1) if len(each) > 1 else math.inf for each in (values, base)]
+    """Returns mean, deviation, and difference from `base`; with one seed, without a deviation and a verdict."""
+    spreads = [np.std(each, ddof=1) if len(each) > 1 else math.nan for each in (values, base)]
     difference = np.mean(values) - np.mean(base)
     verdict = ", tie" if abs(difference) <= math.hypot(*spreads) else ""  # none for NaN
-    text = f"{np.mean(values):.3f} ± {spreads[0]:.3f}"
+    text = f"{np.mean(values):.3f}" + (f" ± {spreads[0]:.3f}" if len(values) > 1 else "")
     return text if values == base else f"{text} ({difference:+.3f}{verdict})"
 
 

@@ -48,6 +48,11 @@ def test_commands_are_valid_and_run_once_and_recipes_have_equal_flops(commands, 
     steps = {row.split(" | ")[0].strip("| "): row.split(" | ")[1] for row in tables[0].splitlines()}
     assert steps["bert"] == steps["wsd"] == "100"
     assert (steps["masked_30"], steps["random_weights"]) == ("50", "1")
+    results = map(json.loads, (tmp_path / "out/results.jsonl").read_text().splitlines())
+    assert [row["steps"] for row in results if row["recipe"] == "masked_30"] == [50]
+    other = [*data, "--output", str(tmp_path / "other"), "--seeds", "1", "--minutes", "2"]
+    assert ablation.main([*other, "--only", "wsd"]) == 0
+    assert "| wsd | 240 |" in capsys.readouterr().out
     assert ablation.main([*arguments, "--shape", "4/256"]) == 2
 
 
@@ -55,5 +60,5 @@ def test_differences_within_the_spread_are_ties():
     base = [1.0, 1.2]
     assert ablation.cell([2.0, 2.2], base) == "2.100 ± 0.141 (+1.000)"
     assert ablation.cell([1.1, 1.3], base).endswith("(+0.100, tie)")
-    assert ablation.cell([9.0], base).endswith("tie)")
+    assert ablation.cell([9.0], [1.0]) == "9.000 (+8.000)"
     assert ablation.cell([9.0, float("nan")], base) == "nan ± nan (+nan)"

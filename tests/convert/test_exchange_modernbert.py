@@ -41,7 +41,7 @@ def compared():
 @pytest.mark.full
 @pytest.mark.parametrize("packed", [False, True])
 def test_rows_equal_transformers(compared, packed):
-    """Packed in one row, each document has the logits that it has alone."""
+    """Packed in one row, each document has the states and logits that it has alone."""
     params, batch, expected = compared
     real = batch["attention_mask"] > 0
     if packed:
@@ -51,10 +51,12 @@ def test_rows_equal_transformers(compared, packed):
     theirs = transformers_bert.config_of(CONFIG), transformers_bert.vocabulary_of(CONFIG)
     ours = transformers_bert.evaluate(*theirs, params, transformers_bert.batch_of(batch))
     if packed:
-        logits = np.zeros_like(expected["mlm_logits"])
-        logits[real] = ours["mlm_logits"][0]
-        ours["mlm_logits"] = logits
+        for name in ("mlm_logits", "hidden_states"):
+            padded = np.zeros_like(expected[name])
+            padded[..., real, :] = ours[name][..., 0, :, :]
+            ours[name] = padded
     differences = transformers_bert.differences(ours, expected, real)
+    print({name: f"{differences[name]:.1e}" for name in ("hidden_states", "mlm_logits", "loss")})
     transformers_bert.check(differences, states=2e-5, gradients=1e-4, losses=2e-6)
 
 
@@ -74,6 +76,26 @@ def exported(tmp_path_factory):
     paths = "--model", str(directory / "run"), "--output", str(directory / "out")
     assert main(["export", *paths]) == 0
     return config, tokenizer, directory / "out"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "fresh"), [("ForMaskedLM", []), ("Model", ["head", "mlm"])])
+def test_directories_of_transformers_are_read(exported, name, fresh, tmp_path):
+    """They have the weights of an export that transformers opened, of all parts or the encoder, bit for bit."""
+    pytest.importorskip("torch")
+    import transformers
+
+    *_, directory = exported
+    source = external_models.copy(directory, tmp_path / "source")
+    for file in ("model.safetensors", "config.json", "training.json"):
+        (source / file).unlink()
+    getattr(transformers, f"ModernBert{name}").from_pretrained(directory).save_pretrained(source)
+    model, expected = load_model.open_model(source), load_model.open_model(directory).params
+    assert model.info["fresh"] == fresh
+    expected = by_path(expected)
+    for path, array in by_path(model.params).items():
+        if not (fresh and path.startswith("mlm/")):
+            np.testing.assert_array_equal(array, expected[path], err_msg=path)
 
 
 @pytest.mark.parametrize("dropped", [OLDER, NEWER])

@@ -7,7 +7,7 @@ python tests/golden/make_bert.py        (needs torch and transformers; the file 
     steps/NAME[N, B, L or none]    the batches of these steps
     rows/..., one/...              all values of the first of these batches, and of a batch whose rows have one token:
         batch/NAME, hidden_states[layers + 1, B, L, D] with the embeddings' first, pooled[B, D], mlm_logits[B, L, V],
-        pair_logits[B, 2], mlm_loss, nsp_loss, loss, gradient/NAME; of ModernBERT mlm_logits, loss and gradients alone
+        pair_logits[B, 2], mlm_loss, nsp_loss, loss, gradient/NAME; ModernBERT has no pooled, pair_logits and nsp_loss
 The NAMEs of parameters and batches are those of transformers.
 """
 
@@ -83,12 +83,12 @@ def evaluate(model, batch: dict) -> dict:
     logits = outputs.logits if pairs is None else outputs.prediction_logits
     nats = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
     mlm_loss = nats / ((labels >= 0).sum() + 1e-5)
-    values = dict(mlm_logits=logits, mlm_loss=mlm_loss, loss=mlm_loss)
+    states = torch.stack(outputs.hidden_states)
+    values = dict(hidden_states=states, mlm_logits=logits, mlm_loss=mlm_loss, loss=mlm_loss)
     if pairs is not None:
         pair_logits = outputs.seq_relationship_logits
         nsp_loss = cross_entropy(pair_logits, pairs)
         values |= dict(
-            hidden_states=torch.stack(outputs.hidden_states),
             pooled=model.bert.pooler(outputs.hidden_states[-1]),
             pair_logits=pair_logits,
             nsp_loss=nsp_loss,

@@ -76,14 +76,14 @@ def batch_of(theirs: dict) -> dict:
 
 
 def hidden_states(config, vocabulary, params, batch) -> dict:
-    """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D], captured in the encoder."""
-    module = mlm.Pretrainer(base.make_encoder(config, vocabulary), paired=True)
-    captured = lambda module, method: method in ("__call__", "pool")  # noqa: E731
+    """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and of BERT pooled[B, D]."""
+    paired = config.objective.pair_task != "none"
+    module = mlm.Pretrainer(base.make_encoder(config, vocabulary), paired)
+    captured = lambda module, method: method in ("states", "pool")  # noqa: E731
     _, state = module.apply({"params": params}, batch, None, capture_intermediates=captured)
     outputs = state["intermediates"]["encoder"]
-    modules = ["embedder_norm", *(f"blocks_{number}" for number in range(config.model.layers))]
-    states = jax.numpy.stack([outputs[module]["__call__"][0] for module in modules])
-    return dict(hidden_states=states, pooled=outputs["pool"][0][:, 0])
+    states = dict(hidden_states=jax.numpy.stack(outputs["states"][0]))
+    return states | (dict(pooled=outputs["pool"][0][:, 0]) if paired else {})
 
 
 def evaluate(config, vocabulary, params, batch) -> dict:
@@ -105,10 +105,9 @@ def evaluate(config, vocabulary, params, batch) -> dict:
             gradient=gradient,
         )
         if "nsp" in totals:
-            values |= hidden_states(config, vocabulary, params, batch)
             values["pair_logits"] = outputs["pair_logits"][:, 0]
             values["nsp_loss"] = metrics["nsp_loss"][0] / totals["nsp"]
-        return values
+        return values | hidden_states(config, vocabulary, params, batch)
 
     return jax.device_get(run(params))
 

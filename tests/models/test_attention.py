@@ -150,6 +150,7 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
         full("fused", 512, (2, 1, 2), "f32", 64, {}),
         full("splash", 512, (1, 1, 1), "bf16", 128, dict(causal=True)),
         full("splash", 512, (2, 1, 2), "f32", 64, {}),
+        full("splash", 1024, (1, 1, 1), "bf16", 64, dict(window=128)),
     ],
 )
 def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
@@ -177,11 +178,30 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
     computations = hlo.computations(text)[0].values()
     every = (instruction for instructions in computations for instruction in instructions)
     calls = [call for call in every if 'custom_call_target="tpu_custom_call"' in call.text]
-    assert len(calls) == 2
+    assert len(calls) == (3 if name == "splash" and "window" in options else 2)
     part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[name]
     assert all(f"{dtype}[{','.join(map(str, part))}]" in str(call) for call in calls)
-    forward, backward = sorted(custom_calls.cycles(call, mesh) for call in calls)
-    assert 0 < forward < backward
+    forward, *backward = sorted(custom_calls.cycles(call, mesh) for call in calls)
+    assert 0 < forward < min(backward)
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "parts", "products", "pairs"),
+    [
+        ("splash_mha_fwd_residuals", (2, 2), 4, 2, 1024**2),
+        ("splash_mha_dkv_no_residuals", (2, 2), 5, 5, 1024**2),  # all three gradients
+        ("splash_mha_fwd_residuals", (4, 3), 4, 2, 12 * 256**2),  # local: 3 of 4 blocks
+        ("splash_mha_dq_no_residuals", (4, 3), 4, 3, 12 * 256**2),
+        ("splash_mha_dkv_no_residuals", (3, 4), 4, 4, 12 * 256**2),
+        ("rows_forward_kernel", (4, 3), 4, 0, 0),
+    ],
+)
+def test_the_flops_of_splash_are_those_of_the_blocks_that_it_visits(
+    name, blocks, parts, products, pairs
+):
+    x = (8, 4, 64, 1024)  # rows, heads, size, tokens
+    flops = attention.splash_flops(name, [(1, *blocks), x, x, x], [(1,) * parts])
+    assert flops == products * 2 * 8 * 4 * 64 * pairs
 
 
 @pytest.mark.parametrize("packed", [False, True])

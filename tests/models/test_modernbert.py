@@ -11,8 +11,9 @@ from kits import small
 from kits.small import MODERN, VOCABULARY, small_config
 
 from bert_jax import build, config
+from bert_jax.convert import names
 from bert_jax.errors import BadInput
-from bert_jax.models import attention, counts
+from bert_jax.models import attention, attention_kernel, counts
 from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -33,16 +34,29 @@ def test_sizes_are_the_published_ones(name, parameters, encoder):
 
 
 def test_initial_values_are_those_of_megatron():
-    """Weights whose output is added to the stream are smaller, by the root of twice the number of layers."""
+    """Weights whose output is added to the stream are smaller, by the root of twice the number of layers; as is the
+    head."""
     keys = small_config(*SMALL, "model.width=64", "model.initializer=0.1")
-    params = base.make(keys, VOCABULARY).init(jax.random.key(0), zeros(8))
-    block = params["encoder"]["blocks_1"]
-    for part, scale in (("up", 0.1), ("gate", 0.1), ("down", 0.1 / math.sqrt(8))):
-        kernel = block["feed_forward"][part]["kernel"]
-        assert set(block["feed_forward"][part]) == {"kernel"}
-        # 0.8796: of a normal cut at two deviations
-        np.testing.assert_allclose(kernel.std(), 0.8796 * scale, rtol=0.05)
-    assert "attention_norm" not in params["encoder"]["blocks_0"]
+    params = names.by_path(base.make(keys, VOCABULARY).init(jax.random.key(0), zeros(8)))
+    for path, array in params.items():
+        *_, module, name = path.split("/")
+        is_small = module in ("out", "down", "dense")
+        if name == "kernel":  # 0.8796: of a normal cut at two deviations
+            expected = 0.8796 * 0.1 / (math.sqrt(8) if is_small else 1)
+            np.testing.assert_allclose(array.std(), expected, rtol=0.05, err_msg=path)
+    assert [path for path in params if path.endswith("bias")] == ["mlm/bias"]
+    assert "encoder/blocks_0/attention_norm/scale" not in params
+
+
+def test_dropout_is_on_the_output_of_attention_alone():
+    """If that is zero, the loss does not depend on the seed."""
+    keys = small_config(*SMALL, "model.dropout=0.5", "model.layers=1")
+    made, rows = base.make(keys, VOCABULARY), small.synthetic(4, 32, 5, 200)
+    params, totals = made.init(jax.random.key(0), rows), made.weights(rows)
+    none = jax.tree.map_with_path(lambda path, x: x * (path[-2].key != "out"), params)
+    loss = jax.jit(lambda params, seed: made.loss(params, rows, totals, seed, train=True)[0])
+    losses = [[loss(tree, jnp.uint32(seed)) for seed in (1, 2)] for tree in (params, none)]
+    assert losses[0][0] != losses[0][1] and losses[1][0] == losses[1][1]
 
 
 def zeros(length: int):
@@ -64,7 +78,8 @@ def test_useful_flops_are_those_of_the_window():
 
 
 def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
-    """By the products in the program, and by the memory of the compiled one."""
+    """Forward and backward, by the products in the program, and by the memory of the compiled one. The window is 128,
+    and a block has 64 queries in `xla`, and 128 in `fused`."""
     vectors = [jax.ShapeDtypeStruct((1, 8192, 1, 64), jnp.float32)] * 3
     ids = jax.ShapeDtypeStruct((1, 8192), jnp.int32)
 
@@ -72,13 +87,16 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
         def attend(q, k, v, ids):
             return attention.xla(q, k, v, ids, None, 0.0, False, **window)
 
-        memory = jax.jit(attend).lower(*vectors, ids).compile().memory_analysis()
-        flops = counts.products(jax.make_jaxpr(attend)(*vectors, ids).jaxpr)
-        return flops, memory.temp_size_in_bytes
+        learn = jax.grad(lambda *x: attend(*x).sum(), argnums=(0, 1, 2))
+        memory = jax.jit(learn).lower(*vectors, ids).compile().memory_analysis()
+        return counts.products(
+            jax.make_jaxpr(learn)(*vectors, ids).jaxpr
+        ), memory.temp_size_in_bytes
 
-    (full, most), (local, least) = costs(), costs(window=128, block=64)
-    assert full == 4 * 64 * 8192**2 and local == full * 192 / 8192
+    (full, most), (local, least) = costs(), costs(window=128)
+    assert full == 3 * 4 * 64 * 8192**2 and local == full * 192 / 8192
     assert least < most / 10
+    assert attention_kernel.block_shape(8192, 128) == (128, 256)
 
 
 def test_the_programs_of_a_phase_have_its_rotary_base():
