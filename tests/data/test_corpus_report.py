@@ -1,6 +1,5 @@
 """The corpus report: its numbers compared with a plain count, and its warnings."""
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -8,7 +7,6 @@ from math import log
 
 import numpy as np
 import pytest
-from kits import corpora
 from kits.small import small_config, write_corpus
 from kits.stores import random_documents, write_split
 
@@ -82,21 +80,6 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
-
-
-def test_shares_of_dropped_text_are_of_lines_or_of_records(tmp_path):
-    """A record of JSON is one line of the file, and has any number of lines of text."""
-    texts = (text + "\nthe cat saw a dog" * 200 + "\nn\0n" * 9 for text in corpora.make_text(60))
-    records = [json.dumps({"text": text}).encode() for text in texts]
-    # After the beginning of the file, which is checked before.
-    records += [b'{"text": "caf\xe9"}'] * 40
-    config = corpora.config_of(tmp_path, b"\n".join(records), "corpus.format=jsonl")
-    made = corpora.report_of(corpora.prepare(config))
-    what = {each["name"]: each["what"] for each in made["warnings"]}
-    lines, records = what["dropped_lines"], what["dropped_records"]
-    assert lines.startswith("540 ") and lines.endswith(f" {540 / (made['lines'] + 540):.1%}")
-    assert 201 * 60 <= made["lines"] <= 205 * 60
-    assert records.startswith("40 ") and records.endswith(" 40.0%")
 
 
 @pytest.mark.slow
