@@ -8,7 +8,7 @@ Trains small models by BERT's recipe, by it with one part changed, and with all 
 is evaluated on held-out text, and fine-tuned on SST-2 and STS-B (--glue) and WNUT-17 (--wnut). So is one with random
 weights. Prints a Markdown table: mean and standard deviation over the seeds, and the difference from BERT's recipe,
 which is a tie unless it exceeds the standard deviation of a difference, the root of the sum of both variances. The
-numbers of each model are in --output, in results.jsonl.
+numbers of each model of the table are in --output, in results.jsonl.
 
 Every result is a file in --output. The same command skips what is finished and resumes what was killed. --seeds,
 --jobs and --only may change in between. For several jobs on one GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false.
@@ -100,13 +100,12 @@ def main(arguments: list[str] | None = None) -> int:
         measure(options, *models[0])  # alone: it makes the stores of the tasks, which all share
         with ThreadPoolExecutor(options.jobs) as pool:
             values = pool.map(lambda model: measure(options, *model), models)
-            with open(options.output / "results.jsonl", "w") as file:
-                for (name, seed), value in zip(models, values, strict=True):
-                    results[name].append(value)
-                    print(json.dumps({"recipe": name, "seed": seed, **value}), file=file)
+            for (name, _), value in zip(models, values, strict=True):
+                results[name].append(value)
     except BadInput as error:
         print(f"ablation.py: {error}", file=sys.stderr)
         return 2
+    write(options.output / "results.jsonl", results)
     print(table(results))
     return 0
 
@@ -219,6 +218,16 @@ def finetune(options, place: Path, column: str, seed: int) -> float:
     return math.nan if scores[score][0] is None else scores[score][0]
 
 
+def write(file: Path, results: dict[str, list[dict]]) -> None:
+    """Writes a line of JSON for each model; null for a score without a value. results: as for `table`."""
+    rows = [
+        {"recipe": name, "seed": seed} | {k: None if np.isnan(v) else v for k, v in run.items()}
+        for name, runs in results.items()
+        for seed, run in enumerate(runs)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def table(results: dict[str, list[dict]]) -> str:
     """Returns the Markdown table. results: {recipe: [{column: number} of each seed]}."""
     rows = [["recipe", *COUNTS, *SCORES], ["---"] * (1 + len(COUNTS + SCORES))]
@@ -230,7 +239,7 @@ def table(results: dict[str, list[dict]]) -> str:
 
 
 def cell(values: list[float], base: list[float]) -> str:
-    """Returns mean, deviation, and difference from `base`; with one seed, without a deviation and a verdict."""
+    """Returns mean, deviation, and difference from `base`; with one seed, without deviation or verdict."""
     spreads = [np.std(each, ddof=1) if len(each) > 1 else math.nan for each in (values, base)]
     difference = np.mean(values) - np.mean(base)
     verdict = ", tie" if abs(difference) <= math.hypot(*spreads) else ""  # none for NaN

@@ -70,11 +70,11 @@ def scale_by_layer(config, layers_above) -> optax.GradientTransformationExtraArg
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def adam(config, is_corrected=False) -> optax.GradientTransformation:
+def adam(config, always_corrected=False) -> optax.GradientTransformation:
     """Returns Adam (arXiv:1412.6980), without bias correction if so configured, as in the original BERT.
 
-    is_corrected: whether there is bias correction whatever the config says.
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
+    always_corrected: whether there is bias correction even if the config has none.
     """
     betas, dtype = (config.beta1, config.beta2), config.moment_dtype
 
@@ -87,7 +87,7 @@ def adam(config, is_corrected=False) -> optax.GradientTransformation:
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count, moments = optax.safe_increment(state.count), (mu, nu)
-        if config.bias_correction or is_corrected:
+        if config.bias_correction or always_corrected:
             pairs = zip(moments, betas, strict=True)
             moments = (optax.tree.bias_correction(each, beta, count) for each, beta in pairs)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
@@ -104,7 +104,7 @@ def stable_adamw(config) -> optax.GradientTransformation:
     like the update. torch-optimi debiases the betas instead of the moments, which has the same results.
     """
     decay = optax.add_decayed_weights(config.weight_decay / config.learning_rate, decayed)
-    adamw = optax.chain(adam(config, is_corrected=True), decay)
+    adamw = optax.chain(adam(config, always_corrected=True), decay)
 
     def update(gradients, state, params):
         updates, state = adamw.update(gradients, state, params)

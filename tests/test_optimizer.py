@@ -95,8 +95,9 @@ def test_ten_steps_of_stable_adamw_equal_optimi(devices):
     before, mesh = within(golden, "before/"), mesh_of((1, devices, 1))
     before["kernel"] = jax.device_put(before["kernel"], jax.NamedSharding(mesh, P("fsdp")))
     *_, (actual, _) = run(chain, before, gradients)
-    for name, expected in within(golden, "after/").items():
-        np.testing.assert_allclose(actual[name], expected, rtol=0, atol=1e-6)
+    after = within(golden, "after/")
+    print(f"{(worst := max(np.abs(actual[name] - after[name]).max() for name in after)):.1e}")
+    assert worst < 1e-6
 
 
 def test_biases_and_norms_have_no_weight_decay():

