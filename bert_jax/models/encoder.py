@@ -1,4 +1,4 @@
-"""What the encoders share: fields, blocks, hidden states, and checks of the config.
+"""The base class of the encoders makes and applies their blocks; the functions check the config keys that they share.
 
 B batch, L length, D width, V padded vocabulary.
 """

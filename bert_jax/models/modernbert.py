@@ -51,8 +51,8 @@ class Encoder(encoder.Encoder, kw_only=True):
 
     @property
     def out_initializer(self) -> float:
-        """As in encoder.py: less than `initializer`, by the root of twice the number of layers (arXiv:1909.08053,
-        section 3)."""
+        """The standard deviation of the weights that encoder.py names: `initializer`, divided by the root of twice the
+        number of layers (arXiv:1909.08053, section 3)."""
         return self.initializer / math.sqrt(2 * self.layers)
 
     def setup(self):
