@@ -2,7 +2,7 @@
 
 B batch, L length, M memory length, H heads, K head size.
 
-- `xla` is the reference. It supports every case and keeps the probabilities of all pairs of tokens in memory.
+- `xla` is the reference (attention_xla.py). It supports every case and keeps all probabilities in memory.
 - `fused` is this project's TPU kernel (attention_kernel.py). It reads whole rows, and rotates and drops out itself.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
@@ -22,13 +22,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
-from bert_jax.models import attention_kernel, layers, rotary
+from bert_jax.models import attention_kernel, attention_xla, rotary
 from bert_jax.models.attention_kernel import BLOCK, LANES, LONGEST, block_size
 from bert_jax.parallel import constraints
 
@@ -104,12 +103,13 @@ def attend(
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
     if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
-        return xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, causal, window, block=1)
+        options = dict(dropout=0.0, causal=causal, window=window, block=1)
+        return attention_xla.attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, **options)
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if angles and name != "fused":
         q_BLHK, k_BMHK = (rotary.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
-        core = partial(xla, dropout=dropout, causal=causal, window=window)
+        core = partial(attention_xla.attend, dropout=dropout, causal=causal, window=window)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
@@ -208,71 +208,6 @@ def has_cudnn(device) -> bool:
     """Returns whether a device is an NVIDIA GPU, Ampere or newer."""
     is_cuda = "cuda" in device.client.platform_version
     return is_cuda and float(device.compute_capability) >= 8
-
-
-# --- Reference ------------------------------------------------------------------------------------
-
-
-def attention_mask(query_ids, key_ids, causal: bool, window: int, before: int = 0):
-    """Maps int32[B, L] and int32[B, M] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as
-    L, not later than L if `causal`, and at most window / 2 tokens away if there is a window.
-
-    before: the number of keys in front of the first query.
-    """
-    same = query_ids[:, None, :, None] == key_ids[:, None, None, :]
-    same &= (key_ids > 0)[:, None, None, :]
-    later = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
-    if causal:
-        same &= later <= 0
-    return same & (jnp.abs(later) <= window // 2) if window else same
-
-
-def xla(
-    q_BLHK,
-    k_BMHK,
-    v_BMHK,
-    sequence_ids,
-    keys,
-    dropout: float,
-    causal: bool = False,
-    window: int = 0,
-    block: int = 0,
-):
-    """Computes attention by plain operations; scores and softmax in float32.
-
-    With a window, each block of queries is a row of its own, whose keys are the block and window / 2 tokens on each
-    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2.
-    """
-    batch, length = sequence_ids.shape
-    block = block or window // 2
-    if not window or length <= window + block:
-        mask = attention_mask(sequence_ids, sequence_ids, causal, window)
-        return masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
-    count, half = -(-length // block), window // 2
-    missing = count * block - length
-
-    def blocks(x, before: int, after: int):
-        x = jnp.pad(x, [(0, 0), (before, after + missing)] + [(0, 0)] * (x.ndim - 2))
-        x = x.reshape(batch, -1, block, *x.shape[2:])
-        parts = [x[:, first : first + count] for first in range(x.shape[1] - count + 1)]
-        return jnp.concatenate(parts, axis=2).reshape(batch * count, -1, *x.shape[3:])
-
-    q, query_ids = blocks(q_BLHK, 0, 0), blocks(sequence_ids, 0, 0)
-    k, v, key_ids = (blocks(x, half, half) for x in (k_BMHK, v_BMHK, sequence_ids))
-    if keys is not None:
-        keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
-    mask = attention_mask(query_ids, key_ids, causal, window, half)
-    mixed = masked(q, k, v, mask, keys, dropout)
-    return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]
-
-
-def masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
-    """Computes attention to the keys where mask[B, 1, L, M] is True."""
-    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
-    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
-    probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
-    return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
 
 
 # --- TPU ------------------------------------------------------------------------------------------
@@ -392,7 +327,7 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, impl
     `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     if packed:
-        limits = dict(mask=attention_mask(sequence_ids, sequence_ids, causal=False, window=0))
+        limits = dict(mask=attention_xla.visible(*2 * [sequence_ids], causal=False, window=0))
     else:
         real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
         limits = dict(key_value_seq_lengths=jnp.maximum(real, 1))

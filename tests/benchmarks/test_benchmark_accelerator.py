@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks import accelerator
-from bert_jax.models import attention
+from bert_jax.models import attention_xla
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +23,12 @@ def test_each_case_of_a_kernel_has_a_row(capsys):
 def test_a_wrong_kernel_has_large_errors(monkeypatch):
     _, errors = accelerator.compare_kernel("xla", 16, 0.1, 2, turns=1)
     assert 0 < max(errors) < 0.02
-    exact = attention.xla
+    exact = attention_xla.attend
 
     def wrong(q, *arguments, **options):
         return exact(q, *arguments, **options) * (1.1 if q.dtype == jnp.bfloat16 else 1)
 
-    monkeypatch.setattr(attention, "xla", wrong)
+    monkeypatch.setattr(attention_xla, "attend", wrong)
     _, errors = accelerator.compare_kernel("xla", 16, 0.1, 2, turns=1)
     assert min(errors) > 0.05
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.models import attention, rotary
+from bert_jax.models import attention, attention_xla, rotary
 
 HEADS, SIZE = 4, 16
 interpreted = partial(attention.splash, interpret=True)
@@ -50,7 +50,7 @@ def compute(function, arrays, dtype=jnp.float32):
 def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
     """block: of queries, with a window; None: all."""
     block = ids.shape[1] if block is None else block
-    return attention.xla(q, k, v, ids, keys_of(ids), rate, causal, window, block)
+    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, causal, window, block)
 
 
 def fused(q, k, v, ids, angles=(), **options):

@@ -14,7 +14,7 @@ from kits.small import MODERN, VOCABULARY, small_config
 from bert_jax import build, config
 from bert_jax.convert import names
 from bert_jax.errors import BadInput
-from bert_jax.models import attention, attention_kernel, counts
+from bert_jax.models import attention_kernel, attention_xla, counts
 from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -86,7 +86,7 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
 
     def costs(**window):
         def attend(q, k, v, ids):
-            return attention.xla(q, k, v, ids, None, 0.0, False, **window)
+            return attention_xla.attend(q, k, v, ids, None, 0.0, False, **window)
 
         learn = jax.grad(lambda *x: attend(*x).sum(), argnums=(0, 1, 2))
         memory = jax.jit(learn).lower(*vectors, ids).compile().memory_analysis()

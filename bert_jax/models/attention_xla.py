@@ -1,0 +1,72 @@
+"""Attention by plain operations, on any device: the reference of the kernels in attention.py.
+
+B batch, L length, M memory length, H heads, K head size.
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax import prng
+from bert_jax.models import layers
+
+
+def visible(query_ids, key_ids, causal: bool, window: int, before: int = 0):
+    """Maps int32[B, L] and int32[B, M] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as
+    L, not later than L if `causal`, and at most window / 2 tokens away if there is a window.
+
+    before: the number of keys in front of the first query.
+    """
+    same = query_ids[:, None, :, None] == key_ids[:, None, None, :]
+    same &= (key_ids > 0)[:, None, None, :]
+    later = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
+    if causal:
+        same &= later <= 0
+    return same & (jnp.abs(later) <= window // 2) if window else same
+
+
+def attend(
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    sequence_ids,
+    keys,
+    dropout: float,
+    causal: bool = False,
+    window: int = 0,
+    block: int = 0,
+):
+    """Computes attention by plain operations; scores and softmax in float32.
+
+    With a window, each block of queries is a row of its own, whose keys are the block and window / 2 tokens on each
+    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2.
+    """
+    batch, length = sequence_ids.shape
+    block = block or window // 2
+    if not window or length <= window + block:
+        mask = visible(sequence_ids, sequence_ids, causal, window)
+        return masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
+    count, half = -(-length // block), window // 2
+    missing = count * block - length
+
+    def blocks(x, before: int, after: int):
+        x = jnp.pad(x, [(0, 0), (before, after + missing)] + [(0, 0)] * (x.ndim - 2))
+        x = x.reshape(batch, -1, block, *x.shape[2:])
+        parts = [x[:, first : first + count] for first in range(x.shape[1] - count + 1)]
+        return jnp.concatenate(parts, axis=2).reshape(batch * count, -1, *x.shape[3:])
+
+    q, query_ids = blocks(q_BLHK, 0, 0), blocks(sequence_ids, 0, 0)
+    k, v, key_ids = (blocks(x, half, half) for x in (k_BMHK, v_BMHK, sequence_ids))
+    if keys is not None:
+        keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
+    mask = visible(query_ids, key_ids, causal, window, half)
+    mixed = masked(q, k, v, mask, keys, dropout)
+    return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]
+
+
+def masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+    """Computes attention to the keys where mask[B, 1, L, M] is True."""
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+    scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
+    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
+    probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
+    return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
