@@ -105,11 +105,13 @@ def attend(
     if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
         options = dict(dropout=0.0, causal=causal, window=window, block=1)
         return attention_xla.attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, **options)
-    name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
+    case = Case(*device_and_kernels(), *shape, dropout, window)
+    name = choose(name, case)
     if angles and name != "fused":
         q_BLHK, k_BMHK = (rotary.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
-        core = partial(attention_xla.attend, dropout=dropout, causal=causal, window=window)
+        options = dict(dropout=dropout, causal=causal, window=window, on_cpu=case.device == "cpu")
+        core = partial(attention_xla.attend, **options)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":

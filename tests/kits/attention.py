@@ -47,10 +47,10 @@ def compute(function, arrays, dtype=jnp.float32):
     return result, *gradients
 
 
-def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
+def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None, on_cpu=False):
     """block: of queries, with a window; None: all."""
     block = ids.shape[1] if block is None else block
-    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, causal, window, block)
+    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, causal, window, block, on_cpu)
 
 
 def fused(q, k, v, ids, angles=(), **options):

@@ -46,6 +46,7 @@ def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal, window, bloc
 dropping = partial(fused, rate=DROPOUT)
 dropping_plain = partial(plain, rate=DROPOUT)
 causal_plain = partial(plain, causal=True)
+dropping_near = partial(plain, rate=DROPOUT, window=12, block=6)
 near = dict(window=130)  # splash visits the blocks of 256 beside the diagonal
 rotated = kit.rotated(fused)
 rotated_plain = kit.rotated(plain)
@@ -56,6 +57,7 @@ causal_rotated = partial(rotated_plain, causal=True)
     ("kernel", "reference", "rows", "length", "heads"),
     [
         (interpreted, plain, 5, 128, 4),
+        (partial(dropping_near, on_cpu=True), dropping_near, 6, 40, 4),
         (interpreted, plain, 5, 640, 4),  # in five blocks
         (fused, plain, 5, 384, 8),
         (partial(interpreted, causal=True), causal_plain, 5, 640, 4),
