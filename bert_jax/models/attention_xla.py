@@ -3,9 +3,6 @@
 B batch, L length, M memory length, H heads, K head size.
 """
 
-import math
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -14,7 +11,7 @@ from bert_jax import prng
 from bert_jax.models import layers
 from bert_jax.parallel import constraints
 
-PARTS = 4  # of a batch, on one CPU
+PARTS = 4  # of the rows, on a CPU device; fastest of 2, 4 and 8 on two cores
 
 
 def visible(query_ids, key_ids, causal: bool, window: int, before: int = 0):
@@ -31,6 +28,41 @@ def visible(query_ids, key_ids, causal: bool, window: int, before: int = 0):
     return same & (jnp.abs(later) <= window // 2) if window else same
 
 
+def masked(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
+    """Computes attention to the keys where mask[B, 1, L, M] is True.
+
+    q_axes: the order of the axes of q and of the result; k_axes: of k and v.
+    """
+    scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
+    scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
+    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q.dtype)
+    probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
+    return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
+
+
+def masked_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+    """Computes `masked` faster on CPUs.
+
+    XLA's CPU backend computes the products of one operation, of all rows and heads, one after another, and small ones
+    by one thread. Other operations run at the same time, so the rows are in parts; but not if they are sharded, because
+    they would move between devices. The order of axes, which barriers keep, puts the narrower factor of the gradients
+    of keys and values on the left, as in `layers.sum_over_rows`.
+    """
+    is_sharded = constraints.is_split(jax.sharding.get_abstract_mesh())
+    count = 1 if is_sharded else min(PARTS, len(q_BLHK))
+
+    def part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
+        order = (0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 3, 1)
+        vectors = map(jnp.transpose, (q_BLHK, k_BMHK, v_BMHK), order)
+        vectors = map(jax.lax.optimization_barrier, vectors)
+        mixed_BHLK = masked(*vectors, mask, keys, dropout, q_axes="bhlk", k_axes="bhkm")
+        return mixed_BHLK.swapaxes(1, 2)
+
+    arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
+    parts = ([None] * count if x is None else jnp.array_split(x, count) for x in arrays)
+    return jnp.concatenate([part(*each) for each in zip(*parts, strict=True)])
+
+
 def attend(
     q_BLHK,
     k_BMHK,
@@ -41,20 +73,19 @@ def attend(
     causal: bool = False,
     window: int = 0,
     block: int = 0,
-    on_cpu: bool = False,
+    core=masked,
 ):
     """Computes attention by plain operations; scores and softmax in float32.
 
     With a window, each block of queries is a row of its own, whose keys are the block and window / 2 tokens on each
-    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2. on_cpu:
-    whether in the way that is fastest on CPUs.
+    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2. core:
+    `masked` or `masked_on_cpu`.
     """
     batch, length = sequence_ids.shape
     block = block or window // 2
-    core = partial(masked_on_cpu if on_cpu else masked, dropout=dropout)
     if not window or length <= window + block:
         mask = visible(sequence_ids, sequence_ids, causal, window)
-        return core(q_BLHK, k_BMHK, v_BMHK, mask, keys)
+        return core(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
     count, half = -(-length // block), window // 2
     missing = count * block - length
 
@@ -69,42 +100,5 @@ def attend(
     if keys is not None:
         keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
     mask = visible(query_ids, key_ids, causal, window, half)
-    mixed = core(q, k, v, mask, keys)
+    mixed = core(q, k, v, mask, keys, dropout)
     return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]
-
-
-def masked(q, k, v, mask, keys, dropout: float, axes=("blhk", "bmhk")):
-    """Computes attention to the keys where mask[B, 1, L, M] is True.
-
-    axes: the order of those of queries and the result, and of those of keys and values.
-    """
-    of_queries, of_keys = axes
-    scores_BHLM = jnp.einsum(
-        f"{of_queries},{of_keys}->bhlm", q, k, preferred_element_type=jnp.float32
-    )
-    scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
-    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q.dtype)
-    probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
-    return jnp.einsum(f"bhlm,{of_keys}->{of_queries}", probabilities_BHLM, v)
-
-
-def masked_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
-    """Computes `masked` in the way that is fastest on CPUs.
-
-    XLA's CPU backend computes the products of one operation, of all rows and heads, one after another, and small ones
-    by one thread. Other operations run at the same time, so the rows are in parts. The order of axes, which barriers
-    keep, puts the narrower factor of the gradients of keys and values on the left, as in `layers.sum_over_rows`.
-    """
-    is_split = constraints.is_split(jax.sharding.get_abstract_mesh())
-    count = 1 if is_split else math.gcd(PARTS, len(q_BLHK))
-    barrier = jax.lax.optimization_barrier
-
-    def part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
-        q_BHLK = barrier(q_BLHK.swapaxes(1, 2))
-        k_BHKM, v_BHKM = (barrier(x.transpose(0, 2, 3, 1)) for x in (k_BMHK, v_BMHK))
-        mixed = masked(q_BHLK, k_BHKM, v_BHKM, mask, keys, dropout, axes=("bhlk", "bhkm"))
-        return barrier(mixed).swapaxes(1, 2)
-
-    arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
-    parts = ([None] * count if x is None else jnp.split(x, count) for x in arrays)
-    return jnp.concatenate([part(*each) for each in zip(*parts, strict=True)])

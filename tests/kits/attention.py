@@ -26,10 +26,8 @@ def make_rows(rows: int, length: int, heads: int = HEADS):
     ids = np.zeros((rows, length), np.int32)
     cuts = [[length], [length // 3], [40, length], [7, 90, length - 5], []]
     for row in range(rows):
-        start = 0
-        for number, stop in enumerate(cuts[row % len(cuts)], 1):
-            ids[row, start:stop] = number
-            start = stop
+        for number, stop in reversed([*enumerate(cuts[row % len(cuts)], 1)]):
+            ids[row, :stop] = number
     arrays[3] *= (ids > 0)[..., None, None]
     return *arrays, ids
 
@@ -47,10 +45,10 @@ def compute(function, arrays, dtype=jnp.float32):
     return result, *gradients
 
 
-def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None, on_cpu=False):
+def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None, core=attention_xla.masked):
     """block: of queries, with a window; None: all."""
     block = ids.shape[1] if block is None else block
-    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, causal, window, block, on_cpu)
+    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, causal, window, block, core)
 
 
 def fused(q, k, v, ids, angles=(), **options):

@@ -19,7 +19,7 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.models import attention, rotary
+from bert_jax.models import attention, attention_xla, rotary
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
@@ -28,11 +28,12 @@ from bert_jax.planning import custom_calls, hlo
 @pytest.mark.parametrize(
     ("causal", "window", "block"), [(0, 0, 0), (1, 0, 0), (0, 30, 15), (1, 32, 8), (0, 12, 1)]
 )
-def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal, window, block):
+@pytest.mark.parametrize("core", [attention_xla.masked, attention_xla.masked_on_cpu])
+def test_tokens_attend_to_real_tokens_of_their_own_sequence(core, causal, window, block):
     """Compared with a softmax over only these, token by token; if attention is causal, over those up to the token, and
     with a window, over near ones, in blocks of any size."""
     q, k, v, _, ids = make_rows(5, 128)
-    actual = plain(q, k, v, ids, causal=causal, window=window, block=block)
+    actual = plain(q, k, v, ids, causal=causal, window=window, block=block, core=core)
     for row, position in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
         seen = ids[row] == ids[row, position]
         seen[position + 1 :] &= not causal
@@ -46,7 +47,6 @@ def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal, window, bloc
 dropping = partial(fused, rate=DROPOUT)
 dropping_plain = partial(plain, rate=DROPOUT)
 causal_plain = partial(plain, causal=True)
-dropping_near = partial(plain, rate=DROPOUT, window=12, block=6)
 near = dict(window=130)  # splash visits the blocks of 256 beside the diagonal
 rotated = kit.rotated(fused)
 rotated_plain = kit.rotated(plain)
@@ -57,7 +57,6 @@ causal_rotated = partial(rotated_plain, causal=True)
     ("kernel", "reference", "rows", "length", "heads"),
     [
         (interpreted, plain, 5, 128, 4),
-        (partial(dropping_near, on_cpu=True), dropping_near, 6, 40, 4),
         (interpreted, plain, 5, 640, 4),  # in five blocks
         (fused, plain, 5, 384, 8),
         (partial(interpreted, causal=True), causal_plain, 5, 640, 4),
@@ -76,6 +75,17 @@ def test_kernels_equal_xla(kernel, reference, rows, length, heads):
     """Outputs and gradients, with the same dropout."""
     arrays = make_rows(rows, length, heads)
     kit.assert_close(compute(kernel, arrays), compute(reference, arrays), 1e-5)
+
+
+def test_cpus_compute_a_batch_in_four_parts():
+    """And with the same dropout as the reference."""
+
+    def on_cpu(q, k, v, ids):
+        return kit.attend("xla", ids, DROPOUT)(q, k, v, kit.keys_of(ids))
+
+    *vectors, weights, ids = arrays = make_rows(6, 40)
+    assert str(jax.make_jaxpr(on_cpu)(*vectors, ids)).count("dot_general") == 2 * 4
+    kit.assert_close(compute(on_cpu, arrays), compute(dropping_plain, arrays), 1e-5)
 
 
 @pytest.mark.parametrize("function", [plain, interpreted, dropping])
@@ -143,28 +153,25 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    ("name", "length", "shape", "dtype", "size", "options"),
+    ("name", "length", "shape", "dtype", "size", "base", "options"),
     [
-        ("fused", 128, (2, 1, 2), "bf16", 64, {}),
-        ("fused", 384, (2, 1, 2), "bf16", 64, dict(window=128, base=1e4)),
-        full("fused", 8192, (1, 1, 1), "bf16", 64, dict(window=128, base=1e4)),
-        full("fused", 1024, (1, 1, 1), "bf16", 128, dict(causal=True, base=1e4)),
-        full("fused", 512, (2, 1, 2), "f32", 64, {}),
-        full("splash", 512, (1, 1, 1), "bf16", 128, dict(causal=True)),
-        full("splash", 512, (2, 1, 2), "f32", 64, {}),
-        full("splash", 1024, (1, 1, 1), "bf16", 64, dict(window=128)),
+        ("fused", 128, (2, 1, 2), "bf16", 64, 0, {}),
+        ("fused", 384, (2, 1, 2), "bf16", 64, 1e4, dict(window=128)),
+        full("fused", 8192, (1, 1, 1), "bf16", 64, 1e4, dict(window=128)),
+        full("fused", 1024, (1, 1, 1), "bf16", 128, 1e4, dict(causal=True)),
+        full("fused", 512, (2, 1, 2), "f32", 64, 0, {}),
+        full("splash", 512, (1, 1, 1), "bf16", 128, 0, dict(causal=True)),
+        full("splash", 512, (2, 1, 2), "f32", 64, 0, {}),
+        full("splash", 1024, (1, 1, 1), "bf16", 64, 0, dict(window=128)),
     ],
 )
-def test_kernels_compile_for_tpus(name, length, shape, dtype, size, options):
+def test_kernels_compile_for_tpus(name, length, shape, dtype, size, base, options):
     """Forward and backward, split over two devices by rows and two by heads; `plan` counts their cycles."""
     mesh = mesh_of(shape, devices("v5e:2x2")[: np.prod(shape)])
     by_rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(meshes.ROWS))
     real = {"bf16": jnp.bfloat16, "f32": jnp.float32}[dtype]
     x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=by_rows)
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=by_rows)
-
-    options = dict(options)
-    base = options.pop("base", 0)
 
     def total(q, k, v, ids):
         keys = kit.keys_of(ids) if name == "fused" else None
@@ -251,10 +258,9 @@ for length, packed in [(96, False), (96, True), (256, False), (256, True)]:
 
 def test_cudnn_on_a_gpu_equals_xla():
     """Outputs and gradients in bfloat16. On a CPU, 1 - cosine to float32 is at most 1.5e-5 for each of the two."""
-    plugins = importlib.metadata.entry_points(group="jax_plugins")
     if not (os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi")):
         pytest.skip("no GPU")
-    if not any("cuda" in plugin.name for plugin in plugins):
+    if not any("cuda" in x.name for x in importlib.metadata.entry_points(group="jax_plugins")):
         pytest.skip("no GPU for JAX: pip install -e .[gpu]")
     hidden = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES")
     variables = {name: value for name, value in os.environ.items() if name not in hidden}
