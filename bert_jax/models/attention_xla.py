@@ -1,4 +1,4 @@
-"""Attention by plain operations, on any device: the reference of the kernels in attention.py.
+"""Attention by plain operations, on any device: what CPUs run, and the reference of the kernels in attention.py.
 
 B batch, L length, M memory length, H heads, K head size.
 """
