@@ -103,16 +103,13 @@ def attend(
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
     if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
-        plain = partial(attention_xla.attend, dropout=0.0, causal=causal, window=window, block=1)
-        return plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None)
-    case = Case(*device_and_kernels(), *shape, dropout, window)
-    name = choose(name, case)
+        arrays = q_BLHK, k_BMHK, v_BMHK, sequence_ids, None
+        return attention_xla.attend(*arrays, 0.0, causal, window, block=1)
+    name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if angles and name != "fused":
         q_BLHK, k_BMHK = (rotary.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
     if name == "xla":
-        core = attention_xla.masked_on_cpu if case.device == "cpu" else attention_xla.masked
-        options = dict(dropout=dropout, causal=causal, window=window, core=core)
-        plain = partial(attention_xla.attend, **options)
+        plain = partial(attention_xla.attend, dropout=dropout, causal=causal, window=window)
         plain = jax.checkpoint(plain) if remat else plain
         return plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
@@ -330,8 +327,8 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, impl
     `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     if packed:
-        mask = attention_xla.visible(sequence_ids, sequence_ids, causal=False, window=0)
-        limits = dict(mask=mask)
+        ids = sequence_ids, sequence_ids
+        limits = dict(mask=attention_xla.attention_mask(*ids, causal=False, window=0))
     else:
         real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
         limits = dict(key_value_seq_lengths=jnp.maximum(real, 1))

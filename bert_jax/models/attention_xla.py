@@ -1,7 +1,9 @@
-"""Attention by plain operations, on any device: what CPUs run, and the reference of the kernels in attention.py.
+"""Attention by plain operations: for CPUs, for cases that no kernel supports, and as the reference of the kernels.
 
 B batch, L length, M memory length, H heads, K head size.
 """
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +13,10 @@ from bert_jax import prng
 from bert_jax.models import layers
 from bert_jax.parallel import constraints
 
-PARTS = 4  # of the rows, on a CPU device; fastest of 2, 4 and 8 on two cores
+PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
 
 
-def visible(query_ids, key_ids, causal: bool, window: int, before: int = 0):
+def attention_mask(query_ids, key_ids, causal: bool, window: int, before: int = 0):
     """Maps int32[B, L] and int32[B, M] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as
     L, not later than L if `causal`, and at most window / 2 tokens away if there is a window.
 
@@ -28,11 +30,16 @@ def visible(query_ids, key_ids, causal: bool, window: int, before: int = 0):
     return same & (jnp.abs(later) <= window // 2) if window else same
 
 
-def masked(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
-    """Computes attention to the keys where mask[B, 1, L, M] is True.
+def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+    """Computes attention to the keys where mask[B, 1, L, M] is True."""
+    arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
+    functions = dict(cpu=in_parts, default=dot_product_attention)
+    functions = {name: partial(each, dropout=dropout) for name, each in functions.items()}
+    return jax.lax.platform_dependent(*arrays, **functions)
 
-    q_axes: the order of the axes of q and of the result; k_axes: of k and v.
-    """
+
+def dot_product_attention(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
+    """Computes `masked_attention`. q_axes: the order of the axes of q and of the result; k_axes: of k and v."""
     scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
     probabilities_BHLM = nn.softmax(scores_BHLM).astype(q.dtype)
@@ -40,23 +47,23 @@ def masked(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
     return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
 
 
-def masked_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
-    """Computes `masked` faster on CPUs.
+def in_parts(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+    """Computes `masked_attention` as CPUs do: parts of the rows at the same time, in another order of axes.
 
-    XLA's CPU backend computes the products of one operation, of all rows and heads, one after another, and small ones
-    by one thread. Other operations run at the same time, so the rows are in parts; but not if they are sharded, because
-    they would move between devices. The order of axes, which barriers keep, puts the narrower factor of the gradients
-    of keys and values on the left, as in `layers.sum_over_rows`.
+    XLA's CPU backend computes the products of all rows and heads of one operation one after another, and small ones by
+    one thread. Different operations run at the same time, so each part has its own; but not if a mesh splits the batch,
+    because parts would move between devices. In the gradient of the keys, the order puts the narrower factor on the
+    left, as in `layers.sum_over_rows`. Barriers keep it, except in parts of a single row.
     """
-    is_sharded = constraints.is_split(jax.sharding.get_abstract_mesh())
-    count = 1 if is_sharded else min(PARTS, len(q_BLHK))
+    is_split = constraints.is_split(jax.sharding.get_abstract_mesh())
+    count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))
 
     def part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
         order = (0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 3, 1)
         vectors = map(jnp.transpose, (q_BLHK, k_BMHK, v_BMHK), order)
         vectors = map(jax.lax.optimization_barrier, vectors)
-        mixed_BHLK = masked(*vectors, mask, keys, dropout, q_axes="bhlk", k_axes="bhkm")
-        return mixed_BHLK.swapaxes(1, 2)
+        axes = dict(q_axes="bhlk", k_axes="bhkm")
+        return dot_product_attention(*vectors, mask, keys, dropout, **axes).swapaxes(1, 2)
 
     arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
     parts = ([None] * count if x is None else jnp.array_split(x, count) for x in arrays)
@@ -73,19 +80,17 @@ def attend(
     causal: bool = False,
     window: int = 0,
     block: int = 0,
-    core=masked,
 ):
     """Computes attention by plain operations; scores and softmax in float32.
 
     With a window, each block of queries is a row of its own, whose keys are the block and window / 2 tokens on each
-    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2. core:
-    `masked` or `masked_on_cpu`.
+    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2.
     """
     batch, length = sequence_ids.shape
     block = block or window // 2
     if not window or length <= window + block:
-        mask = visible(sequence_ids, sequence_ids, causal, window)
-        return core(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
+        mask = attention_mask(sequence_ids, sequence_ids, causal, window)
+        return masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
     count, half = -(-length // block), window // 2
     missing = count * block - length
 
@@ -99,6 +104,6 @@ def attend(
     k, v, key_ids = (blocks(x, half, half) for x in (k_BMHK, v_BMHK, sequence_ids))
     if keys is not None:
         keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
-    mask = visible(query_ids, key_ids, causal, window, half)
-    mixed = core(q, k, v, mask, keys, dropout)
+    mask = attention_mask(query_ids, key_ids, causal, window, half)
+    mixed = masked_attention(q, k, v, mask, keys, dropout)
     return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]

@@ -30,8 +30,7 @@ Im 19. Jahrhundert lebte er z. B. in Wien. | Er starb dort.
 @pytest.mark.parametrize("marked", SENTENCES)
 def test_text_is_split_at_the_ends_of_sentences(marked):
     expected = [part.strip() for part in marked.split("|")]
-    found = split_sentences(marked.replace(" | ", " ").replace("|", ""))
-    assert found == expected
+    assert split_sentences(marked.replace(" | ", " ").replace("|", "")) == expected
 
 
 def check(line: str) -> None:

@@ -1,6 +1,5 @@
 """Attention: the implementations agree, and each compiles for its devices."""
 
-import importlib
 import importlib.metadata
 import os
 import re
@@ -28,12 +27,13 @@ from bert_jax.planning import custom_calls, hlo
 @pytest.mark.parametrize(
     ("causal", "window", "block"), [(0, 0, 0), (1, 0, 0), (0, 30, 15), (1, 32, 8), (0, 12, 1)]
 )
-@pytest.mark.parametrize("core", [attention_xla.masked, attention_xla.masked_on_cpu])
-def test_tokens_attend_to_real_tokens_of_their_own_sequence(core, causal, window, block):
+@pytest.mark.parametrize("by", [attention_xla.in_parts, attention_xla.dot_product_attention])
+def test_tokens_attend_to_real_tokens_of_their_own_sequence(monkeypatch, by, causal, window, block):
     """Compared with a softmax over only these, token by token; if attention is causal, over those up to the token, and
     with a window, over near ones, in blocks of any size."""
+    monkeypatch.setattr(attention_xla, "masked_attention", by)
     q, k, v, _, ids = make_rows(5, 128)
-    actual = plain(q, k, v, ids, causal=causal, window=window, block=block, core=core)
+    actual = plain(q, k, v, ids, causal=causal, window=window, block=block)
     for row, position in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
         seen = ids[row] == ids[row, position]
         seen[position + 1 :] &= not causal
@@ -77,15 +77,16 @@ def test_kernels_equal_xla(kernel, reference, rows, length, heads):
     kit.assert_close(compute(kernel, arrays), compute(reference, arrays), 1e-5)
 
 
-def test_cpus_compute_a_batch_in_four_parts():
-    """And with the same dropout as the reference."""
-
-    def on_cpu(q, k, v, ids):
-        return kit.attend("xla", ids, DROPOUT)(q, k, v, kit.keys_of(ids))
-
-    *vectors, _, ids = arrays = make_rows(6, 40)
-    assert str(jax.make_jaxpr(on_cpu)(*vectors, ids)).count("dot_general") == 2 * 4
-    kit.assert_close(compute(on_cpu, arrays), compute(dropping_plain, arrays), 1e-5)
+def test_cpus_compute_a_batch_in_four_parts(monkeypatch):
+    """With the narrower factor of the gradients on the left, and the same dropout as other devices."""
+    *vectors, _, ids = arrays = make_rows(8, 128)
+    learn = jax.grad(lambda *vectors: dropping_plain(*vectors, ids).sum(), argnums=(0, 1, 2))
+    program = jax.jit(learn).lower(*vectors).compile().as_text()
+    shapes = re.findall(r"\[([\d,]+)\]\S* dot\(.*lhs_contracting_dims=\{2\}", program)
+    assert shapes == 2 * attention_xla.PARTS * ["2,4,16,128"]
+    on_cpu = compute(dropping_plain, arrays)
+    monkeypatch.setattr(attention_xla, "masked_attention", attention_xla.dot_product_attention)
+    kit.assert_close(on_cpu, compute(dropping_plain, arrays), 1e-5)
 
 
 @pytest.mark.parametrize("function", [plain, interpreted, dropping])
@@ -136,8 +137,9 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
     rows = small.synthetic(4, 128, 10, 200, sequences=3)
     rows["sequence_ids"][1, 100:] = 0
     rows["sequence_ids"][2] = 0
-    inside = np.take_along_axis(rows["sequence_ids"], rows["masked_positions"], 1) > 0
-    rows["masked_weights"] *= inside
+    rows["masked_weights"] *= (
+        np.take_along_axis(rows["sequence_ids"], rows["masked_positions"], 1) > 0
+    )
     rows["pair_weights"][2] = 0
 
     def learn(name):
@@ -207,7 +209,7 @@ def test_the_flops_of_splash_are_those_of_the_blocks_that_it_visits():
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "causal"),
-    [(jnp.float32, 1e-5, False), (jnp.float32, 1e-5, True), (jnp.bfloat16, 1e-3, False)],
+    [(jnp.float32, 1e-5, False), (jnp.float32, 1e-5, True), (jnp.bfloat16, 2e-2, False)],
 )
 def test_the_call_of_cudnn_equals_xla(dtype, tolerance, causal, packed):
     """The same call with JAX's own implementation checks the scale, the mask, and the mask by lengths."""

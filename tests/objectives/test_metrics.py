@@ -20,8 +20,7 @@ def test_the_headline_is_compared_with_frequencies_alone():
 def test_a_line_has_the_headline_metric_once():
     values = {"loss": 6.5, "mlm_loss": 6.25, "mlm_loss_masked": 6.5}
     values["headline"] = metrics.describe_headline(values, "mlm_loss_masked", 7.0)
-    line = metrics.describe("heldout", values)
-    assert line == f"{values['headline']}  loss 6.5  mlm_loss 6.25"
+    assert metrics.describe("heldout", values) == f"{values['headline']}  loss 6.5  mlm_loss 6.25"
 
 
 def lines_of(name: str, *values) -> list[dict]:
