@@ -33,9 +33,8 @@ def attention_mask(query_ids, key_ids, causal: bool, window: int, before: int = 
 def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
     """Computes attention to the keys where mask[B, 1, L, M] is True."""
     arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
-    functions = dict(cpu=in_parts, default=dot_product_attention)
-    functions = {name: partial(each, dropout=dropout) for name, each in functions.items()}
-    return jax.lax.platform_dependent(*arrays, **functions)
+    cpu, default = (partial(each, dropout=dropout) for each in (in_parts, dot_product_attention))
+    return jax.lax.platform_dependent(*arrays, cpu=cpu, default=default)
 
 
 def dot_product_attention(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
