@@ -137,9 +137,8 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
     rows = small.synthetic(4, 128, 10, 200, sequences=3)
     rows["sequence_ids"][1, 100:] = 0
     rows["sequence_ids"][2] = 0
-    rows["masked_weights"] *= (
-        np.take_along_axis(rows["sequence_ids"], rows["masked_positions"], 1) > 0
-    )
+    inside = np.take_along_axis(rows["sequence_ids"], rows["masked_positions"], 1) > 0
+    rows["masked_weights"] *= inside
     rows["pair_weights"][2] = 0
 
     def learn(name):
