@@ -103,8 +103,8 @@ def attend(
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
     if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
-        arrays = q_BLHK, k_BMHK, v_BMHK, sequence_ids, None
-        return attention_xla.attend(*arrays, 0.0, causal, window, block=1)
+        plain = partial(attention_xla.attend, keys=None, dropout=0.0, causal=causal, window=window)
+        return plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, block=1)
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if angles and name != "fused":
         q_BLHK, k_BMHK = (rotary.rotate(x, *angles) for x in (q_BLHK, k_BMHK))

@@ -31,13 +31,18 @@ def attention_mask(query_ids, key_ids, causal: bool, window: int, before: int = 
 
 
 def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
-    """Computes attention to the keys where mask[B, 1, L, M] is True."""
-    arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
-    cpu, default = (partial(each, dropout=dropout) for each in (in_parts, dot_product_attention))
-    return jax.lax.platform_dependent(*arrays, cpu=cpu, default=default)
+    """Computes attention to the keys where mask[B, 1, L, M] is True: on CPUs by `attention_on_cpu`.
+
+    keys: uint32[B], of dropout at this rate, or None.
+    """
+    cpu = partial(attention_on_cpu, dropout=dropout)
+    default = partial(masked_softmax, dropout=dropout)
+    return jax.lax.platform_dependent(q_BLHK, k_BMHK, v_BMHK, mask, keys, cpu=cpu, default=default)
 
 
-def dot_product_attention(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
+# Both are traced on every device. Under `jax.jit`, that is once for all layers.
+@partial(jax.jit, static_argnames=("dropout", "q_axes", "k_axes"))
+def masked_softmax(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
     """Computes `masked_attention`. q_axes: the order of the axes of q and of the result; k_axes: of k and v."""
     scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
@@ -46,13 +51,14 @@ def dot_product_attention(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_
     return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
 
 
-def in_parts(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
-    """Computes `masked_attention` as CPUs do: parts of the rows at the same time, in another order of axes.
+@partial(jax.jit, static_argnames="dropout")
+def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+    """Computes `masked_attention` in parts of the rows at the same time, in another order of axes.
 
     XLA's CPU backend computes the products of all rows and heads of one operation one after another, and small ones by
-    one thread. Different operations run at the same time, so each part has its own; but not if a mesh splits the batch,
-    because parts would move between devices. In the gradient of the keys, the order puts the narrower factor on the
-    left, as in `layers.sum_over_rows`. Barriers keep it, except in parts of a single row.
+    one thread. Different operations run at the same time, so each part has its own; but not on a mesh of several
+    devices, because parts would move between them. In the gradient of the keys, the order puts the narrower factor on
+    the left, as in `layers.sum_over_rows`. Barriers keep it, except for a batch of one row.
     """
     is_split = constraints.is_split(jax.sharding.get_abstract_mesh())
     count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))
@@ -62,7 +68,7 @@ def in_parts(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
         vectors = map(jnp.transpose, (q_BLHK, k_BMHK, v_BMHK), order)
         vectors = map(jax.lax.optimization_barrier, vectors)
         axes = dict(q_axes="bhlk", k_axes="bhkm")
-        return dot_product_attention(*vectors, mask, keys, dropout, **axes).swapaxes(1, 2)
+        return masked_softmax(*vectors, mask, keys, dropout, **axes).swapaxes(1, 2)
 
     arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
     parts = ([None] * count if x is None else jnp.array_split(x, count) for x in arrays)

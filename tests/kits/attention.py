@@ -26,8 +26,8 @@ def make_rows(rows: int, length: int, heads: int = HEADS):
     ids = np.zeros((rows, length), np.int32)
     cuts = [[length], [length // 3], [40, length], [7, 90, length - 5], []]
     for row in range(rows):
-        for stop in cuts[row % len(cuts)]:
-            ids[row, :stop] += 1  # so the last sequence is 1
+        for number, stop in reversed([*enumerate(cuts[row % len(cuts)], 1)]):
+            ids[row, :stop] = number
     arrays[3] *= (ids > 0)[..., None, None]
     return *arrays, ids
 

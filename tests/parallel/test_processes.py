@@ -66,9 +66,8 @@ def test_several_processes_have_the_losses_of_one(finished, tmp_path, number, de
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", ["mesh.data=-1", "mesh.fsdp=4"])
-def test_two_processes_evaluate_as_one(finished, tmp_path, mesh):
-    command = ["evaluate", "--model", str(finished[1]), "--json", "-", f"--config.{mesh}"]
+def test_two_processes_evaluate_as_one(finished, tmp_path):
+    command = ["evaluate", "--model", str(finished[1]), "--json", "-", "--config.mesh.fsdp=4"]
     main, other = processes.run(command, tmp_path, 2, 4)
     assert (main.code, other.code, other.output) == (0, 0, ""), (main, other)
     expected = evaluate_run(finished[1])
