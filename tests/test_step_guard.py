@@ -68,10 +68,12 @@ def test_bad_steps_change_only_the_step_number():
     draw = np.random.default_rng(seed)
     for _ in range(5):
         pattern = [str(draw.choice([*BAD, "", ""])) for _ in range(7)]
-        state = expected = first
+        state, expected, in_a_row = first, first, 0
         for number, bad in enumerate(pattern):
             state, _, verdict = train(state, batch(number, bad))
             assert bool(verdict.is_applied) == (not bad), pattern
+            in_a_row = in_a_row + 1 if bad else 0
+            assert state.opt_state.row == in_a_row, pattern
             text = step_guard.describe(number, jax.device_get(verdict))
             assert text.startswith(f"step {number}: ") if bad else not text
             if not bad:
@@ -80,8 +82,6 @@ def test_bad_steps_change_only_the_step_number():
         states = state.opt_state, expected.opt_state
         assert same_bits(*(part._replace(row=0) for part in states)), pattern
         assert state.step == len(pattern)
-        in_a_row = next((n for n, bad in enumerate(pattern[::-1]) if not bad), len(pattern))
-        assert state.opt_state.row == in_a_row
 
 
 def test_metrics_are_means_over_the_applied_steps():

@@ -9,7 +9,7 @@ import pytest
 from kits import labelled
 from kits.labelled import LENGTH
 from kits.paths import data
-from kits.runs import make_run
+from kits.runs import make_run, use_devices
 from kits.texts import DIFFICULT, PROSE, difficult_text, published
 
 from bert_jax import config as configs
@@ -198,8 +198,9 @@ def test_another_file_is_refused(tmp_path, content):
 
 
 @pytest.mark.slow
-def test_a_run_learns_to_answer(tmp_path, capsys):
+def test_a_run_learns_to_answer(tmp_path, capsys, monkeypatch):
     """It is evaluated on other articles; then it answers a question about a text."""
+    use_devices(monkeypatch, 1)
     write(tmp_path / "a.json", articles(150))
     words = tokenizers.train("wordpiece", [f"{name}." for name in NAMES + PLACES] * 9, 90, True)
     make_run(tmp_path / "first", words=words)
