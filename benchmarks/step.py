@@ -32,9 +32,9 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.cli import Parser, positive
-from bert_jax.commands.env import MEMORY
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
+from bert_jax.runs.malloc import MEMORY
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks import feed
 

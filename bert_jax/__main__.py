@@ -8,11 +8,16 @@ import traceback
 
 from bert_jax.cli import main
 from bert_jax.errors import LOST
-from bert_jax.runs import libtpu
+from bert_jax.runs import libtpu, malloc
+
+# Commands whose time is that of training steps, or of programs like them.
+COMPUTING = set("prepare pretrain finetune evaluate predict features compare benchmark".split())
 
 
 def run() -> None:
     """Runs the command line and ends the process with its exit code."""
+    if not COMPUTING.isdisjoint(sys.argv[1:]):
+        malloc.restart_process()
     libtpu.configure()
     # In the background of a script the signal is ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -47,7 +47,7 @@ COMMANDS = {
     "predict": "Predict the pieces at [MASK] in texts.",
     "features": "Write vectors of the tokens or the lines of a text file.",
     "compare": "Compare two models: settings, tensors, vocabulary, outputs.",
-    "env": 'Print environment variables for a faster run on CPUs: eval "$(bert-jax env)".',
+    "env": 'Print environment variables for faster steps of other programs on CPUs: eval "$(bert-jax env)".',
 }
 LONGEST = 900  # characters of an error message
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}

@@ -63,9 +63,6 @@ class Reporter:
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)
         self.log(f"to see the curves: tensorboard --logdir {self.run.name}/tensorboard")
-        untuned = sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ
-        if untuned and "cpu" in info["devices"]:
-            self.log('for faster steps on this CPU: eval "$(bert-jax env)" before the command')
         self.status("running")
 
     def log(self, text: str) -> None:

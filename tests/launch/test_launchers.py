@@ -22,19 +22,18 @@ def test_every_script_prints_its_usage():
 
 
 def test_local_sh_restarts_pretraining_and_then_evaluates(cloud):
-    code, output = cloud.run("bash", "launch/local.sh", "mine.py", "run", ENDS="0 signal9 0 0 0")
+    code, output = cloud.run("bash", "launch/local.sh", "mine.py", "run", ENDS="signal9 0 0 0")
     assert code == 0, output
     mine, run = str(cloud.root / "mine.py"), str(cloud.root / "run")
     calls = [call[1:] for call in cloud.calls()]
-    assert [call[0] for call in calls] == "prepare pretrain pretrain evaluate".split()
-    assert calls[1] == ["pretrain", "--config", mine, "--workdir", run]
-    assert cloud.lines("settings") == ["", "yes", "yes", "yes"]
+    assert [call[0] for call in calls] == "pretrain pretrain evaluate".split()
+    assert calls[0] == ["pretrain", "--config", mine, "--workdir", run]
 
 
 def test_local_sh_fills_in_masks_of_the_demo(cloud):
     code, output = cloud.run("bash", "launch/local.sh")
     assert code == 0, output
-    assert [call[1] for call in cloud.calls()] == "prepare pretrain evaluate predict".split()
+    assert [call[1] for call in cloud.calls()] == "pretrain evaluate predict".split()
 
 
 PYTHON = """#!/usr/bin/env bash
