@@ -1,22 +1,27 @@
 # shellcheck shell=bash
 # Sourced by the other scripts. `environment [EXTRA,...]`, called in the root of the repository, creates .venv, installs
-# the dependencies if setup.cfg has changed, and puts .venv/bin on the path. PYTHON names the Python to use.
+# the dependencies if setup.cfg has changed, and puts .venv/bin on the path. PYTHON names the Python of a new .venv.
+# Processes that start at the same time wait for each other. A .venv that the user has made is used, never removed.
 
-is_usable() { # PYTHON: returns whether it runs, is new enough, and can create an environment
-  "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
+is_usable() { # PYTHON [MODULES]: returns whether it runs, is new enough, and has the modules
+  "$1" -c "import sys${2:-}; sys.exit(sys.version_info < (3, 11))" </dev/null >/dev/null 2>&1
+}
+
+identity() { # PYTHON: prints what distinguishes it from other Pythons; the same in its environments
+  "$1" -c 'import sys; print(sys.version, sys.base_prefix)' </dev/null 2>/dev/null
 }
 
 find_python() {
   local name names=(python3.12 python3.11 python3 python) # constraints.txt was tested with the first two
   [ -z "${PYTHON:-}" ] || names=("$PYTHON")
   for name in "${names[@]}"; do
-    is_usable "$name" && echo "$name" && return
+    is_usable "$name" ', ensurepip, venv' && echo "$name" && return
   done
   return 1
 }
 
 # TPU images have Python 3.10. uv, from PyPI, installs another one into a directory, without root.
-make_environment() {
+create() {
   local python uv
   if python=$(find_python); then
     "$python" -m venv --clear .venv
@@ -28,34 +33,68 @@ make_environment() {
     uv=$(mktemp -d)
     python3 -m pip install --quiet --target "$uv" --constraint constraints.txt uv </dev/null &&
       "$uv/bin/uv" venv --quiet --seed --clear --python 3.12 .venv
-  fi
+  fi && pwd -P >.venv/created-in
+}
+
+# Returns whether .venv can be installed into. One that was created here is not valid before its first installation has
+# ended, or in another directory, because its programs contain its path.
+is_valid() {
+  is_usable .venv/bin/python || return
+  [ ! -e .venv/created-in ] || { [ -e .venv/installed- ] && [ "$(cat .venv/created-in)" = "$(pwd -P)" ]; }
 }
 
 is_installed() { # MARK [EXTRA,...]: returns whether all extras were installed with this mark
   local extra
+  [ -x .venv/bin/python ] || return
   for extra in '' ${2//,/ }; do
     grep -qsxF "$1" ".venv/installed-$extra" || return
   done
 }
 
+pip() { # ARGUMENT ...
+  .venv/bin/python -m pip --disable-pip-version-check --no-input "$@" </dev/null
+}
+
+# uv is ten times as fast as pip, but does not read pip's settings, such as that of an index.
+install_by_uv() { # ARGUMENT ...
+  ! pip config list | grep -q '[.]\(index-url\|no-index\)=' || return
+  pip install --quiet --constraint constraints.txt uv || return
+  .venv/bin/python -m uv pip install --python .venv/bin/python "$@" </dev/null
+}
+
+install() { # MARK [EXTRA,...]
+  local extra arguments=(--constraint constraints.txt)
+  [ -t 1 ] || arguments+=(--quiet) # on a terminal, uv and pip show their progress
+  arguments+=(--editable ".${2:+[$2]}")
+  if is_valid; then
+    pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null || return # uv makes .venv without pip
+  elif [ -n "$(ls -A .venv 2>/dev/null)" ] && [ ! -e .venv/created-in ]; then
+    echo "$PWD/.venv: its Python does not run or is older than 3.11; remove or rename .venv" >&2
+    return 2
+  else
+    create || return
+  fi
+  echo "installing into .venv: once, up to a few minutes"
+  # --use-pep517: the default of pip 25.3 and later; without it, older ones cannot build seqeval.
+  install_by_uv "${arguments[@]}" || pip install --use-pep517 "${arguments[@]}" || return
+  # An environment with an extra also has the base.
+  for extra in '' ${2//,/ }; do
+    echo "$1" >".venv/installed-$extra"
+  done
+}
+
 environment() {
-  local extras=${1:-} extra mark quiet=--quiet
-  [ ! -t 1 ] || quiet= # on a terminal, pip shows its progress
-  # The mark includes the directory, because the programs of an environment contain its path.
-  mark=$({ echo "$PWD"; cat setup.cfg pyproject.toml constraints.txt; } | cksum)
-  if ! is_installed "$mark" "$extras"; then
-    # An incomplete environment is created again.
-    if ! [ -e .venv/installed- ] || ! is_usable .venv/bin/python; then
-      make_environment || return
-    fi
-    echo "installing into .venv: once, a few minutes"
-    # --use-pep517: the default of pip 25.3 and later; without it, older ones cannot build seqeval.
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input --use-pep517 $quiet \
-      --constraint constraints.txt --editable ".${extras:+[$extras]}" </dev/null || return
-    # An environment with an extra also has the base.
-    for extra in '' ${extras//,/ }; do
-      echo "$mark" >".venv/installed-$extra"
-    done
+  local mark
+  if [ -n "${PYTHON:-}" ] && [ -x .venv/bin/python ] && [ "$(identity "$PYTHON")" != "$(identity .venv/bin/python)" ]; then
+    echo "$PWD/.venv: has another Python than PYTHON=$PYTHON; remove or rename .venv" >&2
+    return 2
+  fi
+  mark=$({ pwd -P; cat setup.cfg pyproject.toml constraints.txt; } | cksum)
+  if ! is_installed "$mark" "${1:-}"; then
+    (
+      ! command -v flock >/dev/null || flock 8 # macOS has none
+      is_installed "$mark" "${1:-}" || install "$mark" "${1:-}"
+    ) 8>>.venv.lock || return
   fi
   PATH="$PWD/.venv/bin:$PATH"
 }

@@ -12,15 +12,16 @@
 #   --project PROJECT  default: the project in gcloud's configuration
 #   --version RUNTIME  image of the machines; default: the image for TYPE
 #   --OPTION[=VALUE]   any other option is passed to `gcloud compute tpus tpu-vm create`: --spot, --service-account=ACCOUNT
-#   --dry-run          prints the commands and runs none
+#   --dry-run          checks the command, prints the calls of gcloud and runs none
 #
-#   status   prints the state of the slice, and for each worker whether the run is alive and the end of its log
+#   status   prints the state of the slice, and for each worker whether a run is active and the end of its log
 #   log      prints 200 lines of the log of a worker (--worker N; default 0)
-#   stop     saves and ends the run; the slice stays and costs money
+#   stop     saves and ends the run, or ends its installation; the slice stays and costs money
 #   delete   deletes the slice and its disks; no other action deletes anything
 #
 # Files in the command are paths in this checkout, such as --config configs/mine.py. Tests and files that .gitignore
-# excludes are not copied. Exit code: 2 for bad input, else that of the gcloud command that failed.
+# excludes are not copied. The command is checked here first, which creates .venv. Where the same command is active
+# already, it goes on. Exit code: 2 for bad input, else that of the gcloud command that failed.
 
 set -euo pipefail
 
@@ -33,6 +34,9 @@ case "${1:-}" in -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 action=launch name='' type='' zone='' project='' version='' worker=0 dry='' more=()
 case "${1:-}" in status | log | stop | delete) action=$1; shift ;; esac
 while [ $# -gt 0 ]; do
+  case "$1" in
+    --name=* | --type=* | --zone=* | --project=* | --version=* | --worker=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+  esac
   case "$1" in
     --name | --type | --zone | --project | --version | --worker)
       [ $# -gt 1 ] || wrong "$1: needs a value"
@@ -63,21 +67,30 @@ on() { # WORKER LINE: runs a line of shell, which may call the functions below, 
     --command="$(declare -f is_running begin show stop); $2" </dev/null
 }
 
-# The next four functions run on a worker, in its home directory.
+# The next four functions run on a worker, in its home directory. The installation and the run hold the lock.
 
 is_running() {
-  [ -e bert_jax.pid ] && kill -0 "$(cat bert_jax.pid)" 2>/dev/null
+  ! flock --nonblock bert_jax.lock true
 }
 
-begin() { # WORD ...
-  if is_running; then
-    echo "$(hostname): a run is active here" >&2
+begin() { # ARCHIVE WORD ...
+  exec 9>>bert_jax.lock
+  # After a second, a process that has just locked it has written its command.
+  if ! flock --timeout 1 9; then
+    rm "$1"
+    [ "$(cat bert_jax.command)" != "${*:2}" ] || { echo "$(hostname): runs already"; return; }
+    echo "$(hostname): another command is active, or still saving: stop it, and wait for its end" >&2
     return 1
   fi
-  mkdir -p bert_jax && tar -xzf bert_jax.tar.gz -C bert_jax && cd bert_jax || return
-  source launch/environment.sh
-  environment tpu || return
-  setsid bash launch/again.sh bert-jax "$@" </dev/null >>../bert_jax.log 2>&1 &
+  rm -f bert_jax.pid
+  echo "${*:2}" >bert_jax.command
+  mkdir -p bert_jax && cd bert_jax && touch .files || return
+  xargs -0 rm -f -- <.files # the files that were copied before
+  tar -xzf "../$1" && rm "../$1" || return
+  setsid bash -c 'source launch/environment.sh; environment tpu' </dev/null &
+  echo "-$!" >../bert_jax.pid # its process group
+  wait $! || return
+  PATH=$PWD/.venv/bin:$PATH setsid bash launch/again.sh bert-jax "${@:2}" </dev/null >>../bert_jax.log 2>&1 &
   echo $! >../bert_jax.pid
 }
 
@@ -87,49 +100,34 @@ show() { # LINES
 }
 
 stop() {
-  ! is_running || kill -TERM "$(cat bert_jax.pid)"
+  echo stopped >bert_jax.command
+  ! is_running || kill -TERM -- "$(cat bert_jax.pid)"
 }
 
 # The functions below run on this machine.
 
-check() { # WORD ...: validates the command before anything costs money
+collect() { # DIRECTORY: copies the files of the checkout into it, as they are now, with a list of them
+  local path problem
+  problem=$(git ls-files -z --cached --others --exclude-standard 2>&1 >"$scratch/names") || wrong "${problem//$'\n'/ }"
+  while IFS= read -r -d '' path; do
+    case "$path" in tests/*) continue ;; esac
+    [ ! -f "$path" ] || printf '%s\0' "$path" # not what was deleted, nor links to directories
+  done <"$scratch/names" >"$1/.files"
+  tar --null -chf - -T "$1/.files" | tar -xf - -C "$1" # links become files
+  find "$1" -mindepth 2 -name pyvenv.cfg -exec sh -c 'rm -r "${1%/*}"' - {} \; # virtual environments
+  [ -e "$1/launch/again.sh" ] || wrong "$PWD: git ignores its files; is it inside another repository?"
+}
+
+check() { # DIRECTORY WORD ...: validates the command with the files in the directory
   local word path
-  case "$type" in
-    v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
-    v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
-    v5p-*) : "${version:=v2-alpha-tpuv5}" ;;
-    v6e-*) : "${version:=v2-alpha-tpuv6e}" ;;
-  esac
-  [ -n "$type" ] || wrong "--type: missing"
-  [ -n "$version" ] || wrong "--type $type: unknown image, set --version"
-  case "${1:-}" in '' | -*) wrong "nothing to run: -- pretrain --config ..." ;; esac
-  case " $* " in
-    *' --workdir gs://'* | *' --workdir=gs://'*) ;;
-    ' pretrain '*) wrong "pretrain needs --workdir gs://...: all workers write there, and the disks of a slice are deleted with it" ;;
-  esac
-  git rev-parse --is-inside-work-tree >/dev/null 2>&1 || wrong "$PWD: not a git checkout; its tracked and new files are what is copied"
-  for word; do
+  for word in "${@:2}"; do
     path=${word#--*=}
-    case "$path" in
-      *://*) continue ;;
-      *.py) ;;
-      *) [ -f "$path" ] || continue ;;
-    esac
-    [ -n "$(listed "$path" | tr '\0' '\n')" ] || wrong "$word: not among the files of $PWD that are copied to the workers"
+    [ ! -e "$path" ] || [[ $path != /* && -e $1/$path ]] ||
+      wrong "$word: a path of this machine, not one of the files of $PWD that are copied to the workers"
   done
-}
-
-listed() { # [PATH]: prints the files to copy, each followed by a zero byte
-  local path
-  git ls-files -z --cached --others --exclude-standard -- "${1:-.}" ':!tests' 2>/dev/null |
-    while IFS= read -r -d '' path; do
-      [ ! -e "$path" ] || printf '%s\0' "$path"
-    done
-}
-
-pack() { # FILE: packs the checkout as it is now
-  listed | tar --null -czf "$1" -T -
-  [ "$(wc -c <"$1")" -lt 100000000 ] || wrong "$PWD: the packed files exceed 100 MB; exclude files by .gitignore"
+  source launch/environment.sh
+  environment
+  (cd "$1" && python launch/check_command.py "${@:2}")
 }
 
 copy() { # FILE: copies it to all workers; ssh may not work in their first minute
@@ -141,25 +139,47 @@ copy() { # FILE: copies it to all workers; ssh may not work in their first minut
   return 1
 }
 
+state() { # prints the state of the slice; nothing if there is none
+  [ -n "$dry" ] || gcloud compute tpus tpu-vm describe "${place[@]}" '--format=value(state)' </dev/null 2>/dev/null || true
+}
+
+leave() { # runs at the end of a launch
+  rm -rf "$scratch"
+  [ -z "$slice" ] || echo "The slice costs money until you run: $removal" >&2
+}
+
 launch() { # WORD ...
-  local state=
-  check "$@"
-  scratch=$(mktemp -d)
-  trap 'rm -rf "$scratch"' EXIT
-  pack "$scratch/bert_jax.tar.gz"
-  [ -n "$dry" ] || state=$(gcloud compute tpus tpu-vm describe "${place[@]}" '--format=value(state)' 2>/dev/null) || true
-  trap 'rm -rf "$scratch"; echo "The slice costs money until you run: $removal" >&2' EXIT
-  case "$state" in
-    READY) echo "$name: exists" >&2 ;;
-    '')
-      call gcloud compute tpus tpu-vm create "${place[@]}" --accelerator-type="$type" --version="$version" \
-        ${more[@]+"${more[@]}"}
-      ;;
-    *) echo "$name: $state; wait, or delete it" >&2; exit 1 ;;
+  local archive
+  case "$type" in
+    '') wrong "--type: missing" ;;
+    v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
+    v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
+    v5p-*) : "${version:=v2-alpha-tpuv5}" ;;
+    v6e-*) : "${version:=v2-alpha-tpuv6e}" ;;
   esac
-  copy "$scratch/bert_jax.tar.gz"
-  on all "begin$(printf ' %q' "$@")"
-  echo "The run has started on all workers: bash launch/tpu.sh status|log|stop ${removal#*delete }" >&2
+  [ -n "$version" ] || wrong "--type $type: unknown image, set --version"
+  scratch=$(mktemp -d)
+  slice='' # its state
+  trap leave EXIT
+  mkdir "$scratch/bert_jax"
+  collect "$scratch/bert_jax"
+  check "$scratch/bert_jax" "$@"
+  archive=bert_jax-${scratch##*.}.tar.gz
+  tar -czf "$scratch/$archive" -C "$scratch/bert_jax" .
+  [ "$(wc -c <"$scratch/$archive")" -lt 100000000 ] || wrong "$PWD: the packed files exceed 100 MB; exclude files by .gitignore"
+  slice=$(state)
+  case "${slice:-none}" in
+    READY) echo "$name: exists" >&2 ;;
+    none)
+      [ -n "$dry" ] || slice=CREATING
+      call gcloud compute tpus tpu-vm create "${place[@]}" --accelerator-type="$type" --version="$version" \
+        ${more[@]+"${more[@]}"} || { code=$?; slice=$(state); exit "$code"; }
+      ;;
+    *) echo "$name: $slice; wait, or delete it" >&2; exit 1 ;;
+  esac
+  copy "$scratch/$archive"
+  on all "begin$(printf ' %q' "$archive" "$@")"
+  [ -n "$dry" ] || echo "The run has started on all workers: bash launch/tpu.sh status|log|stop ${removal#*delete }" >&2
 }
 
 if [ "$action" = launch ]; then

@@ -10,6 +10,18 @@ from kits.paths import ROOT
 
 STANDINS = ROOT / "tests/standins"
 SETTINGS = ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON", "XLA_FLAGS", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+# Stands in for launch/environment.sh: logs the extras. On a worker, the installation fails if $INSTALL is its name, and
+# waits for the file `go` if it is `wait`.
+ENVIRONMENT = """
+environment() {
+  echo "${1:-}" >>"$CLOUD/extras"
+  [ -n "${1:-}" ] || return 0
+  [ "${INSTALL:-}" != "${HOME##*/}" ] || return 1
+  [ "${INSTALL:-}" = wait ] || return 0
+  touch "$CLOUD/installing"
+  while [ ! -e "$CLOUD/go" ]; do /bin/sleep 0.05; done
+}
+"""
 
 
 class Cloud:
@@ -18,8 +30,7 @@ class Cloud:
     def __init__(self, directory: Path):
         self.directory, self.root = directory, directory / "check out"
         shutil.copytree(ROOT / "launch", self.root / "launch")
-        script = 'environment() { echo "${1:-}" >>"$CLOUD/extras"; }\n'
-        (self.root / "launch/environment.sh").write_text(script)
+        (self.root / "launch/environment.sh").write_text(ENVIRONMENT)
         (self.root / "mine.py").write_text("")
         (self.root / ".gitignore").write_text("hidden.*\n")
         subprocess.run(["git", "init", "-q", self.root], check=True)

@@ -1,6 +1,11 @@
 """launch/tpu.sh with a stand-in for gcloud: the commands that it runs, and that only `delete` deletes a slice."""
 
+import runpy
+import subprocess
+import sys
+
 import pytest
+from kits.paths import ROOT
 from kits.waiting import wait_until
 
 SLICE = ("--name", "slice", "--zone", "us-west4-a")
@@ -29,12 +34,12 @@ def test_all_workers_start_bert_jax_with_its_arguments(cloud):
     assert code == 0, output
     wait_until(lambda: len(cloud.calls()) == 2)
     assert sorted(cloud.calls()) == [[f"worker-{n}", *PRETRAIN[1:], *texts] for n in (0, 1)]
-    assert cloud.lines("extras") == ["tpu"] * 2
+    assert cloud.lines("extras") == ["", "tpu", "tpu"]  # here, and on the workers
     (created,) = gcloud_calls(cloud, "create")
     options = {"--accelerator-type=v5litepod-16", "--version=v2-alpha-tpuv5-lite"}
     assert options | {"--spot", "--service-account=me", "--quiet"} <= set(created)
     copied = [path.name for path in cloud.directory.glob("slices/*/slice/worker-1/bert_jax/*")]
-    assert sorted(copied) == [".gitignore", "launch", "mine.py"]
+    assert sorted(copied) == [".files", ".gitignore", "launch", "mine.py"]
 
 
 def test_delete_deletes_only_the_named_slice(cloud):
@@ -53,8 +58,9 @@ def test_status_log_and_stop_keep_the_slice(cloud):
     wait_until((cloud.directory / "waiting").exists)
     code, output = run_action(cloud, "status")
     assert code == 0 and "READY" in output and ": running\nthis run ends by wait" in output
-    code, output = cloud.run(*RUN, *PRETRAIN)
-    assert code != 0 and "a run is active" in output and len(gcloud_calls(cloud, "create")) == 1
+    other = (*RUN, *PRETRAIN, "--config.seed=1")
+    assert cloud.run(*other)[0] == 1 and len(gcloud_calls(cloud, "create")) == 1
+    assert len(cloud.calls()) == 1 and not cloud.lines("terminated")
     assert run_action(cloud, "stop")[0] == 0
     wait_until(lambda: ": not running" in run_action(cloud, "status")[1])
     assert cloud.lines("terminated") == ["yes"] and run_action(cloud, "log")[0] == 0
@@ -87,23 +93,194 @@ def test_a_dry_run_runs_nothing(cloud):
     assert "tpu-vm create slice" in output and r"it\'s" in output
 
 
+def worker_file(cloud, name: str):
+    return cloud.directory / "slices/us-west4-a/slice/worker-0/bert_jax" / name
+
+
+def git(cloud, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=cloud.root, check=True, capture_output=True)
+
+
+def test_a_command_that_is_active_goes_on_and_other_workers_start(cloud):
+    """One of two workers cannot install; the same command starts it, and again starts nothing."""
+    command = (*RUN, *PRETRAIN)
+    assert cloud.run(*command, WORKERS="2", ENDS="wait", INSTALL="worker-1")[0] == 1
+    for _ in range(2):
+        code, output = cloud.run(*command, ENDS="wait")
+        assert code == 0, output
+        wait_until(lambda: len(cloud.calls()) == 2)
+        assert sorted(call[0] for call in cloud.calls()) == ["worker-0", "worker-1"]
+    assert run_action(cloud, "stop")[0] == 0
+    wait_until(lambda: run_action(cloud, "status")[1].count(": not running") == 2)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_two_starts_of_a_command_are_one_run(cloud, interrupted):
+    """The second start comes during the installation of the first one, which may have lost its terminal."""
+    assert cloud.run(*RUN, *PRETRAIN, ENDS="0")[0] == 0
+    wait_until(lambda: ": not running" in run_action(cloud, "status")[1])
+    before = len(cloud.calls())
+    first = cloud.start(*RUN, *PRETRAIN, ENDS="wait", INSTALL="wait")
+    wait_until((cloud.directory / "installing").exists)
+    if interrupted:
+        first.terminate()
+    code, output = cloud.run(*RUN, *PRETRAIN, ENDS="wait")
+    (cloud.directory / "go").touch()
+    first.communicate()
+    assert code == 0, output
+    wait_until(lambda: len(cloud.calls()) > before)
+    assert run_action(cloud, "stop")[0] == 0
+    wait_until(lambda: ": not running" in run_action(cloud, "status")[1])
+    assert len(cloud.calls()) == before + 1
+
+
+def test_stop_ends_an_installation(cloud):
+    first = cloud.start(*RUN, *PRETRAIN, INSTALL="wait")
+    wait_until((cloud.directory / "installing").exists)
+    wait_until((cloud.directory / "slices/us-west4-a/slice/worker-0/bert_jax.pid").exists)
+    assert run_action(cloud, "stop")[0] == 0
+    first.communicate(timeout=30)
+    assert first.returncode != 0 and ": not running" in run_action(cloud, "status")[1]
+    (cloud.directory / "go").touch()
+    assert not cloud.calls()
+
+
+def test_a_file_that_was_deleted_here_is_deleted_on_the_workers(cloud):
+    names = ["gone.py", "folder/gone.py", "-f", "ü gone.py"]
+    for name in names:
+        (cloud.root / name).parent.mkdir(exist_ok=True)
+        (cloud.root / name).touch()
+    git(cloud, "add", ".")
+    assert cloud.run(*RUN, *PRETRAIN)[0] == 0
+    assert all(worker_file(cloud, name).exists() for name in names)
+    made_there = worker_file(cloud, "stores/mine")
+    made_there.mkdir(parents=True)
+    for name in names:
+        (cloud.root / name).unlink()
+    wait_until(lambda: ": not running" in run_action(cloud, "status")[1])
+    assert cloud.run(*RUN, *PRETRAIN)[0] == 0
+    assert not any(worker_file(cloud, name).exists() for name in names)
+    assert made_there.exists() and worker_file(cloud, "mine.py").exists()
+
+
+def test_links_become_files_and_environments_stay_here(cloud):
+    outside = cloud.directory / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "mine.py").write_text("outside")
+    (cloud.root / "link.py").symlink_to(outside / "mine.py")
+    (cloud.root / "runs").symlink_to(outside)
+    for name in ("sky", "tools/env"):
+        (cloud.root / name / "bin").mkdir(parents=True)
+        (cloud.root / name / "pyvenv.cfg").touch()
+    code, output = cloud.run(*RUN, *PRETRAIN, "--config", "link.py")
+    assert code == 0 and worker_file(cloud, "link.py").read_text() == "outside", output
+    assert not worker_file(cloud, "link.py").is_symlink()
+    assert not any(worker_file(cloud, name).exists() for name in ("sky", "tools/env", "runs"))
+
+
+@pytest.mark.parametrize("path", ["configs/mine.py", "./configs//mine.py", "new.py"])
+def test_a_config_may_be_any_file_of_the_checkout(cloud, path):
+    """Committed, or new; the pathspecs of git 2.39 find no single file."""
+    (cloud.root / "configs").mkdir()
+    (cloud.root / "configs/mine.py").touch()
+    git(cloud, "add", "configs")
+    (cloud.root / "new.py").touch()
+    code, output = cloud.run(*RUN, "--", "pretrain", "--config", path, "--workdir=gs://b/w")
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("form", ["--{}={}", "--{} {}"])
+def test_options_may_have_an_equals_sign(cloud, form):
+    options = dict(name="slice", zone="us-west4-a", project="mine")
+    place = [word for pair in options.items() for word in form.format(*pair).split()]
+    code, output = cloud.run("bash", "launch/tpu.sh", *place, "--type=v6e-8", *PRETRAIN)
+    removal = output.splitlines()[-1].partition(": ")[2].split()
+    assert code == 0 and cloud.run(*removal)[0] == 0 and not slices(cloud), output
+    assert all("--project=mine" in call for call in cloud.calls("gcloud"))
+
+
+def test_a_slice_that_was_not_created_costs_nothing(cloud):
+    code, output = cloud.run(*RUN, *PRETRAIN, NONE_LEFT="yes")
+    assert code == 1 and "costs" not in output
+
+
 WRONG = {
     "--type": (*RUN[:-2], *PRETRAIN),
     "--type v9-8": (*RUN[:-1], "v9-8", *PRETRAIN),
     "--name": ("bash", "launch/tpu.sh", "delete", "--zone", "us-west4-a"),
+    "--name ''": ("bash", "launch/tpu.sh", "delete", "--name=", "--zone=us-west4-a"),
     "--zone": ("bash", "launch/tpu.sh", "delete", "--name", "slice"),
     "--spot": ("bash", "launch/tpu.sh", "delete", *SLICE, "--spot"),
-    "--workdir": (*RUN, "--", "pretrain", "--config", "mine.py"),
     "hidden.py": (*RUN, "--", "prepare", "--config=hidden.py"),
     "hidden.txt": (*RUN, *PRETRAIN, "--config.tokenizer.path=hidden.txt"),
-    "nothing to run": RUN,
+    "tests/mine.py": (*RUN, "--", "pretrain", "--config", "tests/mine.py", "--workdir=gs://b/w"),
+    "{root}/mine.py": (*RUN, "--", "pretrain", "--config", "{root}/mine.py", "--workdir=gs://b/w"),
+    "../outside.py": (*RUN, "--", "pretrain", "--config=../outside.py", "--workdir=gs://b/w"),
 }
 
 
 @pytest.mark.parametrize("named", WRONG)
 def test_bad_input_is_named_in_one_line_before_any_call_of_gcloud(cloud, named):
-    for name in ("hidden.py", "hidden.txt"):
+    (cloud.root / "tests").mkdir()
+    for name in ("hidden.py", "hidden.txt", "tests/mine.py", "../outside.py"):
         (cloud.root / name).write_text("")
-    code, output = cloud.run(*WRONG[named])
+    code, output = cloud.run(*(word.format(root=cloud.root) for word in WRONG[named]))
+    assert code == 2 and output.count("\n") == 1 and named.format(root=cloud.root) in output, output
+    assert not cloud.calls("gcloud")
+
+
+@pytest.mark.parametrize("reason", ["no repository", "ignored", "owner"])
+def test_a_checkout_that_git_does_not_list_is_refused(cloud, reason):
+    variables = {}
+    if reason == "owner":
+        variables["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    else:
+        (cloud.root / ".git").rename(cloud.directory / "git")
+    if reason == "ignored":
+        subprocess.run(["git", "init", "-q", cloud.directory], check=True)
+        (cloud.directory / ".gitignore").write_text("check*\n")
+    code, output = cloud.run(*RUN, *PRETRAIN, **variables)
+    named = dict(owner="safe.directory", ignored="ignores").get(reason, "not a git repository")
     assert code == 2 and output.count("\n") == 1 and named in output, output
+    assert not cloud.calls("gcloud")
+
+
+COMMANDS = {
+    "": False,
+    "bert-jax pretrain --config demo --workdir gs://b/w": False,
+    "pretrain --help": False,
+    "pretrain --config demo": False,
+    "pretrain --config demo --workdir gs://b/w": True,
+    "pretrain --config demo --workdir=gs://b/w --config.train.micro_batches=2": True,
+    "pretrain --confg demo --workdir gs://b/w": False,
+    "pretrain --config demmo --workdir gs://b/w": False,
+    "pretrain --config demo --workdir gs://b/w --workdir runs/w": False,
+    "pretrain --config demo --workdir /gs:/w": False,
+    "pretrain --config demo --workdir gs://b/w --config.trian.micro_batches=2": False,
+    "benchmark --config demo": True,
+    "finetune --config {root}/configs/glue.py:all --workdir gs://b/w": True,
+    "finetune --config {root}/configs/glue.py:no --workdir gs://b/w": False,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_checked_as_bert_jax_reads_it(monkeypatch, capsys, command):
+    words = command.format(root=ROOT).split()
+    monkeypatch.setattr(sys, "argv", ["check_command.py", *words])
+    code = 0
+    try:
+        runpy.run_path(str(ROOT / "launch/check_command.py"))
+    except SystemExit as error:
+        code = error.code
+    assert code == (0 if COMMANDS[command] else 2)
+    assert command == "pretrain --help" or capsys.readouterr().err.count("\n") == (code > 0)
+
+
+@pytest.mark.slow
+def test_a_wrong_config_is_refused_before_any_call_of_gcloud(cloud):
+    (cloud.root / "mine.py").write_text(
+        "from bert_jax.configs import demo\nget_config = demo.get_confg\n"
+    )
+    code, output = cloud.run(*RUN, *PRETRAIN, REAL=sys.executable)
+    assert code == 2 and output.count("\n") == 1 and "get_confg" in output, output
     assert not cloud.calls("gcloud")

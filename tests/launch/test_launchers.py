@@ -1,12 +1,16 @@
 """All scripts of launch/: their help, the environment that they create, and the commands of the documentation."""
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 from kits.paths import ROOT
+from kits.waiting import wait_until
 
 SCRIPTS = sorted(ROOT.glob("launch/*.sh")) + [ROOT / "launch/slurm.sbatch"]
 
@@ -36,42 +40,131 @@ def test_local_sh_fills_in_masks_of_the_demo(cloud):
     assert [call[1] for call in cloud.calls()] == "pretrain evaluate predict".split()
 
 
+# Stands in for Python $NAMED. Logs `venv`, and the last argument of each installation with its program.
 PYTHON = """#!/usr/bin/env bash
-echo "${*: -1}" >>"$CLOUD/python"
 case "$*" in
-  *'-m venv'*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
-  *'-m pip'*) exit "${PIP:-0}" ;;
+  *sys.exit*) exit "${OLD:-0}" ;;
+  *base_prefix*) echo "${0%/bin/python}" | grep -q venv && cat .venv/named || echo "${0##*/}" ;;
+  *ensurepip*) echo ensurepip >>"$CLOUD/python" ;;
+  *'-m venv'*)
+    echo venv >>"$CLOUD/python"
+    [ -z "${SLOW:-}" ] || while [ ! -e "$CLOUD/go" ]; do touch "$CLOUD/waiting"; /bin/sleep 0.05; done
+    mkdir -p .venv/bin
+    find .venv -type f -delete
+    cp "$0" .venv/bin/python
+    echo "${0##*/}" >.venv/named
+    ;;
+  *'-m uv'*) echo "uv ${*: -1}" >>"$CLOUD/python"; exit "${UV:-0}" ;;
+  *'config list') echo "${PIP_SETTINGS:-}" ;;
+  *'--version') [ -z "${NO_PIP:-}" ] ;;
+  *'-m pip'*) echo "pip ${*: -1}" >>"$CLOUD/python"; exit "${PIP:-0}" ;;
 esac
 """
 
 
-def make_environment(cloud, extras: str, **variables: str) -> tuple[int, list[str]]:
-    """Returns the exit code, and the last argument of each call of a stand-in for Python, except `-c`."""
+def start_environment(cloud, extras: str = "", **variables: str) -> subprocess.Popen:
+    """Starts `environment EXTRAS` with stand-ins for Python 3.12, with pip and uv."""
     shutil.copy(ROOT / "launch/environment.sh", cloud.root / "launch")
     for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
         (cloud.root / name).touch()
-    python = cloud.directory / "python3.12"
-    python.write_text(PYTHON)
-    python.chmod(0o755)
+    for name in ("python3.12", "python3.11"):
+        python = cloud.directory / name
+        python.write_text(PYTHON)
+        python.chmod(0o755)
+    path = f"{cloud.directory}:{os.environ['PATH']}"
+    line = f'source launch/environment.sh && environment {extras} && [ "${{PATH%%:*}}" = "$PWD/.venv/bin" ]'
+    return cloud.start("bash", "-c", line, **({"PATH": path} | variables))
+
+
+def make_environment(cloud, extras: str = "", **variables: str) -> tuple[int, list[str]]:
+    """Returns the exit code of `environment EXTRAS`, and what the stand-ins were called for."""
     (cloud.directory / "python").unlink(missing_ok=True)
-    line = f'source launch/environment.sh && environment {extras} && [ -n "$PATH" ]'
-    code, _ = cloud.run("bash", "-c", line, **({"PYTHON": str(python)} | variables))
-    return code, [call for call in cloud.lines("python") if not call.startswith("import")]
+    process = start_environment(cloud, extras, **variables)
+    process.communicate(timeout=60)
+    return process.returncode, cloud.lines("python")
 
 
 def test_an_environment_is_created_once_and_updated_after_changes(cloud):
-    assert make_environment(cloud, "test", PIP="1") == (1, [".venv", ".[test]"])
+    failed = ["venv", "pip uv", "pip .[test]"]
+    assert make_environment(cloud, "test", PIP="1") == (1, failed)
     # Created again, because the first installation failed.
-    assert make_environment(cloud, "test") == (0, [".venv", ".[test]"])
+    assert make_environment(cloud, "test") == (0, ["venv", "pip uv", "uv .[test]"])
     assert make_environment(cloud, "test") == make_environment(cloud, "''") == (0, [])
-    assert make_environment(cloud, "test,gcs") == (0, [".[test,gcs]"])
+    assert make_environment(cloud, "test,gcs") == (0, ["pip uv", "uv .[test,gcs]"])
     (cloud.root / "setup.cfg").write_text("more")
-    assert make_environment(cloud, "''") == (0, ["."])
+    assert make_environment(cloud) == (0, ["pip uv", "uv ."])
+
+
+@pytest.mark.parametrize(
+    "variables, calls",
+    [
+        (dict(UV="1"), ["venv", "pip uv", "uv .", "pip ."]),
+        (dict(PIP_SETTINGS="global.index-url='https://mirror'"), ["venv", "pip ."]),
+        (dict(PIP_SETTINGS=":env:.no-index='1'"), ["venv", "pip ."]),
+        (dict(PIP_SETTINGS="global.extra-index-url='https://other'"), ["venv", "pip uv", "uv ."]),
+    ],
+)
+def test_pip_installs_where_uv_fails_or_does_not_know_the_index(cloud, variables, calls):
+    assert make_environment(cloud, **variables) == (0, calls)
 
 
 def test_a_python_that_cannot_be_used_is_refused(cloud):
     code, calls = make_environment(cloud, "test", PYTHON="/nowhere/python")
     assert code == 2 and not calls and not (cloud.root / ".venv").exists()
+
+
+def test_another_python_than_that_of_the_environment_is_refused(cloud):
+    assert make_environment(cloud)[0] == 0
+    for name, code in (("python3.12", 0), ("python3.11", 2), ("/nowhere/python", 2)):
+        assert make_environment(cloud, PYTHON=name) == (code, [])
+
+
+def make_users_environment(cloud) -> Path:
+    """Makes a .venv without launch/. Returns a file in it."""
+    file = cloud.root / ".venv/lib/package.py"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    python = cloud.root / ".venv/bin/python"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    return file
+
+
+def test_an_environment_of_the_user_is_used_and_never_removed(cloud):
+    file = make_users_environment(cloud)
+    assert make_environment(cloud, "test") == (0, ["pip uv", "uv .[test]"]) and file.exists()
+    (cloud.root / "setup.cfg").write_text("more")
+    assert make_environment(cloud, NO_PIP="1") == (0, ["ensurepip", "pip uv", "uv ."])
+    (cloud.root / "setup.cfg").write_text("more and more")
+    assert make_environment(cloud, OLD="1") == (2, []) and file.exists()
+    (cloud.root / ".venv/bin/python").unlink()
+    assert make_environment(cloud) == (2, []) and file.exists()
+
+
+def test_an_environment_is_created_again_after_its_checkout_was_moved(cloud):
+    assert make_environment(cloud)[0] == 0
+    cloud.root = cloud.root.rename(cloud.directory / "moved")
+    assert make_environment(cloud) == (0, ["venv", "pip uv", "uv ."])
+    (cloud.root / ".venv/bin/python").unlink()
+    assert make_environment(cloud) == (0, ["venv", "pip uv", "uv ."])
+    # Another path of the same directory is no move.
+    moved, cloud.root = cloud.root, cloud.directory / "link"
+    cloud.root.symlink_to(moved)
+    assert make_environment(cloud) == (0, [])
+
+
+@pytest.mark.skipif(not shutil.which("flock"), reason="needs flock")
+def test_two_first_starts_at_once_make_one_environment(cloud):
+    processes = [start_environment(cloud, "test", SLOW="yes")]
+    wait_until((cloud.directory / "waiting").exists)
+    processes.append(start_environment(cloud, "test", SLOW="yes"))
+    time.sleep(0.5)  # it comes to the lock
+    (cloud.directory / "go").touch()
+    for process in processes:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert cloud.lines("python") == ["venv", "pip uv", "uv .[test]"]
 
 
 def documented() -> list[str]:
