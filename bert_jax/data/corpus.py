@@ -5,6 +5,7 @@ many processes turn them into sentences, by `documents`.
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from bert_jax import config as configs
-from bert_jax.data.sources import files, hf, parquet, pydocs, text, tfds
+from bert_jax.data.sources import encodings, files, hf, parquet, pydocs, text, tfds
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 
@@ -20,7 +21,8 @@ BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES, MOST_BAD_SHARE = 5, 0.05
-SIGNS = {"wiki": b"<doc ", "jsonl": b'{"'}  # how a file of a format begins
+# How a file of a format begins; JSON also as an array, which is no format.
+SIGNS = {"wiki": rb"<doc ", "jsonl": rb'(\[\s*)?\{\s*"'}
 
 
 class Reading(NamedTuple):
@@ -116,6 +118,10 @@ def open_source(config, name: str, form: str) -> Source:
 
 def check_format(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
+    if files.is_archive(path):
+        kinds = ", ".join(files.OPENERS)
+        hint = f"an archive, or compressed and named otherwise than {kinds}; unpack it"
+        raise BadInput(f"config.corpus.source: {path}: {hint}")
     problems = Counter()
     pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
     # A second piece holds the text after the last line break.
@@ -123,18 +129,22 @@ def check_format(path: Path, reading: Reading) -> None:
     parsed = list(text.parse(first, reading.form, reading.field, problems))
     kept = sum(map(len, parsed))
     bad_lines = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
-    for bad, good in ((bad_lines, kept), (problems[text.RECORD_NOT_UTF8], len(parsed))):
+    _, escaped = encodings.escaped_lines(first)
+    counts = (bad_lines, kept), (problems[text.RECORD_NOT_UTF8], len(parsed))
+    for bad, good in (*counts, (escaped, max(0, kept - escaped))):
         if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
             share = f"{bad / (good + bad):.0%} of its beginning"
-            likely = text.likely_encoding(first)
+            likely = encodings.likely_encoding(first)
             raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
+    begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     if kept < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         reasons += "; set config.corpus.field" * ("without" in reasons)
+        if begin.startswith(b"["):
+            reasons = "a JSON array; expected an object on each line"
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
-    begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
-    likely = next((form for form in SIGNS if begin.startswith(SIGNS[form])), reading.form)
-    no_wiki = reading.form == "wiki" and begin and SIGNS["wiki"] not in first
+    likely = next((form for form in SIGNS if re.match(SIGNS[form], begin)), reading.form)
+    no_wiki = reading.form == "wiki" and begin and not re.search(SIGNS["wiki"], first)
     if reading.form != "files" and (likely != reading.form or no_wiki):
         looks = f"as in the format {likely}" if likely != reading.form else "without <doc>"
         start = " ".join(begin[:40].decode(errors="replace").split())

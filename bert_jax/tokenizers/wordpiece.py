@@ -90,7 +90,7 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
 def from_file(path: Path, lowercase: bool) -> WordPiece:
     """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput."""
     # Not splitlines(): a piece may be a Unicode line separator.
-    pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    pieces = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     duplicate = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
     if duplicate is not None:
         raise BadInput(f"{path}: several lines have the piece {duplicate!r}")

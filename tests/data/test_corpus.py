@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+import tarfile
 from collections import Counter
 
 import pytest
@@ -77,6 +79,9 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
         (b'\n<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n', "lines"),
         (b'\xef\xbb\xbf{"text": "a"}\n', "lines"),
         (b'{"text": "a"}\n', "wiki"),
+        (b'[{"text": "a"}, {"text": "b"}]\n', "jsonl"),
+        (b'[\n  {\n    "text": "a"\n  }\n]\n', "jsonl"),
+        (b'[{"text": "a"}]\n', "lines"),
     ],
 )
 def test_a_file_of_another_format_is_refused(tmp_path, content, form):
@@ -95,6 +100,15 @@ FRENCH = "Près de la forêt était une fille très gentille. Ça va être bien 
 RUSSIAN = "Это обычный русский текст о городе и реке, который люди читают.\n"
 
 
+UKRAINIAN = "Це звичайний український текст про місто й річку, який її мешканці читають.\n"
+JAPANESE = "昨日は友達と映画を見に行きました。とても面白かったです。\n"
+KOREAN = "어제 친구와 함께 영화를 보러 갔다. 아주 재미있었다.\n"
+CHINESE = "我昨天和朋友一起去看了电影，这部电影非常有意思。\n"
+TRADITIONAL = "我昨天和朋友一起去看了電影，這部電影非常有意思。\n"
+CYRILLIC = "KOI8-R", "ISO-8859-5", "CP866", "UTF-7"
+ENCODED = [(name, JAPANESE) for name in ("EUC-JP", "SHIFT-JIS", "ISO-2022-JP")]
+ENCODED += [(name, CHINESE) for name in ("GB18030", "HZ")]
+ENCODED += [("BIG5", TRADITIONAL), ("EUC-KR", KOREAN), ("KOI8-U", UKRAINIAN)]
 ENGLISH = "A plain line of English words comes here.\n"
 RECORD = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
 
@@ -108,13 +122,37 @@ RECORD = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
         ((ENGLISH * 4 + RUSSIAN) * 600, "CP1251", "lines"),
         ("One line alone.\n", "UTF-16", "lines"),
         (RECORD * 30, "CP1252", "jsonl"),
+        *((RUSSIAN * number, name, "lines") for name in CYRILLIC for number in (1, 30)),
+        *((text * number, name, "files") for name, text in ENCODED for number in (1, 30)),
+        ((ENGLISH * 4 + KOREAN) * 600, "ISO-2022-KR", "lines"),
+        (json.dumps({"text": JAPANESE}, ensure_ascii=False) + "\n", "ISO-2022-JP", "jsonl"),
     ],
 )
 def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path, text, encoding, form):
     write(tmp_path / "text", text.encode(encoding))
-    command = f"iconv -f {encoding} -t UTF-8"
+    command = "" if encoding == "HZ" else f"iconv -f {encoding} -t UTF-8"
     with pytest.raises(BadInput, match=f"{tmp_path}/text: .*{encoding}.*{command}"):
         open_sources(f"corpus.source={tmp_path}", f"corpus.format={form}")
+
+
+@pytest.mark.parametrize(
+    "line", ["a ~{ b ~} c+d", "\x1b[1mbold\x1b[0m", "C++ +1-800 a+b-c +-", "~/x ~{y"]
+)
+def test_text_with_the_marks_of_encodings_is_read(tmp_path, line):
+    path = write(tmp_path / "text", f"{line}\n".encode() * 9)
+    assert read(f"corpus.source={path}", "corpus.format=lines") == ([[line] * 9], {})
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_an_archive_is_refused(tmp_path, suffix):
+    """Whatever its name, like a compressed file whose name does not say so."""
+    content, path = write(tmp_path / "a", (ENGLISH * 100).encode()), tmp_path / f"a.tar{suffix}"
+    for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        with tarfile.open(path, f"w:{suffix[1:]}", format=form) as archive:
+            archive.add(content, "text/Ångström.txt")
+        for name in (path, shutil.copy(path, tmp_path / "a.txt")):
+            with pytest.raises(BadInput, match=f"{name}: an archive"):
+                open_sources(f"corpus.source={name}")
 
 
 def test_a_sample_is_spread_evenly_over_all_sources():

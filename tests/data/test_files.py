@@ -26,6 +26,36 @@ def test_files_are_found_by_name_glob_and_directory(tmp_path, monkeypatch):
     assert files.find_files(str(tmp_path)) == [a, c, d, tmp_path / "b/link/y.txt", b]
 
 
+@pytest.mark.parametrize("source", ["", "/**", "/**/*.txt", "/b/../**"])
+def test_directories_are_read_once_whatever_links_lead_there(tmp_path, source):
+    """Many links to directories around them would be followed in all orders."""
+    top = tmp_path / "text"
+    a, b = write(top / "a.txt", b"a"), write(top / "b" / "c" / "b.txt", b"b")
+    for number in range(20):
+        (top / f"self{number}").symlink_to(".")
+        (top / "b" / "c" / f"up{number}").symlink_to(top)
+    (top / "b" / "other").symlink_to("c")
+    (top / "none").symlink_to("none")
+    found = files.find_files(f"{top}{source}")
+    assert sorted(path.resolve() for path in found) == [a, b]
+
+
+@pytest.mark.parametrize("source", ["a?b", "a?b/", "a?b/?c", "a?b/**", "a?b/?c/*.txt", "*?b"])
+def test_a_question_mark_is_a_comma_in_the_name_of_a_directory(tmp_path, source):
+    path = write(tmp_path / "a,b" / ",c" / "d.txt", b"d")
+    assert files.find_files(f"{tmp_path}/{source}") == [path]
+
+
+@pytest.mark.parametrize("source", ["", "/*", "/**"])
+def test_what_spark_adds_is_skipped(tmp_path, source):
+    """But not text whose name begins with _, nor what is named by itself."""
+    text, marker = write(tmp_path / "_a.txt", b"a"), write(tmp_path / "_SUCCESS", b"")
+    for name in ("_committed_1", "_started_1", "_delta_log/0.json", "._SUCCESS.crc", "_metadata"):
+        write(tmp_path / name, b"")
+    assert files.find_files(f"{tmp_path}{source}") == [text]
+    assert files.find_files(str(marker)) == [marker]
+
+
 @pytest.mark.parametrize("source", ["*.gz", "none.txt", "empty", "gs://bucket/text.txt"])
 def test_missing_files_are_named(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
@@ -63,6 +93,22 @@ def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, compress, su
 def test_no_byte_is_lost_between_pieces(tmp_path, content, form):
     path = write(tmp_path / "a.txt", content)
     assert all(read(path, form, size=size) == content for size in (1, 2, 3, 1000))
+
+
+def test_a_window_that_is_too_long_is_named(tmp_path):
+    """RFC 8878: a frame with a window of 256 MB, whose only block is not compressed."""
+    frame = b"\x28\xb5\x2f\xfd\0\x90" + (8 * 4 + 1).to_bytes(3, "little") + b"text"
+    assert read(write(tmp_path / "a.zst", frame.replace(b"\x90", b"\x88"))) == b"text"
+    with pytest.raises(BadInput, match=f"{tmp_path}/b.zst: .*window"):
+        read(write(tmp_path / "b.zst", frame))
+
+
+@pytest.mark.parametrize("after", [b"", b"\r"])
+def test_carriage_returns_alone_are_line_breaks(tmp_path, after):
+    path = write(tmp_path / "a.txt", b"a\rb\r\rc" + after)
+    assert read(path) == b"a\nb\n\nc" + after.replace(b"\r", b"\n")
+    for other in (b"a\rb\n\rc", b"a\r\nb\r\r\n"):
+        assert read(write(path, other)) == other
 
 
 @pytest.mark.parametrize("before", [0, 1, 999_990, 1_048_575, 1_048_576])

@@ -14,6 +14,11 @@ from bert_jax.errors import BadInput
 TEXTS = [*make_text(60), None, ""]
 
 
+def invalid_utf8(number: int):
+    texts = pyarrow.array([b"\xe9t\xe9"] * number)
+    return pyarrow.StringArray.from_buffers(number, *texts.buffers()[1:])
+
+
 @pytest.fixture(scope="module")
 def name(tmp_path_factory):
     """A directory with two splits."""
@@ -21,6 +26,7 @@ def name(tmp_path_factory):
     for split, texts in (("train", TEXTS), ("test", TEXTS[:5])):
         columns = {"text": texts, "number": [1] * len(texts)}
         columns["meta"] = [{"body": f"{split}. B."}] * (len(texts) - 1) + [None]
+        columns["meta.title"] = invalid_utf8(len(texts))
         (directory / "data").mkdir(exist_ok=True)
         parquet.write_table(pyarrow.table(columns), directory / f"data/{split}.parquet")
     with pytest.MonkeyPatch.context() as patch:
@@ -43,6 +49,8 @@ def test_every_text_is_read_once_in_order(tmp_path, name):
     assert source.data_set["examples"] == len(TEXTS)
     nested = source_of(tmp_path, f"{name}:default[test]", "meta.body")
     assert [*nested.texts({})] == [b"test. B."] * 4 + [b""]
+    literal = source_of(tmp_path, f"{name}[test]", "meta.title")
+    assert [*literal.texts({})] == [b"\xe9t\xe9"] * 5  # counted where lines are decoded
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,14 @@ def path(tmp_path):
     return tmp_path / "a.parquet"
 
 
-def documents(path, field: str) -> list[list[str]]:
+def read(path, field: str) -> tuple[list[list[str]], dict]:
+    """Returns the documents, and the number of problems by reason."""
     keys = f"corpus.source={path}", "corpus.format=parquet", f"corpus.field={field}"
-    return read_sources(corpus.open_sources(config_of(path.parent, [], *keys)))[0]
+    return read_sources(corpus.open_sources(config_of(path.parent, [], *keys)))
+
+
+def documents(path, field: str) -> list[list[str]]:
+    return read(path, field)[0]
 
 
 def test_rows_are_read_in_order(path):
@@ -30,6 +35,18 @@ def test_rows_are_read_in_order(path):
     assert documents(path, "text") == [["One.", "Two."], [], [], ["第三 texte", "in two lines"]]
     assert documents(path, "meta.body") == [["One.", "Two."], [], [], []]
     assert documents(path, "meta.title") == [["a"], ["b"], ["c"], []]
+
+
+def test_text_that_is_not_utf8_is_dropped_and_counted(tmp_path):
+    """It is that of a null, as of a row of another encoding, in any of the types for text."""
+    texts = pyarrow.array([b"One.", "première".encode("cp1252"), None, "Été.".encode()])
+    strings = pyarrow.StringArray.from_buffers(4, *texts.buffers()[1:], texts.buffers()[0])
+    nested = pyarrow.StructArray.from_arrays([strings], ["b.c"])
+    columns = {"a": nested, "plain": strings, "large": strings.cast("large_string")}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    for field in ("plain", "large", "a.b.c"):
+        found, problems = read(tmp_path / "a.parquet", field)
+        assert found == [["One."], [], [], ["Été."]] and problems == {"lines not UTF-8": 1}
 
 
 @pytest.mark.parametrize(

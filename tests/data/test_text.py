@@ -72,5 +72,42 @@ def test_records_without_text_are_dropped_and_counted():
 
 
 def test_json_escapes_that_are_not_valid_text_are_replaced():
-    found, problems = records(b'{"text": "a\\ud800b \\ud83d\\ude00\\nnul\\u0000\\nend"}')
-    assert found == [["a?b \U0001f600", "end"]] and len(problems) == 1
+    """Lone surrogates, each by U+FFFD; pairs of them are characters. Lines with NUL are dropped."""
+    found, problems = records(b'{"text": "a\\ud800b \\ud83d\\ude00\\udc00\\nnul\\u0000\\nend"}')
+    assert found == [["a\ufffdb \U0001f600\ufffd", "end"]]
+    assert problems == {"records with lone surrogates": 1, "lines with NUL bytes": 1}
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("between", [b"\n" + BOM, BOM, b"\r\n" + BOM + b"\r\n"])
+def test_joined_files_with_byte_order_marks(between):
+    found = parse(BOM + between.join([b'{"text": "a"}', b'{"text": "b"}']), "jsonl")
+    assert found == ([["a"], ["b"]], {})
+
+
+def test_lines_and_documents_of_joined_files_begin_with_no_byte_order_mark():
+    assert parse(BOM + b"a\n" + BOM + b"b\n\n" + BOM + b"c") == ([["a", "b"], ["c"]], {})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("a.b", {"a.b": "x"}),
+        ("a.b", {"a.b": "x", "a": {"b": "y"}}),
+        ("a.b.c", {"a.b": {"c": "x"}}),
+        ("a.b.c", {"a": {"b.c": "x"}, "a.b": "y"}),
+        ("a.b.c.d", {"a": {"b": 1}, "a.b": {"c": {"d": None}}, "a.b.c": {"d": "x"}}),
+    ],
+)
+def test_dots_in_a_key_are_a_part_of_it_or_address_nested_ones(field, value):
+    assert records(value, field=field) == ([["x"]], {})
+
+
+def test_entities_of_wikiextractor_are_characters():
+    """Once: what the page shows as an entity stays one. A character may be white space or a line break."""
+    lines = "AT&amp;T &lt;doc id=1&gt;", "&lt;/doc&gt;", "&amp;lt;", "&nbsp;", "a&#10;&#10; b"
+    text = '<doc id="1" title="T">\nT\n\n' + "\n".join(lines) + "\n</doc>\n"
+    ((document,), problems) = parse(text.encode(), "wiki")
+    assert document == ["AT&T <doc id=1>", "</doc>", "&lt;", "a", "b"] and not problems

@@ -1,4 +1,5 @@
-"""Fields of examples and rows (dots in a name address nested ones, as in `meta.body`); errors of data set libraries."""
+"""Fields of examples and rows (a dot in a name is a part of it, or addresses a nested field, as in `meta.body`); errors
+of data set libraries."""
 
 import contextlib
 import re
@@ -7,11 +8,23 @@ from collections.abc import Iterator
 from bert_jax.errors import BadInput, one_line
 
 
-def text_of(row: dict, field: str) -> bytes:
-    """Returns the text of a field; b'' if it, or what it is nested in, is null."""
-    for name in [field] if field in row else field.split("."):
-        row = row and row[name]
-    return (row or "").encode()
+def value_of(row, field: str):
+    """Returns the value of a field of a mapping, None if it has none: under its name, or else nested under a part."""
+    if not hasattr(row, "keys"):
+        return None
+    if field in row:
+        return row[field]
+    parts = [name for name in row.keys() if field.startswith(f"{name}.")]
+    values = (value_of(row[name], field.removeprefix(f"{name}.")) for name in parts)
+    return next((value for value in values if value is not None), None)
+
+
+def texts_of(table, field: str) -> Iterator[bytes]:
+    """Yields the text of a field in each row of a pyarrow.Table, which may be no UTF-8; b'' for a null."""
+    while field not in table.column_names:
+        table = table.flatten()  # columns nested in `meta` become `meta.body`
+    for text in table[table.column_names.index(field)].cast("large_binary").to_pylist():
+        yield text or b""
 
 
 def named(feature, values) -> list:

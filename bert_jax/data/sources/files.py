@@ -8,6 +8,7 @@ import hashlib
 import lzma
 import os
 import re
+import tarfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,23 +34,65 @@ def open_zstd(path: Path, mode: str):
 
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zstd}
+# How archives, besides those of tar, and compressed files begin.
+ARCHIVE = re.compile(
+    rb"\x1f[\x8b\x9d]|BZh\d1AY|\xfd7zXZ|]\0\0|\x28\xb5\x2f\xfd|\x04\x22M\x18|PK\x03\x04|7z\xbc\xaf|Rar!"
+)
+# Names that a directory or a glob does not stand for: hidden ones, and those that Spark and Hadoop add to data.
+SKIPPED = re.compile(r"\.|_[^.]*$")
 
 
 def find_files(source: str) -> list[Path]:
     """Returns the files of one entry of `config.corpus.source` (a file, a directory or a glob), sorted by path.
 
-    Skips hidden files in directories, and follows links. Raises BadInput if there are no files.
+    Skips hidden files in directories, and follows links. Reads a directory once, whatever links lead to it; a glob that
+    matches directories alone stands for these. Raises BadInput if there are no files.
     """
     path = os.path.expanduser(source)
-    if os.path.isdir(path):
-        path = os.path.join(glob.escape(path), "**")
-    names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+    names = [path] if os.path.exists(path) else [*expand(path)]
+    if not any(map(os.path.isfile, names)):
+        patterns = (os.path.join(glob.escape(directory), "**") for directory in names)
+        names = [name for pattern in patterns for name in expand(pattern)]
     paths = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not paths:
         hint = "expected files, pydocs, tfds:NAME or hf:NAME"
         hint += "; a comma separates sources, write ? for one in a path"
         raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
     return paths
+
+
+def expand(pattern: str) -> Iterator[str]:
+    """Yields the paths that match a glob. Python's own does not end where directories have links to themselves."""
+    match = re.fullmatch(r"(|.*?/)\*\*(?:/(.*))?", pattern)
+    if match:
+        for root in glob.iglob(match[1] or "."):
+            for directory in directories(root):
+                yield from expand(os.path.join(glob.escape(directory), match[2] or "*"))
+    else:
+        names = glob.iglob(pattern)
+        yield from (name for name in names if not SKIPPED.match(os.path.basename(name)))
+
+
+def directories(root: str) -> Iterator[str]:
+    """Yields a directory and those in it, each once, whatever links lead there."""
+    seen = set()
+    for path, names, _ in os.walk(root, followlinks=True):
+        place = os.path.realpath(path)
+        names[:] = [name for name in names if place not in seen and not SKIPPED.match(name)]
+        names.sort()
+        if place not in seen:
+            yield path
+        seen.add(place)
+
+
+def is_archive(path: Path) -> bool:
+    """Returns whether a file, after it is decompressed by its suffix, is an archive or compressed once more."""
+    with open_text(path) as file:
+        begin = file.read(tarfile.BLOCKSIZE)
+    with contextlib.suppress(tarfile.HeaderError):
+        tarfile.TarInfo.frombuf(begin, "utf-8", "surrogateescape")
+        return True
+    return bool(ARCHIVE.match(begin))
 
 
 def text_bytes(path: Path) -> int:
@@ -83,20 +126,35 @@ def explain(path: Path, *kinds: type) -> Iterator[None]:
     except (*kinds, OSError) as error:
         if getattr(error, "errno", None):
             raise OSError(error.errno, error.strerror, str(path)) from None
+        if "too much memory" in str(error):  # of zstd, which accepts windows of up to 128 MB
+            raise BadInput(f"{path}: compressed with a window over 128 MB; unpack it") from None
         raise BadInput(f"{path}: damaged or cut short ({one_line(error)})") from None
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator:
+    """Opens a file, and decompresses it by its suffix. Raises BadInput for a damaged one, and OSError with the path if
+    reading fails."""
+    opener = OPENERS.get(path.suffix.lower(), open)
+    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
+        yield file
 
 
 def read_lines(
     path: Path, problems: Counter, longest: int = LONGEST_LINE, size: int = PIECE
 ) -> Iterator[bytes]:
-    """Yields pieces of whole lines, about `size` bytes each. Drops and counts lines over `longest` bytes.
+    """Yields pieces of whole lines, about `size` bytes each. Drops and counts lines over `longest` bytes. In a file
+    that begins with carriage returns alone, these become line breaks.
 
-    Raises BadInput for a damaged archive, and OSError with the path if reading fails.
+    Raises the errors of open_text.
     """
-    rest, skipping = b"", False
-    opener = OPENERS.get(path.suffix.lower(), open)
-    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
+    rest, skipping, returns = b"", False, None
+    with open_text(path) as file:
         while data := file.read(size):
+            if returns is None:
+                returns = b"\r" in data[:-1] and b"\n" not in data
+            if returns:
+                data = data.replace(b"\r", b"\n")
             head, newline, tail = data.rpartition(b"\n")
             if newline:
                 whole, rest = rest + head + newline, tail

@@ -7,11 +7,11 @@ in a field name address nested features, as in `meta.body`.
 import contextlib
 from collections.abc import Iterator
 
-from bert_jax.config_checks import value_of
-from bert_jax.data.sources.fields import explain, named, text_of
+from bert_jax.data.sources.fields import explain, named, texts_of, value_of
 from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
+ROWS = 256  # read at a time
 SOURCE = r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?"
 
 
@@ -48,8 +48,9 @@ def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example, in order; b'' for a null. Raises OSError if reading fails."""
     with open_library(source, field, is_reading=True) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
-        for example in data.select_columns(field.split(".")[0]):
-            yield text_of(example, field)
+        columns = [name for name in data.column_names if f"{field}.".startswith(f"{name}.")]
+        for table in data.select_columns(columns).with_format("arrow").iter(ROWS):
+            yield from texts_of(table, field)
 
 
 def table(source: str, columns: list[str]) -> dict[str, list]:

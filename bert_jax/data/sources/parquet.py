@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax.data.sources.fields import text_of
+from bert_jax.data.sources.fields import texts_of
 from bert_jax.data.sources.files import explain
 from bert_jax.errors import BadInput
 
@@ -33,7 +33,8 @@ def check(path: Path, field: str) -> None:
 
 def texts(path: Path, field: str) -> Iterator[bytes]:
     """Yields the text of each row in order; b'' for a null."""
+    import pyarrow
+
     with open_file(path) as file:
         for batch in file.iter_batches(ROWS, columns=[field]):
-            for row in batch.to_pylist():
-                yield text_of(row, field)
+            yield from texts_of(pyarrow.Table.from_batches([batch]), field)

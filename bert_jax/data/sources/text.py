@@ -9,18 +9,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from bert_jax.data.sources.fields import value_of
+
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
 RECORD_NOT_UTF8 = "records not UTF-8"
-# The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
-# them is here.
-ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256".split()
-ENCODINGS += "koi8_r gb18030 big5 shift_jis euc_kr".split()
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
-    text = text.removeprefix(codecs.BOM_UTF8)
+    # Joined files have a byte order mark at each beginning.
+    text = text.removeprefix(codecs.BOM_UTF8).replace(b"\n" + codecs.BOM_UTF8, b"\n")
     if form == "jsonl":
+        text = text.replace(b"}" + codecs.BOM_UTF8, b"}\n")
         for record in records(text, field, problems):
             yield from single_document(decode(record, problems))
     else:
@@ -40,19 +41,6 @@ def decode(text: bytes, problems: Counter) -> list[str]:
             except UnicodeDecodeError:
                 problems[NOT_UTF8] += 1
     return lines
-
-
-def likely_encoding(text: bytes) -> str:
-    """Returns what an error says about a text that is not UTF-8: the likely encoding, and how to convert it."""
-    import charset_normalizer  # only here: a machine that trains on saved batches may lack it
-
-    whole = text[: len(text) // 2 * 2]  # of UTF-16, the last line break may be cut in half
-    best = charset_normalizer.from_bytes(whole, cp_isolation=ENCODINGS).best()
-    if not best:
-        return "not UTF-8; is it text?"
-    name = best.encoding.upper().replace("_", "-").replace("16-", "16")  # as iconv spells it
-    command = f"iconv -f {name} -t UTF-8 FILE > NEW"
-    return f"not UTF-8 but probably {name}; convert it, and look at the result: {command}"
 
 
 def split_documents(lines: list[str]) -> Iterator[list[str]]:
@@ -82,8 +70,9 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
             document, inside = [], False
         elif line and not document and title is not None and html.unescape(line) == title:
             title = None
-        elif line:
-            document.append(line)
+        else:
+            parts = html.unescape(line).split("\n")  # an entity may be a line break
+            document += filter(None, map(str.strip, parts))
     if inside or document:
         yield document
 
@@ -100,10 +89,17 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             except (ValueError, RecursionError):
                 problems["records not JSON"] += 1
                 continue
-            for name in field.split("."):
-                value = value.get(name) if isinstance(value, dict) else None
-            if isinstance(value, str):
-                # An escape in JSON can be a lone surrogate, which UTF-8 cannot encode.
-                yield value.encode(errors="replace")
-            else:
+            value = value_of(value, field)
+            if not isinstance(value, str):
                 problems[f"records without {field!r}"] += 1
+                continue
+            try:
+                yield value.encode()
+            except UnicodeEncodeError:
+                problems["records with lone surrogates"] += 1
+                yield replace_surrogates(value).encode()
+
+
+def replace_surrogates(text: str) -> str:
+    """Returns a text with U+FFFD for lone surrogates, which UTF-8 cannot encode: escapes of JSON can be some."""
+    return SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)

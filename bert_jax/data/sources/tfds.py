@@ -8,8 +8,7 @@ import functools
 import warnings
 from collections.abc import Iterator
 
-from bert_jax.config_checks import value_of
-from bert_jax.data.sources.fields import explain, named
+from bert_jax.data.sources.fields import explain, named, value_of
 
 PREFIX = "tfds:"
 BATCH = 64  # examples read from TensorFlow at a time; one by one takes three times as long

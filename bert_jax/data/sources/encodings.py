@@ -1,0 +1,63 @@
+"""Names the likely encoding of text that is not UTF-8."""
+
+import contextlib
+import re
+
+# The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
+# them is here.
+ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256 cp874".split()
+ENCODINGS += "koi8_r koi8_u iso8859_5 iso8859_6 cp866".split()
+# Those of two bytes a character, by the bytes of their most common characters: the first part of each table, and kana.
+PAIRS = {
+    rb"[\xb0-\xc8][\xa1-\xfe]": "EUC-KR CP949",
+    rb"[\xa4\xa5\xb0-\xcf][\xa1-\xfe]": "EUC-JP",
+    rb"[\xb0-\xd7][\xa1-\xfe]": "GB18030",
+    rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]": "BIG5 BIG5-HKSCS",
+    rb"[\x82\x83\x88-\x97][\x40-\xfc]": "SHIFT-JIS CP932",
+}
+# Those that write all characters in ASCII, by how they mark the others.
+ESCAPES = {"ISO-2022-JP": b"\x1b$", "ISO-2022-JP-2": b"\x1b$", "ISO-2022-KR": b"\x1b$"}
+ESCAPES |= {"HZ": b"~{", "UTF-7": b"+"}
+MOST_PAIRS, MOST_ERRORS = (
+    0.6,
+    0.01,
+)  # shares of the characters that are not ASCII: common, and invalid
+
+
+def likely_encoding(text: bytes) -> str:
+    """Returns what an error says about a text that is not UTF-8: its likely encoding, and how to convert it."""
+    import charset_normalizer  # only here: a machine that trains on saved batches may lack it
+
+    name = escaped_lines(text)[0] or encoding_of_pairs(text)
+    if not name:
+        whole = text[: len(text) // 2 * 2]  # of UTF-16, the last line break may be cut in half
+        best = charset_normalizer.from_bytes(whole, cp_isolation=ENCODINGS).best()
+        if not best:
+            return "not UTF-8; is it text?"
+        name = best.encoding.upper().replace("_", "-").replace("16-", "16")  # as iconv spells it
+        name = name.replace("ISO", "ISO-")
+    command = "" if name == "HZ" else f": iconv -f {name} -t UTF-8 FILE > NEW"  # glibc's has no HZ
+    return f"not UTF-8 but probably {name}; convert it, and look at the result{command}"
+
+
+def escaped_lines(text: bytes) -> tuple[str, int]:
+    """Returns the encoding of ESCAPES of a text, and the number of lines with other characters; ('', 0) for UTF-8."""
+    for name, mark in ESCAPES.items():
+        if mark in text:
+            with contextlib.suppress(UnicodeDecodeError):
+                lines = text.decode(name).split("\n")
+                if number := len(lines) - sum(map(str.isascii, lines)):
+                    return name, number
+    return "", 0
+
+
+def encoding_of_pairs(text: bytes) -> str:
+    """Returns the encoding of PAIRS whose common characters make up most of a text; '' if there is none."""
+    shares = {"": MOST_PAIRS}
+    for pair, names in PAIRS.items():
+        characters = re.findall(b"(" + pair + rb")|[\x80-\xff].", text, re.DOTALL)
+        for name in names.split():
+            errors = text.decode(name, "replace").count("\ufffd")
+            if errors < MOST_ERRORS * len(characters):
+                shares.setdefault(name, sum(map(bool, characters)) / len(characters))
+    return max(shares, key=shares.get)
