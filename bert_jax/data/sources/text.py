@@ -18,8 +18,8 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
-    # Joined files have a byte order mark at each beginning.
-    text = text.removeprefix(codecs.BOM_UTF8).replace(b"\n" + codecs.BOM_UTF8, b"\n")
+    if codecs.BOM_UTF8[0] in text:  # joined files have a mark at each beginning
+        text = text.removeprefix(codecs.BOM_UTF8).replace(b"\n" + codecs.BOM_UTF8, b"\n")
     if form == "jsonl":
         text = text.replace(b"}" + codecs.BOM_UTF8, b"}\n")
         for record in records(text, field, problems):
@@ -70,9 +70,11 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
             document, inside = [], False
         elif line and not document and title is not None and html.unescape(line) == title:
             title = None
-        else:
+        elif "&" in line:
             parts = html.unescape(line).split("\n")  # an entity may be a line break
             document += filter(None, map(str.strip, parts))
+        elif line:
+            document.append(line)
     if inside or document:
         yield document
 
