@@ -62,9 +62,10 @@ def join(outputs: list[dict]) -> dict[str, np.ndarray]:
 
 def batch_size(config, phase, mesh) -> int:
     """Returns the rows of a batch that is evaluated: `evaluate.batch`, or the rows of a micro-batch, rounded up to a
-    multiple of the number of row shards."""
+    multiple of the number of row shards. Batches of all lengths of a phase have the same number of rows."""
     shards = meshes.axis_size(mesh, meshes.ROWS)
-    parts = meshes.micro_batches(mesh, phase, config.train)
+    longest = phase._replace(length=phase.keys.length)
+    parts = meshes.micro_batches(mesh, longest, config.train)
     rows = config.evaluate.batch or -(-phase.batch // parts)
     return -(-rows // shards) * shards
 

@@ -73,7 +73,7 @@ class Loop:
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.row = 0  # steps in a row that were not finite, up to the last fetched verdict
-        self.kept = []  # the step of the best checkpoint, see `is_over`
+        self.kept = []  # the step of the best checkpoint, see `best`
 
     def run(self, newest: Path | None, stop) -> int:
         """Trains from the checkpoint `newest`, or from the initial state if None; returns the exit code."""
@@ -178,7 +178,7 @@ class Loop:
                 self.save(step, state)
             elif actions.compare and self.trainer.mesh.size > 1:
                 self.fingerprints(step, state)
-            if actions.evaluate:
+            if actions.evaluate and (saves or not self.config.evaluate.patience):
                 stopped = not self.evaluate(phase, step, state.params, stop) or self.is_over()
                 if stopped and not saves:
                     self.save(step, state)
@@ -293,10 +293,16 @@ class Loop:
         return True
 
     def is_over(self) -> bool:
-        """Returns whether the run ends early, see `evaluate.patience`. From now on, its best checkpoint is kept."""
-        best = self.processes.from_main(metrics.best(self.config, self.reporter.read()))
+        """Returns whether the run ends early, see `evaluate.patience`."""
+        return metrics.is_over(self.config, self.best())
+
+    def best(self) -> dict:
+        """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept."""
+        steps = self.checkpoints.all_steps()
+        best = metrics.best(self.config, self.reporter.read(), steps)
+        best = self.processes.from_main(best)
         self.kept[:] = [best.get("step")]
-        return metrics.is_over(self.config, best)
+        return best
 
     def save(self, step: int, state) -> None:
         """Starts saving a checkpoint, after comparing the devices' copies of the state."""
@@ -312,5 +318,5 @@ class Loop:
             return False
         if step < self.phases[-1].last:
             self.reporter.log(f"ends early, after step {step}: see config.evaluate.patience")
-        self.reporter.summarize()
+        self.reporter.summarize(self.best())
         return True

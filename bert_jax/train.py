@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
+from bert_jax.config_checks import require
 from bert_jax.convert import init_from, names
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
@@ -132,13 +133,9 @@ def pretrain_together(
 def is_summarized(config: ConfigDict, run: Workdir, step: int) -> bool:
     """Returns whether the latest start ended the run at `step`, its last one or an earlier one by `evaluate.patience`,
     and wrote its summary."""
-    summary, info = (run.directory / name for name in ("summary.json", "run.json"))
-    if not (summary.is_file() and info.is_file()):
-        return False
-    values, starts = workdir.read_json(summary), workdir.read_json(info).get("starts")
-    best = metrics.best(config, metrics_file.lines(run.directory / "metrics.jsonl"))
-    is_last = step == configs.total_steps(config) or metrics.is_over(config, best)
-    return is_last and values.get("steps") == step and values.get("starts") == len(starts or ())
+    summary = workdir.read_summary(run.directory)
+    is_over = metrics.is_over(config, summary.get("best", {}))
+    return summary.get("steps") == step and (is_over or step == configs.total_steps(config))
 
 
 def newest_checkpoint(run: Workdir, processes: Cluster, last: int = sys.maxsize) -> reader.Newest:
@@ -228,15 +225,19 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     nothing."""
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
+    steps = configs.total_steps(config)
+    saves = -(-steps // config.checkpoint.every)
+    hint = f"checkpoint.every={config.checkpoint.every} makes {saves} checkpoints in {steps} steps"
+    require(config.checkpoint.average <= saves, "checkpoint.average", config, hint)
     if old := start.config:
         tasks.take_filled(config, old.task)
         has_data = bool(config.batches) or download.exists(config.store)
         if refused := configs.refusals(old, config, start.step, has_data):
             what = f"started with another config: {'; '.join(refused)}"
             raise BadInput(f"{start.name}: {what}; use its values, or start a new run")
-        before, now = configs.total_steps(old), configs.total_steps(config)
-        if start.step and before != now:
-            print(f"{now} steps instead of {before}: the learning rate follows the new number")
+        before = configs.total_steps(old)
+        if start.step and before != steps:
+            print(f"{steps} steps instead of {before}: the learning rate follows the new number")
     return mesh
 
 

@@ -220,7 +220,8 @@ def get_config(
 
     config.evaluate = ConfigDict()
     config.evaluate.every = 1000  # steps between evaluations; 0: only at the end
-    config.evaluate.rows = 4096  # held-out rows, at most
+    # held-out rows, at most; those that are scored together, such as the windows of a question, all or none
+    config.evaluate.rows = 4096
     config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
     # evaluations in a row without a better one, after which the run ends; the model of the run is then that of the best
     # one. Better: a higher first metric of task.metrics or, without these, a lower loss, on the first split that is
@@ -230,7 +231,8 @@ def get_config(
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 1000  # steps between checkpoints; a multiple of log.every
     config.checkpoint.keep = 3  # number of newest checkpoints to keep
-    # number of newest checkpoints whose mean is the model, for all commands that read the model of a run
+    # number of newest checkpoints whose mean is the model, for all commands that read the model of a run; at most
+    # `keep`. Fine-tuning that has too few steps for them saves more often
     config.checkpoint.average = 1
     config.checkpoint.keep_every = 0  # also keep those at multiples of this step; 0: none
     # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
@@ -299,6 +301,9 @@ def check(config: ConfigDict) -> None:
     fits = config.checkpoint.average == 1 or config.evaluate.patience == 0
     hint = "expected 1 with evaluate.patience, which keeps the best checkpoint alone"
     require(fits, "checkpoint.average", config, hint)
+    keep = config.checkpoint.keep
+    fits = config.checkpoint.average <= keep or config.checkpoint.keep_every > 0
+    require(fits, "checkpoint.average", config, f"expected at most checkpoint.keep={keep}")
 
 
 def check_corpus(config: ConfigDict) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kits import faulty_program, processes
 from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
 
-from bert_jax import train
+from bert_jax import loop, train
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
 from bert_jax.convert import load_model
@@ -108,6 +108,41 @@ def test_a_run_without_progress_ends_early(finished, tmp_path, capsys):
     assert "already done" in capsys.readouterr().out
     patient = load(settings, **EARLY | {"evaluate.patience": 3})
     assert not train.is_summarized(patient, Workdir(run), 10)
+
+
+def test_no_evaluation_follows_a_step_that_was_not_saved(finished, tmp_path, monkeypatch):
+    """The step before the second one is not finite, so that it has no checkpoint."""
+    batches = loop.Loop.batches
+
+    def with_nan(self, phase, step):
+        for number, rows in enumerate(batches(self, phase, step), step + 1):
+            weights = rows["masked_weights"]
+            yield rows | {"masked_weights": weights * float("nan")} if number == 10 else rows
+
+    monkeypatch.setattr(loop.Loop, "batches", with_nan)
+    keys = {
+        "evaluate.patience": 9,
+        "evaluate.every": 5,
+        "checkpoint.every": 5,
+        "checkpoint.keep": 9,
+    }
+    assert train.pretrain(load(finished[0], **keys), tmp_path / "run") == 0
+    evaluated = [line["step"] for line in lines(tmp_path / "run") if line["split"] == "heldout"]
+    assert evaluated == sorted(reader.steps(tmp_path / "run/checkpoints")) == [5, 15, 20]
+
+
+def test_patience_begins_with_the_checkpoints_that_exist(finished, tmp_path):
+    """The best evaluation was before, without patience, and its checkpoint is deleted."""
+    settings, undisturbed = finished
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    (run / "summary.json").unlink()
+    shutil.rmtree(run / "checkpoints/10")
+    found = [line | {"loss": line["loss"] * (line["step"] > 10)} for line in lines(run)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
+    assert train.pretrain(load(settings, **{"evaluate.patience": 1}), run) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["best"]["step"] == 20 == load_model.open_model(run).step
 
 
 def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_path):

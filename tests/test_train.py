@@ -19,6 +19,13 @@ from bert_jax.runs.workdir import Workdir
 half_a_run = saved_batches.half_a_run
 
 
+def test_fewer_checkpoints_than_their_average_needs_are_refused_at_the_start(finished, tmp_path):
+    keys = {"checkpoint.average": 3, "checkpoint.keep": 3}  # steps 10 and 20
+    with pytest.raises(BadInput, match=r"checkpoint\.average=3.* 2 checkpoints in 20 steps"):
+        train.pretrain(load(finished[0], **keys), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_leaves_its_files(finished):
     settings, workdir = finished
     names = {path.name for path in workdir.iterdir()}

@@ -217,10 +217,16 @@ def read(path: Path, item: str):
         return handler().restore(path, args=ocp.args.PyTreeRestore(tree, as_numpy))
 
 
-def restore_params(directory: Path, run: str, number: int = 1, last=sys.maxsize):
-    """Returns (newest step, params as NumPy arrays): the mean of the `number` newest checkpoints up to the step `last`
-    whose parameters verify. Raises BadInput if there are fewer."""
-    found, trees = {}, {}
+def restore_params(directory: Path, run: str, number: int = 1, best: int | None = None):
+    """Returns (newest step, params as NumPy arrays): the mean of the `number` newest checkpoints whose parameters
+    verify, or those of the step `best`. Raises BadInput if there are fewer, or if that one does not verify."""
+    found, trees, last = {}, {}, sys.maxsize
+    if best is not None:
+        path = directory / str(best)
+        if reason := problem(path, run, ("params",), trees):
+            hint = "config.evaluate.patience=0 takes the newest one"
+            raise BadInput(f"{path}: the best checkpoint of the run: {reason}; {hint}")
+        return best, trees["params"]
     for _ in range(number):
         step, skipped = newest_verified(directory, run, ("params",), trees, last)
         for line in describe(directory, skipped):

@@ -90,7 +90,8 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
             parts = to_huggingface.write(directory, *model, positions)
             # The path as typed, so that the card's code runs in the same directory; absolute paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
-            about = about._replace(path=path, parameters=parameters, positions=positions)
+            about = about._replace(path=path, average=run.config.checkpoint.average)
+            about = about._replace(parameters=parameters, positions=positions)
             model_card.write(directory, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
     return {

@@ -143,8 +143,19 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
         rows = len(tasks.make(config, store).rows(last, "train", 0))
         last.keys.steps = max(1, math.ceil(config.task.epochs * rows / last.batch))
         config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
+        save_often(config)
     configs.check(config)
     return config
+
+
+def save_often(config: ConfigDict) -> None:
+    """Reduces the steps between saves and, since one is a multiple of the other, between reports, until the run has the
+    checkpoints of `checkpoint.average`."""
+    if config.checkpoint.average > 1:
+        most = max(1, configs.total_steps(config) // config.checkpoint.average)
+        config.log.every = min(config.log.every, most)
+        last = most - most % config.log.every
+        config.checkpoint.every = min(config.checkpoint.every, last)
 
 
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:

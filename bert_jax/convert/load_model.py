@@ -1,6 +1,5 @@
 """Loads a model: the newest checkpoint of a run, or a directory in the format of another program."""
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +68,7 @@ def is_run(directory: Path) -> bool:
 
 def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     """Opens the newest checkpoint of a run whose parameters match their fingerprints: with `evaluate.patience` the best
-    one so far, and with `checkpoint.average` the mean of several up to it.
+    one so far, and with `checkpoint.average` the mean of several.
 
     Raises BadInput if there is no such checkpoint, or if the config or the tokenizer were altered.
     """
@@ -87,13 +86,21 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     for key, value in expected.items():
         if info.get(key, value) != value:
             raise BadInput(f"{directory}/run.json: {key} is not that of tokenizer/; restore it")
-    lines = metrics_file.lines(directory / "metrics.jsonl") if settings.evaluate.patience else []
-    last = metrics.best(settings, lines).get("step", math.inf)
     number, run_id = settings.checkpoint.average, info.get("run", "")
-    step, params = reader.restore_params(checkpoints, run_id, number, last)
+    best = find_best(run, settings) if settings.evaluate.patience else None
+    step, params = reader.restore_params(checkpoints, run_id, number, best)
     settings = config.at_step(settings, step)
     objective = base.make(settings, vocabulary)
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
+
+
+def find_best(run: Workdir, settings: ConfigDict) -> int | None:
+    """Returns the step of the run's best checkpoint: the one that summary.json names, or else the best of those that
+    exist. None before an evaluation."""
+    best = workdir.read_summary(run.directory).get("best")
+    lines = metrics_file.lines(run.directory / "metrics.jsonl")
+    best = best or metrics.best(settings, lines, reader.steps(run.checkpoints))
+    return best.get("step")
 
 
 def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> ConfigDict:

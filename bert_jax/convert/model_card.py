@@ -29,6 +29,7 @@ class About(NamedTuple):
     path: str = ""  # of the exported directory, in the code of the card
     parameters: int = 0  # number of exported parameters
     positions: int = 0  # the longest row that the model was trained on
+    average: int = 1  # number of checkpoints whose mean was exported
 
 
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
@@ -91,7 +92,11 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     if about.positions < most:
         origin.append(f"Positions of longer rows, up to {most}, were never trained.")
     if run.step:
-        origin.append(f"Trained with bert_jax; these are the weights of step {run.step:,}.")
+        weights = f"the weights of step {run.step:,}"
+        if about.average > 1:
+            last = f"step {run.step:,}, which alone is evaluated below"
+            weights = f"the mean of {about.average} checkpoints, the last one of {last}"
+        origin.append(f"Trained with bert_jax; these are {weights}.")
         sources = strip_directories(config.task.get("data", config.corpus.source))
         data.append(f"- sources: `{sources}`")
     if "label" in parts:

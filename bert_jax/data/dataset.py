@@ -35,6 +35,9 @@ class Dataset(NamedTuple):
     score: Callable | None = None  # (split, outputs, rows) -> {metric: number}, on the host
     # (rows) -> int64[...], tokens of each; if given, batches have rows of similar sizes, cut to one of `lengths`
     sizes: Callable | None = None
+    # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a
+    # part of the rows has all of them or none
+    group: Callable | None = None
 
 
 SHARES = 16, 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its batches

@@ -26,7 +26,7 @@ from bert_jax.data import corpus, dataset, download, origin
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.sources import files
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import atomic, remote
 
 DEFAULTS = {
@@ -97,13 +97,18 @@ def number(example: Example, label: str, names: list[str]) -> int:
 def open_or_build(config, tokenizer=None) -> stores.Store:
     """Opens the store of a task's examples; builds it with the tokenizer first if it is missing.
 
-    Raises BadInput if the examples are unusable, or if the store is of other examples.
+    If another process makes the same store in the meantime, opens that one. Raises BadInput if the examples are
+    unusable, or if the store is of other examples.
     """
     if not download.exists(config.store):
         require(not remote.is_address(config.store), "store", config, "missing; name a local one")
         if not tokenizer:
             raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
-        build(config, tokenizer, read(config), Path(config.store))
+        try:
+            build(config, tokenizer, read(config), Path(config.store))
+        except (BadInput, Unfinished):
+            if not download.exists(config.store):
+                raise
     store = stores.open_store(download.local(config.store, hashes=config.verify_store))
     recorded = store.manifest["made_from"] | {"task.labels": store.manifest["labels"]}
     made = {"task.data": recorded["task.data"]} | made_from(config)  # its files may be missing

@@ -86,7 +86,7 @@ class Pipeline:
     def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
         rows = self.epochs.open(int(epoch))
-        if self.dataset.sizes:
+        if self.dataset.sizes or self.dataset.group:
             order = self.order(rows, int(epoch))
             return order[numbers % len(order)]
         return prng.shuffle(numbers % len(rows), len(rows), self.key("order", epoch))
@@ -95,11 +95,16 @@ class Pipeline:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
         The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
-        are evaluated, the first `limit` of the random order, are sorted as a whole.
+        are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
         """
         if epoch not in self.orders:
-            sizes, count = self.dataset.sizes(rows), len(rows)
-            order = prng.shuffle(np.arange(count), count, self.key("order", epoch))[: self.limit]
+            count = len(rows)
+            sizes = self.dataset.sizes(rows) if self.dataset.sizes else np.zeros(count)
+            order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
+            chosen = slice(self.limit)
+            if self.limit is not None and self.dataset.group:
+                chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
+            order = order[chosen]
             batches = 0 if self.split else count // self.batch
             # Rows that fill no batch are the last ones of the random order, not the longest ones.
             used = batches * self.batch or len(order)
@@ -115,6 +120,17 @@ class Pipeline:
 
     def key(self, purpose: str, epoch: int) -> np.ndarray:
         return draw_key(self.seed, purpose, self.split, self.phase.number, int(epoch))
+
+
+def choose_groups(groups: np.ndarray, most: int) -> np.ndarray:
+    """Returns the places, increasing, of the first groups that have at most `most` rows together, or of the first group
+    if it alone has more. groups: int64[R], equal for the rows of a group."""
+    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
+    begins = first[number]  # where the group of each row begins
+    order = np.argsort(begins, kind="stable")
+    ends = np.flatnonzero(np.diff(begins[order], append=-1)) + 1
+    count = max(ends[0], ends[ends <= most].max(initial=0))
+    return np.sort(order[:count])
 
 
 def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
@@ -139,7 +155,8 @@ def batches(pipeline: Pipeline, first: int, last: int, epoch: int, rows: float) 
 
 
 class Evaluation:
-    """Batches of the first `rows` rows of a split that is evaluated (all, if there are fewer), in a random order.
+    """Batches of the first `rows` rows of a split that is evaluated (all, if there are fewer), in a random order. Those
+    of a group are all among them or none, so they may be fewer, or as many more as the only group has.
 
     Every iteration yields the same batches; the graph is traced once. They depend neither on the seed nor on the number
     of the phase, so that runs are evaluated on the same rows. Rows that pad the last batch have row_weights 0.
@@ -147,7 +164,10 @@ class Evaluation:
 
     def __init__(self, dataset, phase, split: str, rows: int, batch: int, positions=None):
         self.pipeline = Pipeline(dataset, phase, split, 0, batch, positions)
-        self.rows = self.pipeline.limit = min(rows, len(self.pipeline.epochs.open(0)))
+        everything = self.pipeline.epochs.open(0)
+        self.rows = self.pipeline.limit = min(rows, len(everything))
+        if dataset.group:
+            self.rows = len(self.pipeline.order(everything, 0))
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         steps = -(-self.rows // self.pipeline.batch)

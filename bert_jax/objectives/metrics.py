@@ -1,6 +1,7 @@
 """Metrics as pairs (sum, weight), and what the log says about their means."""
 
 import math
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -57,27 +58,30 @@ def is_shown(split: str, key: str, value) -> bool:
     return value is not None and (is_main or is_score)
 
 
-def best(config, lines: list[dict] | None) -> dict:
+def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
     """Returns the step, metric and value of the best evaluation on the first evaluated split, the first one of equals,
     and how many are later; {} before there is any, and without `evaluate.patience`.
 
     It is judged by the first of `task.metrics`, or else by the loss, which is better if lower. lines: of metrics.jsonl.
+    steps: those with a checkpoint; other evaluations cannot be the best.
     """
     lines = [line for line in lines or [] if line["split"] != "train"]
     lines = [line for line in lines if line["split"] == lines[0]["split"]]
-    if not (lines and config.evaluate.patience):
+    saved = [line for line in lines if line["step"] in steps]
+    if not (saved and config.evaluate.patience):
         return {}
     name = [*config.task.get("metrics", ()), "loss"][0]
-    values = [line.get(name) for line in lines]  # None if it is not finite
+    values = [line.get(name) for line in saved]  # None if it is not finite
     ranks = [-math.inf if x is None else -x if name == "loss" else x for x in values]
     first = ranks.index(max(ranks))
-    found = {"step": lines[first]["step"], "metric": name, "value": values[first]}
-    return found | {"later": len(lines) - first - 1}
+    step = saved[first]["step"]
+    found = {"step": step, "metric": name, "value": values[first]}
+    return found | {"later": sum(line["step"] > step for line in lines)}
 
 
 def is_over(config, best: dict) -> bool:
     """Returns whether the last `evaluate.patience` evaluations were not better than the best one."""
-    return bool(best) and best["later"] >= config.evaluate.patience
+    return 0 < config.evaluate.patience <= best.get("later", 0)
 
 
 def first_losses(lines: list[dict] | None) -> list[float]:

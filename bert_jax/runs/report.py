@@ -140,7 +140,7 @@ class Reporter:
         """Returns the lines of metrics.jsonl, of this start and earlier ones."""
         return metrics_file.lines(self.workdir / "metrics.jsonl")
 
-    def summarize(self) -> None:
+    def summarize(self, best: dict) -> None:
         """Writes summary.json: the last line of each split, the best evaluation, and the seconds of all starts."""
         info = files.read_json(self.workdir / "run.json")
         lines = self.read()
@@ -148,7 +148,7 @@ class Reporter:
             "parameters": info["parameters"],
             "unigram_entropy": info["unigram_entropy"],
             "steps": self.step,
-            "best": metrics.best(self.config, lines),
+            "best": best,
             "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
             "starts": len(info["starts"]),
             **{line["split"]: line for line in lines},

@@ -255,6 +255,16 @@ def read_info(directory: Path) -> dict:
     return values
 
 
+def read_summary(directory: Path) -> dict:
+    """Reads summary.json; {} unless the latest start has ended the run and written it."""
+    path = directory / "summary.json"
+    if not path.is_file():
+        return {}
+    values, starts = read_json(path), read_json(directory / "run.json").get("starts")
+    is_newest = values.get("starts") == len(starts or ()) and isinstance(values.get("best"), dict)
+    return values if is_newest else {}
+
+
 def write_info(directory: Path, values: dict) -> None:
     write_json(directory / "run.json", {"format": FORMAT, **values})
 

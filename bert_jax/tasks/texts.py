@@ -127,7 +127,10 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
         cut = float((found == phase.length // sequences).mean())
         return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
 
-    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes)
+    def group(rows: np.ndarray) -> np.ndarray:
+        return rows[:, 0, 4]  # the number of the example
+
+    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes, group)
 
 
 def sizes(rows: np.ndarray) -> np.ndarray:

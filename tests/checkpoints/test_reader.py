@@ -71,7 +71,7 @@ def test_an_undamaged_run_is_read_as_it_was_saved(run, saved_run):
 
 
 def test_the_newest_checkpoints_are_averaged(run, saved_run, capsys):
-    """Those that verify, up to a step."""
+    """Those that verify."""
 
     def restore(*settings):
         return reader.restore_params(run / "checkpoints", "", *settings)
@@ -82,14 +82,42 @@ def test_the_newest_checkpoints_are_averaged(run, saved_run, capsys):
     assert_same_bits(model.params, expected)
     with pytest.raises(BadInput, match="2 checkpoints"):
         restore(3)
-    step, older = restore(1, 8)
-    assert step == 7
-    assert_same_bits(older, saved_run[1])
     path = largest(run / "checkpoints/9", "params")
     flip_bit(path, path.stat().st_size // 2)
     with pytest.raises(BadInput, match="1 checkpoints"):
         restore(2)
     assert "skipped" in capsys.readouterr().err
+
+
+PATIENT = ["evaluate.patience=2"]
+
+
+@pytest.mark.parametrize(
+    "losses, named, best",
+    [
+        ({7: 1.0, 9: 2.0}, None, 7),
+        ({5: 0.5, 7: 1.0, 9: 2.0}, None, 7),  # 5 was deleted before there was any patience
+        ({5: 0.5, 7: 1.0, 9: 2.0}, 5, None),
+        ({7: 1.0, 9: 2.0}, 9, 9),
+        ({7: 1.0, 9: 2.0, 11: 0.5}, None, 7),  # a later one, whose save was interrupted
+        ({}, 7, 7),  # metrics.jsonl was lost
+    ],
+)
+def test_the_best_checkpoint_is_the_one_that_the_summary_names(run, losses, named, best):
+    """Without a summary of the latest start, the best of those that exist. One that is missing or damaged is refused
+    by its step."""
+    found = [{"step": n, "split": "dev", "seconds": 1, "loss": x} for n, x in losses.items()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
+    if named:
+        summary = {"starts": 0, "steps": 9, "best": {"step": named}}
+        (run / "summary.json").write_text(json.dumps(summary))
+    assert load_model.open_run(Workdir(run)).step == 9
+    if best:
+        assert load_model.open_run(Workdir(run), PATIENT).step == best
+        path = largest(run / f"checkpoints/{best}", "params")
+        flip_bit(path, path.stat().st_size // 2)
+    with pytest.raises(BadInput, match=f"checkpoints/{best or named}: .*evaluate.patience=0"):
+        load_model.open_run(Workdir(run), PATIENT)
 
 
 @pytest.mark.parametrize("where", [0.1, 0.4, 0.7])

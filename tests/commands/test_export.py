@@ -100,6 +100,16 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
         assert str(workdir.parent).encode() not in path.read_bytes(), path
 
 
+def test_the_model_card_of_an_average_says_so(tmp_path):
+    *_, params = make_run(tmp_path / "run")
+    assert "these are the weights of step 7." in export(tmp_path)
+    (tmp_path / "out").rename(tmp_path / "before")
+    save(tmp_path / "run", 8, params, keep=2)
+    text = export(tmp_path, "--config.checkpoint.average=2")
+    assert "the mean of 2 checkpoints" in text and "step 8" in text
+    assert "the weights of step" not in text
+
+
 @pytest.mark.slow
 def test_the_model_card_of_an_import_names_its_source(tmp_path):
     """Before the first step, the card claims no training, and has only the heads of the source."""

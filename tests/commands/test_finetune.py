@@ -8,6 +8,7 @@ import pytest
 from kits import faulty_program, labelled, processes, runs
 from kits.malformed_inputs import refused
 
+from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import finetune, predict
 from bert_jax.data import store as stores
@@ -28,6 +29,20 @@ def test_it_learns(tuned):
     saved = json.loads((tuned[1] / "config.json").read_text())
     assert saved["task"]["labels"] == ["long", "short"] and saved["phases"]["main"]["steps"] == 120
     assert saved["schedule"]["warmup"] == 12
+
+
+@pytest.mark.parametrize("every", [(50, 500), (50, 100), (7, 14), (1, 1)])
+@pytest.mark.parametrize("average, steps", [(1, 60), (2, 60), (3, 60), (3, 61), (5, 200), (3, 2)])
+def test_checkpoints_are_as_frequent_as_their_average_needs(every, average, steps):
+    log, each = every
+    config = configs.load("glue", [f"log.every={log}", f"checkpoint.every={each}"])
+    config.checkpoint.update(average=average, keep=9)
+    config.phases.main.steps = steps
+    finetune.save_often(config)
+    configs.check(config)
+    assert -(-steps // config.checkpoint.every) >= min(average, steps)
+    if average == 1 or each * average <= steps:
+        assert (config.log.every, config.checkpoint.every) == every
 
 
 @pytest.mark.slow

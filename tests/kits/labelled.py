@@ -158,7 +158,7 @@ def random_params(config, store, batch):
 def settings(directory) -> dict:
     """Returns the keys of a run on `sentences`, with a store and a model to start from in the directory."""
     found = places(start(directory), sentences(directory / "data"))
-    found |= {"objective.pool": "mean", "checkpoint.every": 20}
+    found |= {"objective.pool": "mean", "checkpoint.every": 20, "train.tokens_per_device": 32}
     return found | {"store": directory / "store"}
 
 

@@ -129,10 +129,10 @@ def make_run(
     return config, vocabulary, tokenizer, params
 
 
-def save(directory: Path, step: int, params) -> None:
+def save(directory: Path, step: int, params, keep: int = 1) -> None:
     state = State(step, params, {"count": np.int32(step)})
     leaves = fingerprint.of_tree(reader.items(state))
-    with writer.manager(directory / "checkpoints") as checkpoints:
+    with writer.manager(directory / "checkpoints", keep) as checkpoints:
         writer.save(checkpoints, step, reader.items(state), leaves, run="")
         writer.finish(checkpoints)
 

@@ -47,10 +47,21 @@ def test_the_best_evaluation(name, values, step, later):
     config = ConfigDict(dict(task=dict(metrics=(name, "loss")), evaluate=dict(patience=2)))
     if name == "loss":
         config.task = ConfigDict()
-    best = metrics.best(config, lines_of(name, *values))
+    found, steps = lines_of(name, *values), range(1, 5)
+    best = metrics.best(config, found, steps)
     expected = {"step": step, "metric": name, "value": values[step - 1], "later": later}
     assert best == expected and metrics.is_over(config, best) == (later >= 2)
-    assert metrics.best(config, lines_of(name, *values)[:1]) == {} == metrics.best(config, None)
+    assert metrics.best(config, found[:1], steps) == {} == metrics.best(config, None, steps)
     config.evaluate.patience = 0
-    best = metrics.best(config, lines_of(name, *values))
-    assert best == {} and not metrics.is_over(config, best)
+    assert metrics.best(config, found, steps) == {}
+    assert not metrics.is_over(config, best) and not metrics.is_over(config, {})
+
+
+@pytest.mark.parametrize(
+    "steps, best, later", [((1, 3), 3, 1), ((1, 2), 1, 3), ((4, 9), 4, 0), ((), None, None)]
+)
+def test_an_evaluation_without_a_checkpoint_is_not_the_best(steps, best, later):
+    """But it counts among the later ones."""
+    config = ConfigDict(dict(task=dict(metrics=("f1",)), evaluate=dict(patience=2)))
+    found = metrics.best(config, lines_of("f1", 0.3, 0.2, 0.5, 0.4), steps)
+    assert (found.get("step"), found.get("later")) == (best, later)

@@ -54,7 +54,8 @@ def opened(tmp_path):
     """(config, store) of questions, some without an answer, in few windows and many."""
     write(tmp_path / "a.json", articles(12, no_answer=True))
     words = tokenizers.train("wordpiece", PROSE, 120, True)
-    config = labelled.load("squad", labelled.places("", tmp_path), **{"task.no_answer": True})
+    keys = labelled.places("", tmp_path) | {"task.no_answer": True, "task.heldout": 0.5}
+    config = labelled.load("squad", keys)
     return config, examples.open_or_build(config, words)
 
 
@@ -137,16 +138,22 @@ def test_removed_characters_are_in_the_answers_around_them():
 # --- The store and its batches --------------------------------------------------------------------
 
 
+def point_at_targets(rows) -> np.ndarray:
+    """Returns the logits of a model that knows all answers, float32[R, L, 2]."""
+    logits = np.zeros((len(rows), LENGTH, 2), np.float32)
+    for side in (0, 1):
+        target, start = rows[:, 0, 5 + side], rows[:, 0, 5]
+        logits[np.arange(len(rows)), target, side] = np.where(start, 9, 1)
+    return logits
+
+
 def test_targets_decode_to_the_answers(opened):
     """Logits that point at the targets give all answers, '' for none, and perfect scores; batches point there, too."""
     config, store = opened
     dataset, phase = squad.make(config, store), configs.phases(config)[0]
     for split in ("train", "dev"):
         rows = dataset.rows(phase, split, 0)
-        logits = np.zeros((len(rows), LENGTH, 2), np.float32)
-        for side in (0, 1):
-            target, start = rows[:, 0, 5 + side], rows[:, 0, 5]
-            logits[np.arange(len(rows)), target, side] = np.where(start, 9, 1)
+        logits = point_at_targets(rows)
         questions = squad.read_questions(store, split, rows)
         found = squad.decode(config, store, split, {"label_logits": logits}, rows)
         assert [each["id"] for each in found] == [name for name, *_ in questions]
@@ -162,6 +169,23 @@ def test_targets_decode_to_the_answers(opened):
             tokens.add("".join(pieces[i] for i in row[first : last + 1]).replace("##", ""))
     wanted = {answers[0].lower() for *_, answers in questions if answers}
     assert tokens - {"[UNK]"} <= wanted | {"[CLS]"} and "[CLS]" in tokens
+
+
+@pytest.mark.parametrize("most", [1, 7, 20, 33])
+def test_a_part_of_the_rows_has_all_windows_of_its_questions(opened, most):
+    """So a model that knows all answers has perfect scores. The rows are the same without batches of similar sizes."""
+    config, store = opened
+    dataset, phase = squad.make(config, store), configs.phases(config)[0]
+    numbers, counts = np.unique(dataset.rows(phase, "dev", 0)[:, 0, 4], return_counts=True)
+    windows_of = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    rows = stream.Evaluation(dataset, phase, "dev", most, 8).chosen()
+    found, counts = np.unique(rows[:, 0, 4], return_counts=True)
+    assert {n: windows_of[n] for n in found.tolist()} == dict(zip(found, counts, strict=True))
+    assert most - max(windows_of.values()) < len(rows) <= max(most, windows_of[found[0]])
+    scores = dataset.score("dev", {"label_logits": point_at_targets(rows)}, rows)
+    assert scores["exact"] == scores["f1"] == 1.0
+    other = stream.Evaluation(dataset._replace(sizes=None), phase, "dev", most, 8).chosen()
+    assert sorted(map(tuple, other[:, 0])) == sorted(map(tuple, rows[:, 0]))
 
 
 def test_articles_are_not_divided(opened):
