@@ -82,16 +82,17 @@ begin() { # ARCHIVE WORD ...
     echo "$(hostname): another command is active, or still saving: stop it, and wait for its end" >&2
     return 1
   fi
-  rm -f bert_jax.pid
+  rm -f bert_jax.pid bert_jax.installed
   echo "${*:2}" >bert_jax.command
   mkdir -p bert_jax && cd bert_jax && touch .files || return
   xargs -0 rm -f -- <.files # the files that were copied before
   tar -xzf "../$1" && rm "../$1" || return
-  setsid bash -c 'source launch/environment.sh; environment tpu' </dev/null &
-  echo "-$!" >../bert_jax.pid # its process group
-  wait $! || return
-  PATH=$PWD/.venv/bin:$PATH setsid bash launch/again.sh bert-jax "${@:2}" </dev/null >>../bert_jax.log 2>&1 &
-  echo $! >../bert_jax.pid
+  # Both go on without this terminal. `cat` ends when its input is closed, that is, after the installation.
+  cat < <(setsid bash -c 'echo $$ >../bert_jax.pid
+    source launch/environment.sh
+    environment tpu >>../bert_jax.log 2>&1 && touch ../bert_jax.installed || exit
+    exec bash launch/again.sh bert-jax "$@" >>../bert_jax.log 2>&1' - "${@:2}" </dev/null)
+  [ -e ../bert_jax.installed ] || { tail ../bert_jax.log; return 1; }
 }
 
 show() { # LINES
@@ -101,7 +102,7 @@ show() { # LINES
 
 stop() {
   echo stopped >bert_jax.command
-  ! is_running || kill -TERM -- "$(cat bert_jax.pid)"
+  ! is_running || kill -TERM -- "-$(cat bert_jax.pid)" # its process group
 }
 
 # The functions below run on this machine.
@@ -130,37 +131,22 @@ check() { # DIRECTORY WORD ...: validates the command with the files in the dire
   (cd "$1" && python launch/check_command.py "${@:2}")
 }
 
-copy() { # FILE: copies it to all workers; ssh may not work in their first minute
-  local pause
-  for pause in 15 30 60 0; do
-    ! call gcloud compute tpus tpu-vm scp "$1" "$name:" "${place[@]:1}" --worker=all || return 0
-    sleep "$pause"
-  done
-  return 1
-}
-
 state() { # prints the state of the slice; nothing if there is none
   [ -n "$dry" ] || gcloud compute tpus tpu-vm describe "${place[@]}" '--format=value(state)' </dev/null 2>/dev/null || true
 }
 
-leave() { # runs at the end of a launch
-  rm -rf "$scratch"
-  [ -z "$slice" ] || echo "The slice costs money until you run: $removal" >&2
-}
-
 launch() { # WORD ...
-  local archive
+  local archive tries=0
   case "$type" in
-    '') wrong "--type: missing" ;;
     v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
     v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
     v5p-*) : "${version:=v2-alpha-tpuv5}" ;;
     v6e-*) : "${version:=v2-alpha-tpuv6e}" ;;
   esac
-  [ -n "$version" ] || wrong "--type $type: unknown image, set --version"
+  [[ $type && $version ]] || wrong "--type $type: missing, or unknown and without --version"
   scratch=$(mktemp -d)
   slice='' # its state
-  trap leave EXIT
+  trap 'rm -rf "$scratch"; [ -z "$slice" ] || echo "The slice costs money until you run: $removal" >&2' EXIT
   mkdir "$scratch/bert_jax"
   collect "$scratch/bert_jax"
   check "$scratch/bert_jax" "$@"
@@ -177,7 +163,10 @@ launch() { # WORD ...
       ;;
     *) echo "$name: $slice; wait, or delete it" >&2; exit 1 ;;
   esac
-  copy "$scratch/$archive"
+  until call gcloud compute tpus tpu-vm scp "$scratch/$archive" "$name:" "${place[@]:1}" --worker=all; do
+    [ $((tries += 1)) -lt 4 ] || exit 1
+    sleep 30 # ssh may not work in the first minute
+  done
   on all "begin$(printf ' %q' "$archive" "$@")"
   [ -n "$dry" ] || echo "The run has started on all workers: bash launch/tpu.sh status|log|stop ${removal#*delete }" >&2
 }

@@ -120,6 +120,17 @@ def test_a_jobset_has_a_pod_for_each_host_and_arguments_that_parse():
     assert job["completions"] == job["parallelism"] and chips == int(rows) * int(columns)
 
 
+def test_documented_commands_of_other_programs():
+    paths = ("docs/cloud.md", "docs/clusters.md", "launch/gke.yaml")
+    text = "\n".join((ROOT / path).read_text() for path in paths)
+    assert not re.findall(r"gcloud compute tpus (?!tpu-vm ).*", text)  # the older kind of TPU
+    for line in re.findall(r"kubectl logs .*", text):
+        assert int(re.search(r"--max-log-requests=(\d+)", line)[1]) >= 64  # kubectl's default is 5
+    assert not re.findall(
+        r"-m venv (?!\.venv|[~/]).*", text
+    )  # it would be copied with the checkout
+
+
 SKY = yaml.safe_load((ROOT / "launch/skypilot.yaml").read_text())
 
 
