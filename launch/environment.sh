@@ -76,7 +76,7 @@ install() { # MARK [EXTRA,...]
   fi
   echo "installing into .venv: once, up to a few minutes"
   # --use-pep517: the default of pip 25.3 and later; without it, older ones cannot build seqeval.
-  install_by_uv "${arguments[@]}" || pip install --use-pep517 "${arguments[@]}" || return
+  install_by_uv "${arguments[@]}" || { echo "installing by pip"; pip install --use-pep517 "${arguments[@]}"; } || return
   # An environment with an extra also has the base.
   for extra in '' ${2//,/ }; do
     echo "$1" >".venv/installed-$extra"
