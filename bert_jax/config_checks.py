@@ -114,7 +114,9 @@ def parse(key: str, text: str, default):
             return expected(value)
     except (ValueError, SyntaxError, OverflowError):
         if expected is tuple:
-            return tuple(part.strip() for part in text.strip("()[], ").split(","))
+            inner = re.fullmatch(r"[(\[]([^()\[\]]*)[)\]]", text)
+            parts = (inner[1] if inner else text).strip(", ")
+            return tuple(part.strip() for part in parts.split(","))
     raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
 
 

@@ -53,6 +53,12 @@ def test_predict_fills_in_masks(finished, capsys):
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
 
 
+def test_a_line_without_masks_is_named(finished, tmp_path):
+    (tmp_path / "new.txt").write_text("kas [MASK]\n\nkat [MASK]\n")
+    command = "predict", "--model", finished[1], "--input", tmp_path / "new.txt"
+    assert f"{tmp_path}/new.txt:2:" in refused(*command)
+
+
 def test_help_names_every_exit_code(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])

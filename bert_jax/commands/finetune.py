@@ -163,7 +163,9 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     with workdir.opened(place) as run:
         summary = workdir.read_json(run.directory / "summary.json")
         lines = metrics_file.lines(run.directory / "metrics.jsonl")
+        task = workdir.read_json(run.directory / "config.json")["task"]
     step = summary["best"].get("step", summary["steps"])
     found = {line["split"]: line for line in lines if line["step"] == step}
-    splits, wanted = examples.split_names(config)[1:], config.task.get("metrics", ("loss",))
+    splits = examples.split_names(config)[1:]
+    wanted = task.get("metrics", ["loss"])
     return {f"{split} {name}": found[split].get(name) for split in splits for name in wanted}

@@ -1,5 +1,6 @@
 """`predict`: predicts the pieces at [MASK] in texts, or the labels of texts by a fine-tuned model."""
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -44,14 +45,14 @@ def run(options, overrides) -> int:
     if options.output:
         atomic.write(options.output, predictions.text(results, options.output.suffix))
     lines = [] if options.output else map(describe, results)
-    scored = (f"{name} {value:.4f}" for name, value in scores.items())
+    scored = (f"{n} {x:.4f}" if isinstance(x, float) else f"{n} {x}" for n, x in scores.items())
     return cli.show(options, results, "\n".join([*lines, *scored]))
 
 
 def predict(
     directory: Path, texts: list[str], top: int = 5, file: Path | None = None, overrides=()
 ) -> tuple[list[dict], dict]:
-    """Returns the results for the texts, or for the examples of a file, and their scores if the file has labels.
+    """Returns the results for the texts, or for the examples of a file, and the scores of those with labels.
 
     A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, or what the
     task's `decode` returns and the `text`.
@@ -62,15 +63,36 @@ def predict(
         texts = texts or vocabulary_extension.read_lines(file, "--input")
         load_model.check_masks(directory, model)
         model = model._replace(params=jax.device_put(model.params))
-        return [{"text": t, "masks": fill_mask.candidates(model, t, top)} for t in texts], {}
+        results = []
+        for number, text in enumerate(texts, 1):
+            place = f"--input {file}:{number}" if file else repr(text[:40])
+            masks = fill_mask.candidates(model, text, top, place)
+            results.append({"text": text, "masks": masks})
+        return results, {}
     found = task.load(model.config, file) if file else task.parse(model.config, texts)
     if not found:
         raise BadInput(f"--input {file}: has no examples")
-    return predict_examples(model, found)
+    if broken := [each.place for each in found if not each.texts]:
+        raise BadInput(f"{broken[0]}: {examples.OTHER_COLUMNS}")
+    return predict_examples(model, drop_unknown_labels(model.config, found))
+
+
+def drop_unknown_labels(config, found: list[Example]) -> list[Example]:
+    """Returns the examples, without the labels that the model does not know; prints how many."""
+    task, unknown = examples.module_of(config), []
+    for number, example in enumerate(found):
+        try:
+            task.target(config, example, config.task.labels)
+        except BadInput as error:
+            unknown.append(error)
+            found[number] = example._replace(label=None)
+    if unknown:
+        print(f"{unknown[0]}; {len(unknown)} rows are not scored", file=sys.stderr)
+    return found
 
 
 def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
-    """Returns the task's predictions for examples, and its scores if all have labels."""
+    """Returns the task's predictions for examples, and its scores of those with labels, with their number."""
     from bert_jax.data import stream
 
     config, task = model.config, examples.module_of(model.config)
@@ -86,7 +108,12 @@ def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
         # In the order of the examples. Rows that fill the last batch are after all others.
         outputs = {name: array[np.argsort(batches.places())] for name, array in outputs.items()}
         results = task.decode(config, store, split, outputs, rows)
-        scores = {} if None in [e.label for e in found] else dataset.score(split, outputs, rows)
+        labelled = [number for number, example in enumerate(found) if example.label is not None]
+        chosen = np.isin(rows[:, 0, 4], labelled)
+        outputs = {name: array[chosen] for name, array in outputs.items()}
+        scores = {"examples": len(labelled)} if labelled else {}
+        if labelled:
+            scores |= dataset.score(split, outputs, rows[chosen])
     return [{"text": " | ".join(e.texts)} | r for e, r in zip(found, results, strict=True)], scores
 
 

@@ -3,16 +3,19 @@
 A document of the store is an example, and its sentences are the example's texts. The file of a task with labelled
 examples has, besides what tasks/base.py names,
 
-    load(config, path) -> [Example]                              reads a file, which may lack labels
+    load(config, path) -> [Example]                              reads a file, which may lack labels; an example without
+                                                                 texts for a row that cannot be used
     parse(config, texts) -> [Example]                            examples without labels, of texts
     names(config, examples) -> [str]                             the names of the labels of the examples to train on
-    encode(config, tokenizer, examples, names) -> Encoded        raises BadInput for a label that is not in `names`
+    target(config, example, names)                               what it learns; BadInput for a label not in `names`
+    encode(config, tokenizer, examples, names) -> Encoded        with their targets
     decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order
 
 and its config keys include DEFAULTS. It may also have FREE, like the one below, of the task's own keys.
 """
 
 import json
+import sys
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +41,7 @@ DEFAULTS = {
     "epochs": 3.0,  # passes over the examples, which decide the last phase's steps; 0: its steps
     "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
 }
+OTHER_COLUMNS = "has another number of columns than the first row"
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
 
@@ -45,7 +49,7 @@ class Example(NamedTuple):
     """An example as its file has it."""
 
     place: str  # its file and line, for messages, or its identifier
-    texts: list[str]
+    texts: list[str]  # []: the row has another number of columns
     label: Any  # None: unknown
     group: str = ""  # examples of a group are not divided between train and dev
 
@@ -136,16 +140,32 @@ def read(config) -> dict[str, list[Example]]:
     for split, source in sources(config).items():
         if isinstance(source, Path) and not source.is_file():
             raise BadInput(f"config.task.data={config.task.data}: no file {source}")
-        parts[split] = module_of(config).load(config, source)
+        parts[split] = usable(module_of(config).load(config, source))
     if not config.task.dev:
         parts = split_off(parts["train"], config.task.heldout)
     for split, part in parts.items():
         if not part:
-            raise BadInput(f"config.task.data={config.task.data}: split {split} has no examples")
+            key = "data" if config.task.dev else "heldout"
+            hint = f"split {split} of {config.task.data} has no examples"
+            raise BadInput(f"config.task.{key}={config.task[key]}: {hint}")
         if unlabelled := [example.place for example in part if example.label is None]:
             key = next(key for key in ("label", "columns", "data") if key in config.task)
             raise BadInput(f"{unlabelled[0]}: has no label; config.task.{key}={config.task[key]!r}")
     return parts
+
+
+def usable(part: list[Example]) -> list[Example]:
+    """Returns the examples that have texts or a label; an empty line has none.
+
+    Skips up to one in a hundred rows with another number of columns, which files of GLUE to train on have, and prints
+    how many. Raises BadInput for more.
+    """
+    if broken := [example.place for example in part if not example.texts]:
+        hint = f"{broken[0]}: {OTHER_COLUMNS}, as {len(broken)} of {len(part)} rows"
+        if len(broken) > len(part) / 100:
+            raise BadInput(hint)
+        print(f"skipped {hint}", file=sys.stderr)
+    return [each for each in part if each.label is not None or "".join(each.texts).strip()]
 
 
 def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]:

@@ -1,104 +1,179 @@
-"""Tables of texts and labels: TSV, CSV, JSON lines and Parquet files, read by pyarrow, and data sets of the libraries
-that corpus.py names; every value as text.
+"""Tables of texts and labels: TSV, CSV, JSON and Parquet files, and data sets of the libraries that corpus.py names.
 
 A TSV file has no quotes, as those of GLUE. A column is named by its header, or by its number from 0 in a file without
 one.
 """
 
+import csv
+import io
 import json
 import sys
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.errors import BadInput, one_line
 
+Rows = Iterable[tuple[str, dict | None]]  # (place, {name of a column: value}) of each row
+
 
 def read(source: Path | str, columns: list[str], optional: str = "") -> list[tuple[str, list]]:
-    """Returns (place, values of the columns) of each row of a file or a data set; the place is the file and line, in a
-    .csv or .parquet file or a data set the row, for messages.
+    """Returns (place, values of the columns) of each row of a file or a data set. The place is the file and the line,
+    or the row in a JSON array, a Parquet file or a data set, for messages.
 
-    A value is text, '' for null; a list stays a list. optional: one of the columns, that of the label, in which a null
-    is None, and which the source may lack. Raises BadInput, which names the file and the column or line.
+    A value is text, '' for a null or NaN. optional: one of the columns, that of the label, which the source may lack;
+    in it a null is None, and a list is a list of texts. A row with another number of columns than the first one has
+    the values [None]. An empty line of a .csv or .tsv is a row of nulls, except at the end of the file.
+
+    Raises BadInput, which names the file, and the column or line.
     """
     library = corpus.library_of(str(source))
-    found, first = (library.table(source, columns), 0) if library else read_file(source, columns)
-    if missing := [name for name in columns if name not in (*found, optional)]:
-        raise BadInput(f"{source}: no column {missing[0]!r}; it has {', '.join(found)}")
-    found.setdefault(optional, [None] * max(map(len, found.values())))
-    values = ([plain(x, None if n == optional else "") for x in found[n]] for n in columns)
-    rows, mark = zip(*values, strict=True), ":" if first else ", row "
-    return [(f"{source}{mark}{n}", [*row]) for n, row in enumerate(rows, first or 1)]
+    if library:
+        table = library.table(source, columns)
+        names, rows = [*table], number_rows(source, rows_of_columns(table))
+    else:
+        names, rows = read_file(source, columns, optional)
+    for name in columns:
+        if names.count(name) > 1:
+            raise BadInput(f"{source}: has two columns {name!r}")
+        if name not in (*names, optional):
+            raise BadInput(f"{source}: no column {name!r}; it has {names}")
+    return [(place, cells(place, row, columns, optional)) for place, row in rows]
 
 
-def read_file(path: Path, columns: list[str]) -> tuple[dict[str, list], int]:
-    """Returns the values of the columns of a file, and the line of its first row; 0 if a row may have several lines."""
+def number_rows(source: Path | str, rows: Iterable) -> Iterator[tuple]:
+    return ((f"{source}, row {number}", row) for number, row in enumerate(rows, 1))
+
+
+def rows_of_columns(columns: dict[str, list]) -> Iterator[dict]:
+    return (
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    )
+
+
+def read_file(path: Path, columns: list[str], optional: str) -> tuple[list[str], Rows]:
+    """Returns the names of the columns of a file, and its rows."""
+    is_compressed = path.suffix in (".gz", ".bz2", ".zst")
+    kind = path.suffixes[-2:][0] if is_compressed else path.suffix
+    if kind == ".parquet":
+        table = read_bytes(path, is_table=True)
+        return table.column_names, number_rows(path, table.to_pylist())
+    if kind in (".json", ".jsonl"):
+        return read_json(path)
+    return read_records([*split_records(path, kind == ".csv")], columns, optional)
+
+
+def read_bytes(path: Path, is_table: bool = False):
+    """Returns the bytes of a file, which may be compressed, or the table of a Parquet file."""
     import pyarrow
     from pyarrow import parquet
 
-    kind = path.suffixes[-2:][0] if path.suffix in (".gz", ".bz2", ".zst") else path.suffix
-    is_numbered = all(map(str.isdecimal, columns))
     try:
-        if kind in (".json", ".jsonl"):
-            return read_json(path), 1
-        reader = parquet.read_table if kind == ".parquet" else partial(read_csv, kind, columns)
-        table = reader(path)
-    except (pyarrow.ArrowException, AttributeError, OSError, TypeError, ValueError) as error:
+        if is_table:
+            return parquet.read_table(path)
+        with pyarrow.input_stream(str(path), compression="detect") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read as a table ({one_line(error, 300)})") from None
-    names = (name.removeprefix("f") if is_numbered else name for name in table.column_names)
-    # Of two columns with the same name, the last one counts.
-    found = {name: table.column(number).to_pylist() for number, name in enumerate(names)}
-    return found, 0 if kind in (".csv", ".parquet") else 1 if is_numbered else 2
 
 
-def read_json(path: Path) -> dict[str, list]:
-    """Returns the values of all columns of a file with a JSON object a line; None where a line lacks one."""
-    import pyarrow
+def read_text(path: Path) -> str:
+    """Returns the text of a file. Raises BadInput with the line if it is not UTF-8."""
+    content = read_bytes(path)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{path}:{line}: not UTF-8") from None
 
+
+def read_json(path: Path) -> tuple[list[str], Rows]:
+    """Reads an object per line, an array of objects, or an object with an array of values for each column."""
+    text, rows = read_text(path), []
+    try:
+        documents = [*number_rows(path, rows_of_document(json.loads(text)))]
+    except (AttributeError, RecursionError, ValueError):  # not a single document that is a table
+        lines = enumerate(text.split("\n"), 1)
+        documents = [(f"{path}:{number}", line) for number, line in lines if line.strip()]
+    for place, row in documents:
+        try:
+            row = json.loads(row) if isinstance(row, str) else row
+            rows.append((place, {**row}))
+        except (RecursionError, TypeError, ValueError) as error:
+            raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
+    return [*dict.fromkeys(name for _, row in rows for name in row)], rows
+
+
+def rows_of_document(document) -> Iterable:
+    """Returns the rows of a JSON array or of an object of columns, which may be objects, as pandas writes them."""
+    if isinstance(document, list):
+        return document
+    columns = {n: [*x.values()] if isinstance(x, dict) else x for n, x in document.items()}
+    if all(isinstance(values, list) for values in columns.values()):
+        return rows_of_columns(columns)
+    return [document]
+
+
+def split_records(path: Path, is_csv: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yields (place, values) of the lines of a file; in CSV, values in quotes may have several."""
+    csv.field_size_limit(sys.maxsize)
+    form = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    records = csv.reader(io.StringIO(read_text(path), newline=""), **form)
+    line = 1
+    try:
+        for values in records:
+            yield f"{path}:{line}", values
+            line = records.line_num + 1
+    except csv.Error as error:
+        raise BadInput(f"{path}:{line}: not CSV ({error})") from None
+
+
+def read_records(records: list, columns: list[str], optional: str) -> tuple[list[str], Rows]:
+    """Returns the names of the columns, and the rows of records. The first one is the header, but not if the columns
+    are numbers and it does not consist of such."""
+    while records and is_empty(records[-1][1]):
+        records.pop()
+    names = records[0][1] if records else []
+    is_numbered = all(map(str.isdecimal, columns))
+    if is_numbered and not ("".join(names).isdecimal() and {*columns} - {optional} <= {*names}):
+        names = [*map(str, range(len(names)))]
+    else:
+        del records[:1]
     rows = []
-    with pyarrow.input_stream(str(path), compression="detect") as file:
-        for number, line in enumerate(file.read().split(b"\n"), 1):
-            try:
-                rows += [dict(json.loads(line))] if line.strip() else []
-            except (TypeError, ValueError) as error:
-                raise BadInput(f"{path}:{number}: not a JSON object ({one_line(error)})") from None
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    for place, values in records:
+        row = dict(zip(names, values, strict=False)) if len(values) == len(names) else None
+        rows.append((place, {} if is_empty(values) else row))
+    return names, rows
 
 
-def read_csv(kind: str, columns: list[str], path: Path):
-    """Returns a pyarrow.Table of texts of a file with columns between tabs, or commas if the kind is .csv.
-
-    It has no header if the columns are numbers. Skips up to one in a hundred rows with another number of columns, which
-    files of GLUE to train on have, and prints how many. Raises ValueError for more, and for any in a file without the
-    last of the columns, that of the label: its predictions have the numbers of its rows.
-    """
-    import pyarrow
-    from pyarrow import csv
-
-    skipped, is_csv, is_numbered = [], kind == ".csv", all(map(str.isdecimal, columns))
-    parsing = csv.ParseOptions(
-        delimiter="," if is_csv else "\t",
-        quote_char=is_csv and '"',
-        newlines_in_values=is_csv,
-        ignore_empty_lines=False,
-        invalid_row_handler=lambda row: skipped.append(row.text) or "skip",
-    )
-    size = min(max(1 << 20, path.stat().st_size), 2**31 - 1)  # a row may be as long as the file
-    reading = csv.ReadOptions(autogenerate_column_names=is_numbered, block_size=size)
-    types = {f"f{name}" if is_numbered else name: pyarrow.string() for name in columns}
-    table = csv.read_csv(path, reading, parsing, csv.ConvertOptions(column_types=types))
-    if len(skipped) > ([*types][-1] in table.column_names) * len(table) / 100:
-        raise ValueError(f"{len(skipped)} rows with other numbers of columns: {skipped[0]}")
-    if skipped:
-        print(f"{path}: skipped {len(skipped)} rows with other columns", file=sys.stderr)
-    return table
+def is_empty(values: list[str]) -> bool:
+    return not values or (len(values) == 1 and values[0].isspace())
 
 
-def plain(value, null: str | None = "") -> str | list[str] | None:
-    """Returns a value as text, a list as a list of texts. null: what stands for None."""
-    if isinstance(value, list):
-        return [*map(plain, value)]
+def cells(place: str, row: dict | None, columns: list[str], optional: str) -> list:
+    """Returns the values of the columns of a row; see `read`."""
+    if row is None:
+        return [None]
+    return [cell(f"{place}: column {n!r}", row.get(n), n == optional) for n in columns]
+
+
+def cell(place: str, value, is_label: bool) -> str | list[str] | None:
+    """Returns a value as text; of a label, a list as a list of texts, and a null as None."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if is_label and isinstance(value, list):
+        return [text_of(place, each) for each in value]
+    if value is None or value != value:  # NaN, which pandas writes for a null
+        return None if is_label else ""
+    return text_of(place, value)
+
+
+def text_of(place: str, value) -> str:
+    """Returns a value as text. Raises BadInput for a list, an object, or a null in a list."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return null if value is None else str(value)
+    if value is None or isinstance(value, list | tuple | dict):
+        raise BadInput(f"{place}: {str(value)[:60]!r}: expected text")
+    return str(value)

@@ -90,12 +90,13 @@ def predict(objective, params, arrays):
     return jax.nn.logsumexp(logits, axis=-1) - chosen, logits.argmax(axis=-1) == targets
 
 
-def candidates(model, text: str, top: int) -> list[list[dict]]:
+def candidates(model, text: str, top: int, place: str) -> list[list[dict]]:
     """Returns [{piece, probability}] of the `top` most likely pieces, for each [MASK] of a text.
 
-    Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
+    place: of the text, for messages. Raises BadInput for a text without [MASK], or with more tokens than the model has
+    positions.
     """
-    outputs = jax.jit(model.objective.outputs)(model.params, encode(model, text))
+    outputs = jax.jit(model.objective.outputs)(model.params, encode(model, text, place))
     logits = outputs["mlm_logits"][0, :, : model.vocabulary.size]
     return [
         [
@@ -113,20 +114,18 @@ def describe(masks: list[list[dict]]) -> Iterator[str]:
         yield f"  [MASK] {number}: {shown}"
 
 
-def encode(model, text: str) -> dict:
-    """Returns a batch of one row, whose masked positions are the masks of the text."""
+def encode(model, text: str, place: str) -> dict:
+    """Returns a batch of one row, whose masked positions are the masks of the text. place: see `candidates`."""
     try:
         text.encode()
     except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
-        raise BadInput(f"{text[:40]!r}: not UTF-8") from None
+        raise BadInput(f"{place}: not UTF-8") from None
     ids = model.tokenizer.encode_with_masks(text)
     masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
     if not masks:
-        raise BadInput(f"{text!r}: has no [MASK] to fill in")
+        raise BadInput(f"{place}: has no [MASK] to fill in")
     if len(ids) + 2 > longest:
-        raise BadInput(
-            f"{text[:40]!r}...: {len(ids) + 2} tokens, the model has {longest} positions"
-        )
+        raise BadInput(f"{place}: {len(ids) + 2} tokens, the model has {longest} positions")
     # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
     length = min(longest, -(-(len(ids) + 2) // 32) * 32)
     return make_batch([ids], 1, length, masks, model.vocabulary)

@@ -4,14 +4,14 @@ N examples, C labels, L length.
 """
 
 import json
+import re
 from itertools import compress
 
 import jax
 import numpy as np
 
 from bert_jax.errors import BadInput
-
-OUTSIDE = "O"
+from bert_jax.objectives import entity_labels
 
 
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
@@ -32,7 +32,9 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
     found, is_one = of_labels(kind, logits), kind == "classes"
     logits = logits.reshape(len(logits), -1)
     if kind == "number":
-        return [{"prediction": float(value)} for value in found]
+        return [
+            {"prediction": float(str(value))} for value in found
+        ]  # with the digits of a float32
     chosen = [names[row] if is_one else [*compress(names, row)] for row in found]
     shares = np.asarray(jax.nn.softmax(logits) if is_one else jax.nn.sigmoid(logits))
     return [
@@ -42,15 +44,16 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 
 
 def of_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
-    """Returns {prediction} of each sentence: the name of the label of each word, O for a word that is not in the row.
+    """Returns {prediction} of each sentence: the name of the label of each word, O if the word is not in the row.
 
     logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence,
     those of all its pieces, int[pieces]: -1 but for the first piece of a word.
     """
     firsts = [np.flatnonzero(pieces >= 0) for pieces in targets]
     found = zip(logits.argmax(-1), sizes, firsts, strict=True)
+    outside = entity_labels.outside(names)
     return [
-        {"prediction": [names[row[1 + n]] if n < size else OUTSIDE for n in places]}
+        {"prediction": [names[row[1 + n]] if n < size else outside for n in places]}
         for row, size, places in found
     ]
 
@@ -76,7 +79,6 @@ def with_text(result: dict) -> str:
 
 
 def plain(prediction) -> str:
-    """Returns a prediction as text in one line."""
-    if isinstance(prediction, list):
-        return ",".join(prediction)
-    return f"{prediction:.3f}" if isinstance(prediction, float) else str(prediction)
+    """Returns a prediction as text in one line without tabs."""
+    text = ",".join(prediction) if isinstance(prediction, list) else str(prediction)
+    return re.sub(r"[\t\r\n]+", " ", text)

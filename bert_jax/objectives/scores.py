@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
@@ -13,6 +14,9 @@ FITTING = {
     "labels": "accuracy macro_f1 micro_f1",
     "number": "pearson spearman",
 }
+
+
+ENTITIES = "f1", "precision", "recall", "accuracy", "macro_f1"  # metrics of `of_entities`
 
 
 def of_texts() -> dict[str, Callable]:
@@ -44,18 +48,20 @@ def of_texts() -> dict[str, Callable]:
 
 
 def of_entities() -> dict[str, Callable]:
-    """Returns {name: function (targets, predictions)} of [[name of a word's label]]; accuracy is that of words.
+    """Returns {name: function (targets, predictions)} of [[label of a word, as entity_labels.spellings has it]].
 
-    As in the script conlleval, an entity is right if its kind and all its words are; one that begins with I- counts.
-    Raises BadInput without the extra `finetune`.
+    accuracy and macro_f1 are those of words. As in the script conlleval, an entity is right if its kind and all its
+    words are; one that begins with I- counts. Raises BadInput without the extra `finetune`.
     """
+    macro_f1 = of_texts()["macro_f1"]
     try:
         from seqeval import metrics
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
-    names = ("f1", "precision", "recall")
-    scores = {n: partial(getattr(metrics, f"{n}_score"), zero_division=0) for n in names}
-    return scores | {"accuracy": metrics.accuracy_score}
+    found = {n: partial(getattr(metrics, f"{n}_score"), zero_division=0) for n in ENTITIES[:3]}
+    found["accuracy"] = metrics.accuracy_score
+    found["macro_f1"] = lambda *labels: macro_f1(*([*chain(*rows)] for rows in labels))
+    return found
 
 
 def not_installed(error: ModuleNotFoundError) -> BadInput:
@@ -72,7 +78,7 @@ def check(config, metrics: Callable = of_texts) -> None:
         names = FITTING[keys.get("kind", "classes")].split()
         hint = "f1 needs two labels; see macro_f1"
         require("f1" not in chosen or len(keys.labels) in (0, 2), "task.metrics", config, hint)
-    known = chosen and set(chosen) <= set(names)
+    known = (chosen or metrics is of_entities) and set(chosen) <= set(names)
     require(known, "task.metrics", config, f"expected some of {', '.join(names)}")
 
 

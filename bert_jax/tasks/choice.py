@@ -29,6 +29,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
+target = texts.target
 encode = texts.encode
 
 
@@ -46,7 +47,8 @@ def load(config, path) -> list[Example]:
     first, last = len(keys.context), -len(keys.endings)
     for place, (*row, label) in tables.read(path, wanted, optional=keys.label):
         choices = (" ".join([*row[first:last], ending]) for ending in row[last:])
-        found.append(Example(place, [" ".join(row[:first]), *choices], label))
+        parts = [" ".join(row[:first]), *choices] if row else []
+        found.append(Example(place, parts, label or None))
     return found
 
 

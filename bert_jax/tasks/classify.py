@@ -29,6 +29,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
+target = texts.target
 encode = texts.encode
 
 

@@ -1,9 +1,10 @@
-"""Named entities: labels of words, from files of columns in the CoNLL format (doi:10.3115/1119176.1195).
+"""Named entities and tags: labels of words, from files of columns in the CoNLL format (doi:10.3115/1119176.1195).
 
 A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
--DOCSTART- separate sentences. An example is a sentence, and its texts are its words; in the store it is one text. The
-first piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch
-contract,
+-DOCSTART- separate sentences. All lines may be indented. Left out are comments, which begin with # and have another
+number of columns than words, and the lines of CoNLL-U for several words or for none, such as 1-2 and 1.1. An example is
+a sentence, and its texts are its words; in the store it is one text. The first piece of a word has the word's label
+(arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch contract,
 
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label
@@ -12,26 +13,30 @@ Words that do not fit into a row are predicted as O: scores are those of whole f
 examples of transformers leave these words out of the score.
 """
 
+import io
+import re
+import textwrap
 from itertools import chain, groupby
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import batch, examples
-from bert_jax.data.dataset import Dataset
+from bert_jax.data import batch, examples, tables
+from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import predictions, scores
+from bert_jax.objectives import entity_labels, predictions, scores
 from bert_jax.tasks import texts
 
 DEFAULTS = {
     **examples.DEFAULTS,
     # numbers of the columns of words and labels, from 0; from the last one: -1, -2, ...
     "columns": (0, -1),
-    # f1, precision and recall of entities, accuracy of words; the first one decides which run is the best
-    "metrics": ("f1", "precision", "recall", "accuracy"),
+    # f1, precision and recall of entities, accuracy and macro_f1 of words; the first one decides which run is the best.
+    # (): the first four if the labels in `train` are of entities, else the other two; see objectives/entity_labels.py
+    "metrics": (),
 }
 PHASE_DEFAULTS = {}
 
@@ -49,28 +54,43 @@ def load(config, path) -> list[Example]:
     has none."""
     if not isinstance(path, Path):
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
-    lines = enumerate(path.read_bytes().split(b"\n"), 1)
-    words = (parse_line(config, f"{path}:{number}", line) for number, line in lines)
-    return [sentence([*group]) for is_sentence, group in groupby(words, bool) if is_sentence]
+    text = io.StringIO(tables.read_text(path), newline=None).read()
+    lines = textwrap.dedent(text.replace("\ufeff", "")).split(
+        "\n"
+    )  # joined files may have several byte order marks
+    rows = [(f"{path}:{number}", split_columns(line)) for number, line in enumerate(lines, 1)]
+    size = next((len(row) for _, row in rows if row and row[0][:1] != "#"), 0)
+    rows = [(place, row) for place, row in rows if not is_comment(config, row, size)]
+    groups = groupby(rows, lambda row: bool(row[1]))
+    return [sentence(config, [*group]) for is_sentence, group in groups if is_sentence]
 
 
-def parse_line(config, place: str, line: bytes) -> Example | None:
-    """Returns the word in a line, with label None if it is the only column; None if the line separates sentences."""
-    word, label = config.task.columns
-    try:
-        text = line.decode().strip("\r\ufeff")  # joined files may have byte order marks anywhere
-        row = text.split("\t") if "\t" in text else [*filter(None, text.split(" "))]
-        if not text.strip() or text.startswith("-DOCSTART-"):
-            return None
-        return Example(place, [row[word]], row[label] if len(row) > 1 else None)
-    except (IndexError, UnicodeDecodeError):
-        hint = f"not UTF-8, or without a column of config.task.columns={config.task.columns}"
-        raise BadInput(f"{place}: {hint}") from None
+def split_columns(line: str) -> list[str]:
+    """Returns the columns of a line; [] if it separates sentences."""
+    if not line.strip() or line.startswith("-DOCSTART-"):
+        return []
+    return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
 
 
-def sentence(words: list[Example]) -> Example:
-    first, forms = words[0], [word.texts[0] for word in words]
-    return Example(first.place, forms, None if first.label is None else words)
+def is_comment(config, row: list[str], size: int) -> bool:
+    """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none. size: columns of words."""
+    if row and row[0].startswith("#"):
+        return len(row) != size
+    is_numbered = len(row) == 10 and config.task.columns[0] != 0
+    return is_numbered and bool(re.fullmatch(r"\d+[-.]\d+", row[0]))
+
+
+def sentence(config, rows: list[tuple[str, list[str]]]) -> Example:
+    """Returns the sentence of (place, columns) of its words, which have no labels if there is one column."""
+    (column, label), words = config.task.columns, []
+    size = len(rows[0][1])
+    for place, row in rows:
+        if len(row) != size or not {column, label} <= {*range(-size, size)}:
+            hint = f"expected {size} as above, for config.task.columns={config.task.columns}"
+            raise BadInput(f"{place}: {len(row)} columns, {hint}")
+        words.append(Example(place, [row[column]], row[label] if size > 1 else None))
+    forms = [word.texts[0] for word in words]
+    return Example(words[0].place, forms, words if size > 1 else None)
 
 
 def parse(config, found: list[str]) -> list[Example]:
@@ -80,8 +100,22 @@ def parse(config, found: list[str]) -> list[Example]:
 
 def names(config, found: list[Example]) -> list[str]:
     """Returns the names of the labels: O first, the others sorted."""
-    known = {word.label for example in found for word in example.label} - {None, ""}
-    return sorted(known, key=lambda name: (name != predictions.OUTSIDE, name))
+    names = {word.label for example in found for word in example.label} - {""}
+    outside = entity_labels.outside(names)
+    return sorted(names, key=lambda name: (name != outside, name))
+
+
+def fill(config, store: Store) -> dict:
+    """Returns the metrics that fit the labels."""
+    are_tags = entity_labels.are_tags(config.task.labels or store.manifest["labels"])
+    return {"metrics": scores.ENTITIES[3:] if are_tags else scores.ENTITIES[:4]}
+
+
+def target(config, example: Example, names: list[str]) -> list[int]:
+    """Returns the numbers of the words' labels, 0 for unknown ones. Raises BadInput for one that is not in `names`."""
+    if example.label is None:
+        return [0] * len(example.texts)
+    return [examples.number(word, word.label, names) for word in example.label]
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
@@ -90,11 +124,9 @@ def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded
     spaced = [each._replace(texts=[f" {word}" for word in each.texts]) for each in found]
     words = examples.encode_texts(tokenizer, spaced)
     sizes = np.array([*map(len, chain(*words))])
-    unknown = Example("", [], names[0])
-    labelled = chain(*(each.label or [unknown] * len(each.texts) for each in found))
     targets = np.full(sizes.sum(), -1, np.int32)
-    numbers = [examples.number(word, word.label, names) for word in labelled]
-    targets[sizes.cumsum() - sizes] = numbers
+    numbers = [target(config, example, names) for example in found]
+    targets[sizes.cumsum() - sizes] = [*chain(*numbers)]
     return Encoded([[[*chain(*pieces)]] for pieces in words], {"targets": targets})
 
 
@@ -103,14 +135,25 @@ def make(config, store: Store | None = None) -> Dataset:
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         names, pieces = config.task.labels, targets(store, split, rows)
-        truth = [[names[number] for number in row[row >= 0]] for row in pieces]
-        said = [each["prediction"] for each in decode(config, store, split, outputs, rows)]
+        spellings = entity_labels.spellings(names)
+        truth = [[spellings[names[number]] for number in row[row >= 0]] for row in pieces]
+        found = decode(config, store, split, outputs, rows)
+        said = [[spellings.get(name, name) for name in each["prediction"]] for each in found]
         return scores.compute(config.task.metrics, truth, said, scores.of_entities)
 
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
-    return texts.dataset(config, store, shapes, find, score)
+    dataset = texts.dataset(config, store, shapes, find, score)
+
+    def survey(phase) -> Survey:
+        found, names = dataset.survey(phase), config.task.labels
+        scheme = " ".join(entity_labels.spellings(names).values())
+        if entity_labels.are_tags(names):
+            scheme = "tags, no entities"
+        return found._replace(text=f"{found.text}; labels are read as {scheme}")
+
+    return dataset._replace(survey=survey)
 
 
 def find(split: Split, rows, length: int) -> dict:

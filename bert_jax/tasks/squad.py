@@ -9,6 +9,7 @@ A split has questions.json: [id, text, [answer]] of each question; answers are t
 """
 
 import json
+from collections import Counter
 
 import numpy as np
 
@@ -45,10 +46,11 @@ def check(config) -> None:
 def load(config, path) -> list[Example]:
     """Reads a file of SQuAD. A label is a list of {text, answer_start}; None if the file has no answers.
 
-    Raises BadInput for a file of another format, and for an answer that is not in its text where it should be.
+    Raises BadInput for a file of another format, for an answer that is not in its text where it should be, and for two
+    questions with the same id.
     """
     try:
-        return [
+        questions = [
             read_question(path, question, paragraph["context"], article.get("title", ""))
             for article in json.loads(path.read_text(encoding="utf-8"))["data"]
             for paragraph in article["paragraphs"]
@@ -56,6 +58,15 @@ def load(config, path) -> list[Example]:
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadInput(f"{path}: not a file of SQuAD ({one_line(error)})") from None
+    for name, count in Counter(str(question.place) for question in questions).most_common(1):
+        if count > 1:
+            raise BadInput(f"{path}: {count} questions with the id {name!r}")
+    return questions
+
+
+def target(config, example: Example, names: list[str]) -> list[dict] | None:
+    """Returns the answers."""
+    return example.label
 
 
 def read_question(path, question: dict, context: str, title: str) -> Example:

@@ -38,10 +38,15 @@ def parse(found: list[str], size: int, expected: str) -> list[Example]:
     return [Example(part[0], part, None) for part in parts]
 
 
+def target(config, example: Example, names: list[str]) -> int | float | np.ndarray:
+    """Converts a label to a target; see labels.target."""
+    return labels.target(example, names, labels.kind_of(config))
+
+
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets. Raises BadInput for a label that is not in `names`."""
-    kind = labels.kind_of(config)
-    targets = np.array([labels.target(each, names, kind) for each in found], labels.DTYPES[kind])
+    dtype = labels.DTYPES[labels.kind_of(config)]
+    targets = np.array([target(config, each, names) for each in found], dtype)
     return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
 
 
@@ -125,7 +130,8 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
         found = sequence_sizes(all_rows(phase, splits[0], 0))
         share = float(found.sum(axis=-1).mean() / phase.length)
         cut = float((found == phase.length // sequences).mean())
-        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
+        text = f"{share:.0%} full, {cut:.1%} of the texts fill their places"
+        return Survey(share, text, labels.warnings(config.task.labels))
 
     def group(rows: np.ndarray) -> np.ndarray:
         return rows[:, 0, 4]  # the number of the example

@@ -127,6 +127,28 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     assert alone["probabilities"] == pytest.approx(unlabelled[3]["probabilities"], abs=1e-5)
 
 
+def test_every_row_has_its_prediction(tuned, tmp_path, capsys):
+    """Whether it is empty or has no label, or one that the model does not know; the others are scored."""
+    rows = [("short text", "short"), ("", ""), ("a", "medium"), ("b " * 40, "short"), ("c", "")]
+    lines = ["sentence\tlabel", *map("\t".join, rows[:2]), "", *map("\t".join, rows[2:])]
+    (tmp_path / "new.tsv").write_text("\n".join([*lines, "", ""]))
+    command = ["predict", "--model", str(tuned[1]), "--input", str(tmp_path / "new.tsv")]
+    assert main([*command, "--output", str(tmp_path / "out.tsv")]) == 0
+    found = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()[1:]]
+    texts = [row[0] for row in [*rows[:2], ("", ""), *rows[2:]]]
+    alone, _ = predict.predict(tuned[1], texts)
+    assert found == [[str(n), each["prediction"]] for n, each in enumerate(alone)]
+    printed, log = capsys.readouterr()
+    accuracy = np.mean([found[0][1] == "short", found[4][1] == "short"])
+    assert f"accuracy {accuracy:.4f}" in printed and "examples 2\n" in printed
+    assert "new.tsv:5" in log and "'medium'" in log
+    with open(tmp_path / "new.tsv", "a") as file:
+        file.write("d\tlong\tmore\n")
+    (tmp_path / "out.tsv").unlink()
+    assert "new.tsv:10" in refused(*command, "--output", tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+
+
 def test_bad_input_is_one_line(tuned, tmp_path):
     """It names the file, the line and the value, and writes nothing."""
     settings, workdir = tuned

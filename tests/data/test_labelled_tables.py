@@ -31,7 +31,7 @@ def test_all_formats_have_the_same_rows(tmp_path, name):
     assert [row for _, row in tables.read(path, ["text", "label"])] == ROWS
     found = tables.read(path, ["label", "none"], optional="none")
     assert [row for _, row in found] == [[label, None] for _, label in ROWS]
-    with pytest.raises(BadInput, match=rf"{path}: no column 'none'.*text, label"):
+    with pytest.raises(BadInput, match=rf"{path}: no column 'none'.*'text', 'label'"):
         tables.read(path, ["none"])
 
 
@@ -40,31 +40,95 @@ def test_a_file_without_a_header_has_numbered_columns(tmp_path):
     assert tables.read(path, ["1"])[:2] == [(f"{path}:1", ["label"]), (f"{path}:2", ["yes"])]
 
 
+def values(path, *columns, label="label"):
+    return [row for _, row in tables.read(path, [*columns, label], optional=label)]
+
+
+@pytest.mark.parametrize("header, row", [("0,1", "a,x"), (",0,1", "5,a,x")])
+def test_a_header_of_numbers_is_no_row(tmp_path, header, row):
+    (tmp_path / "t.csv").write_text(f"{header}\n{row}\n")
+    assert values(tmp_path / "t.csv", "0", label="1") == [["a", "x"]]
+    (tmp_path / "t.csv").write_text(f"{row}\n{row}\n")
+    assert len(values(tmp_path / "t.csv", "0", label="1")) == 2
+
+
 def test_nulls_numbers_and_lists(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text('{"a": null, "b": ["x", "y"], "c": 1}\n{"a": "z", "b": [], "c": 2}\n')
-    found = [row for _, row in tables.read(path, ["a", "b", "c"])]
-    assert found == [["", ["x", "y"], "1"], ["z", [], "2"]]
+    path.write_text('{"a": null, "label": ["x", 2], "c": 1}\n{"a": NaN, "label": NaN, "c": true}\n')
+    assert values(path, "a", "c") == [["", "1", ["x", "2"]], ["", "True", None]]
+    columns = {"a": ["x", None], "label": [[b"a"], None]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    assert values(tmp_path / "t.parquet", "a") == [["x", ["a"]], ["", None]]
+
+
+OBJECTS = [{"text": "a", "label": "x"}, {"text": "b", "label": ["y"]}]
+COLUMNS = {"text": ["a", "b"], "label": ["x", ["y"]]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(json.dumps(document, indent=n) for document in (OBJECTS, COLUMNS) for n in (None, 1)),
+        json.dumps({name: dict(zip("01", found, strict=True)) for name, found in COLUMNS.items()}),
+        "\n\n".join(map(json.dumps, OBJECTS)),
+    ],
+)
+def test_json_has_rows_or_columns(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    assert values(tmp_path / "t.json", "text") == [["a", "x"], ["b", ["y"]]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["ab", "cd"]',  # dict() accepts pairs
+        '[["ab", "cd"]]',
+        '{"text": {"en": "a"}, "label": "x"}',
+        '{"text": ["a", "b"], "label": "x"}',
+        '{"text": ["a", "b"], "label": ["x"]}',
+        '{"text": "a", "label": [["x"]]}',
+        '{"text": "a", "label": ["x", null]}',
+        '{"text": "a", "label": {"name": "x"}}',
+        "3",
+        "[" * 100_000,
+    ],
+)
+@pytest.mark.parametrize("before", ["", '{"text": "a", "label": "x"}\n\n'])
+def test_what_is_no_text_is_refused_by_line(tmp_path, before, text):
+    (tmp_path / "t.jsonl").write_text(before + text)
+    with pytest.raises(BadInput, match="jsonl:3: " if before else r"jsonl(:1|, row 1): "):
+        tables.read(tmp_path / "t.jsonl", ["text", "label"], optional="label")
 
 
 @pytest.mark.parametrize(
     "name, text, named",
     [
-        ("t.tsv", "a\tb\n1\t2\n3\n", "t.tsv: cannot"),
-        ("t.tsv", "a\tb\n" + 200 * "1\t2\n" + "3\n", "t.tsv: cannot"),  # it has no labels
+        ("t.csv", 'a\n"x\ny"\n"z', "t.csv:4:"),
+        ("t.csv", "a,label,a\n1,2,3\n", "'a'"),
+        ("t.tsv", "a\tlabel\n1\t2\n\udcff", "t.tsv:3:"),
         ("t.jsonl", '{"a": 1}\n\n{', "t.jsonl:3:"),
-        ("t.jsonl", "[1]", "t.jsonl:1:"),
+        ("t.jsonl", "[1]", "t.jsonl, row 1:"),
         ("t.parquet", "x", "t.parquet: cannot"),
+        ("t.csv.gz", "x", "t.csv.gz: cannot"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, name, text, named):
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(BadInput, match=named):
         tables.read(tmp_path / name, ["a", "label"], optional="label")
 
 
-def test_empty_lines_are_rows(tmp_path):
-    """So that predictions, and the lines in messages, are counted like those of the file."""
-    (tmp_path / "t.tsv").write_text("text\na\n\nb\n")
-    found = tables.read(tmp_path / "t.tsv", ["text", "label"], optional="label")
-    assert found == [(f"{tmp_path}/t.tsv:{n}", [x, None]) for n, x in ((2, "a"), (3, ""), (4, "b"))]
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_every_line_is_a_row(tmp_path, ends):
+    """So that predictions, and the lines in messages, are counted like those of the file: also an empty one, but at
+    the end, and one with other columns."""
+    path = tmp_path / "t.tsv"
+    path.write_text(ends.join(["text\tlabel", "a\tx", "", '"b\tx', "c", "", "", ""]), newline="")
+    found = tables.read(path, ["text", "label"], optional="label")
+    rows = [["a", "x"], ["", None], ['"b', "x"], [None]]
+    assert found == [(f"{path}:{line}", row) for line, row in enumerate(rows, 2)]
+    path = tmp_path / "t.csv"
+    path.write_text('text\n"a\nb"\n\nc\n""\n\n')
+    assert tables.read(path, ["text"]) == [
+        (f"{path}:{line}", [text]) for line, text in ((2, "a\nb"), (4, ""), (5, "c"), (6, ""))
+    ]

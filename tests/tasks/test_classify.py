@@ -7,7 +7,7 @@ from kits import labelled
 from bert_jax.data import examples
 from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
-from bert_jax.objectives import labels, scores
+from bert_jax.objectives import labels, predictions, scores
 from bert_jax.tasks import classify
 
 TOKENIZER = labelled.tokenizer()
@@ -60,6 +60,80 @@ def test_several_labels_and_numbers(tmp_path):
             classify.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
     with pytest.raises(BadInput, match="train:1: label .*one"):
         labels.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
+
+
+@pytest.mark.parametrize(
+    "label, names",
+    [
+        ("a, b", ["a", "b"]),
+        ("", []),
+        (["a, b", "c"], ["a, b", "c"]),
+        ('["a", "b"]', ["a", "b"]),
+        ("['a', 'b']", ["a", "b"]),
+        ("[]", []),
+        ("[3, 7]", ["3", "7"]),
+        ("a (b), :)", ["a (b)", ":)"]),
+    ],
+)
+def test_lists_of_labels_are_read(label, names):
+    assert labels.names_of(Example("t:1", ["x"], label), "labels") == names
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["a;b", "a|b", "a,a", ["1", "0", "1"], "[1, 0, 1]", "[[1]]", '["a", null]']
+    + ["('a', 'b')", "{'a'}", "['a' 'b']", "[a, b]", "{a,b}"],
+)
+def test_other_lists_of_labels_are_refused(label):
+    with pytest.raises(BadInput, match="t:1"):
+        labels.names_of(Example("t:1", ["x"], label), "labels")
+
+
+@pytest.mark.parametrize("label", [[], ["a", "b"], "['a', 'b']", '["a", "b"]', "[]"])
+def test_a_class_is_one_label(label):
+    with pytest.raises(BadInput, match="t:1"):
+        labels.target(Example("t:1", ["x"], label), ["a", "b"], "classes")
+    assert labels.target(Example("t:1", ["x"], ["b"]), ["a", "b"], "classes") == 1
+
+
+@pytest.mark.parametrize("names", [("1", "1.0"), ("01", "1"), ("a b", "a\u00a0 B"), ("x", "x ")])
+def test_labels_that_look_equal_are_named(tmp_path, names):
+    rows = [(f"text {number}", name) for number, name in enumerate((*names, "other"))]
+    *_, dataset, phase = build(tmp_path, rows)
+    (line,) = dataset.survey(phase).warnings
+    assert all(repr(name) in line for name in names) and "other" not in line
+
+
+def test_too_few_rows_to_hold_some_out_name_the_share(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\n" + "a,x\nb,y\n" * 2)
+    keys = labelled.places("", tmp_path)
+    for share in (0.1, 0.0, 0.9):
+        with pytest.raises(BadInput, match=f"task.heldout={share}"):
+            examples.read(labelled.load("classify", keys, **{"task.heldout": share}))
+    assert len(examples.read(labelled.load("classify", keys, **{"task.heldout": 0.25}))["dev"]) == 1
+
+
+def test_rows_without_text_are_skipped_and_counted(tmp_path, capsys):
+    """Empty lines, and up to one in a hundred with other columns; others without a label are refused."""
+    rows = ["text,label", *["a,x", "b,y"] * 100, "", "no label", ""]
+    (tmp_path / "train.csv").write_text("\n".join(rows))
+    config = labelled.load("classify", labelled.places("", tmp_path))
+    assert sum(map(len, examples.read(config).values())) == 200
+    assert "train.csv:203" in capsys.readouterr().err
+    for row in ("c,", "c,x,y\nd"):
+        (tmp_path / "train.csv").write_text("\n".join([*rows, row]))
+        with pytest.raises(BadInput, match="train.csv:20[35]"):
+            examples.read(config)
+
+
+def test_predictions_are_written_with_their_digits():
+    logits = np.array([[[0.1]], [[-1234.5678]], [[3e-8]]], np.float32)
+    found = predictions.describe("number", logits, ())
+    lines = predictions.text(found, ".tsv").splitlines()[1:]
+    assert [np.float32(line.split("\t")[1]) for line in lines] == logits.ravel().tolist()
+    assert lines[0] == "0\t0.1"
+    odd = [{"prediction": "a\nb"}, {"prediction": ["c\td", "e\r\n"]}]
+    assert [line.count("\t") for line in predictions.text(odd, ".tsv").splitlines()] == [1] * 3
 
 
 def test_scores_equal_their_formulas():

@@ -9,11 +9,15 @@ from kits.labelled import LENGTH, WORDS, places
 from kits.runs import use_devices
 from kits.texts import PROSE
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
+from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, IOE2, Entities
+from sklearn import metrics
 
 from bert_jax.cli import main
 from bert_jax.data import examples
 from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
+from bert_jax.objectives import entity_labels
 from bert_jax.tasks import entities
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -59,9 +63,35 @@ def test_other_columns_and_none(model, tmp_path):
     assert read(config, tmp_path) == [("1", ["a", "b"], None)]
 
 
+LINES = {
+    "indented": ("\ta\tb c\n\n\t\tO\n", [["a"], [""]]),
+    "indented blanks": ("\t a X\n \n\t b O\n", [["a"], ["b"]]),
+    "a tag": ("a O\n# X\n#a O\n", [["a", "#", "#a"]]),
+    "comments": ("#begin document (a); part 0\na O\n# text = b\nb X\n", [["a", "b"]]),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_comments_and_margins_are_no_words(model, tmp_path, name, ends):
+    text, words = LINES[name]
+    config = load(model, tmp_path, text.replace("\n", ends))
+    assert [words for _, words, _ in read(config, tmp_path)] == words
+
+
+def test_conllu_is_read(model, tmp_path):
+    """Without comments, and without the lines of several words and of none."""
+    rows = [("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("2.1", "x", "X")]
+    rows = ["\t".join([number, form, "_", tag, *"_" * 6]) for number, form, tag in rows]
+    text = "\n".join(["# sent_id = 1", "# text = du", *rows, ""])
+    config = load(model, tmp_path, text, **{"task.columns": "1,3"})
+    assert read(config, tmp_path) == [("4", ["de", "le"], ["ADP", "DET"])]
+
+
 @pytest.mark.parametrize(
     "train, dev, named",
     [
+        ("a O\nNew York X\n", "c\tO", ("train.txt:2", "3")),
         ("a\tO\n\nb\tO\n", "c\tO\nd\tB-x\n", ("dev.txt:2", "B-x")),
         ("a\nb\n", "c\tO", ("train.txt:1",)),
         ("\n\n", "c\tO", ("train",)),
@@ -86,6 +116,71 @@ def test_bad_columns_are_refused(model, tmp_path):
     for columns in ("(0,)", "('a', 'b')"):
         with pytest.raises(BadInput, match="task.columns"):
             load(model, tmp_path, "a O", **{"task.columns": columns})
+
+
+# {scheme: letters of entities of 1, 2 and 3 words}
+SCHEMES = {
+    IOB1: ("I", "II", "III"),
+    IOB2: ("B", "BI", "BII"),
+    IOE2: ("E", "IE", "IIE"),
+    IOBES: ("S", "BE", "BIE"),
+    BILOU: ("U", "BL", "BIL"),
+}
+SPELLINGS = {"B_PER": "{0}_{1}", "PER-B": "{1}-{0}", "B:PER": "{0}:{1}", "B-PER": "{0}-{1}"}
+
+
+def random_labels(scheme, spelling: str) -> list[list[str]]:
+    """Returns the labels of sentences of 12 words in a scheme of seqeval."""
+    draw, sentences = np.random.default_rng(len(spelling)), []
+    for _ in range(60):
+        labels, before = [], ""
+        while len(labels) < 12:
+            kind, size = draw.choice(["", "PER", "LOC"]), draw.integers(3)
+            letters = "O" if not kind else SCHEMES[scheme][size]
+            if scheme == IOB1 and kind and kind == before:
+                letters = "B" + letters[1:]
+            labels += [spelling.format(letter, kind) if kind else "O" for letter in letters]
+            before = kind
+        sentences.append(labels if len(labels) == 12 else ["O"] * 12)
+    return sentences
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
+def test_entities_are_those_of_their_scheme(scheme, spelling):
+    """As seqeval finds them in its strict mode, which reads a single spelling."""
+    usual = random_labels(scheme, "{0}-{1}")
+    spelt = random_labels(scheme, SPELLINGS[spelling])
+    names = tuple({label.lower() for labels in spelt for label in labels})
+    found = entity_labels.spellings(names)
+    read = [[found[label.lower()] for label in labels] for labels in spelt]
+    kinds = {(kind.upper(), *places) for kind, *places in get_entities(read)}
+    expected = Entities(usual, scheme).entities
+    offset = 13  # of a sentence and what parts it from the next one
+    assert kinds == {
+        (each.tag, row * offset + each.start, row * offset + each.end - 1)
+        for row, entities in enumerate(expected)
+        for each in entities
+    }
+    assert len(kinds) > 50 and not entity_labels.are_tags(names)
+
+
+@pytest.mark.parametrize(
+    "names, is_of_entities",
+    [
+        (("O", "PER", "ORG"), True),
+        (("o", "per"), True),
+        (("O", "B", "I"), True),
+        (("O", "B-a", "I-a", "MISC"), True),
+        (("NOUN", "VERB", "OTHER"), False),
+        (("N", "V", "O", "B", "E"), False),  # a pronoun may be O
+        (("-LRB-", "NN-I", "VB"), False),
+    ],
+)
+def test_tags_are_told_from_entities(names, is_of_entities):
+    assert entity_labels.are_tags(names) != is_of_entities
+    found = entity_labels.spellings(names)
+    assert len({found[name] for name in names}) == len(names)
 
 
 def sentences() -> list[list[tuple[str, str]]]:
@@ -146,6 +241,24 @@ def test_scores_equal_a_direct_computation(world):
     found = entities.decode(config, store, "train", {"label_logits": logits}, rows)
     assert [each["prediction"] for each in found] == said
     assert any(len(sentence) > LENGTH for sentence in said)
+
+
+@pytest.mark.parametrize("labels", [("PER", "O"), ("o", "b_x", "i_x"), ("NOUN", "VERB", "O2")])
+def test_metrics_follow_the_labels(world, model, tmp_path, labels):
+    """The F1 of entities is no longer 1 if all of them are wrong; tags have the scores of scikit-learn."""
+    rows = [labels[number % len(labels)] for number in range(12)]
+    text = "".join(f"{word} {label}\n" for word, label in zip(WORDS, rows, strict=False))
+    config, _, dataset, phase = labelled.resolve(load(model, tmp_path, text, text))
+    names, (chosen, batch) = config.task.labels, labelled.batch_of(dataset, phase)
+    said = (batch["targets"] + 1) % len(names)
+    found = dataset.score("dev", {"label_logits": np.eye(len(names))[said]}, chosen)
+    wrong = [names[(names.index(label) + 1) % len(names)] for label in rows]
+    expected = dict(accuracy=0, macro_f1=metrics.f1_score(rows, wrong, average="macro"))
+    if "O2" not in labels:
+        expected = dict.fromkeys(["f1", "precision", "recall", "accuracy"], 0)
+    assert found == expected
+    scheme = dataset.survey(phase).text.partition("labels are read as ")[2]
+    assert ("tags" in scheme) == ("O2" in labels) and ("B-x" in scheme) == ("b_x" in labels)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram", "byte_bpe"])

@@ -218,6 +218,16 @@ def test_another_file_is_refused(tmp_path, content):
         squad.load(None, tmp_path / "a.json")
 
 
+def test_two_questions_with_an_id_are_refused(tmp_path):
+    """Their predictions would be one. 1 and "1" are the same key of JSON."""
+    found = articles(2)
+    for article, name in zip(found, (1, "1"), strict=True):
+        article["paragraphs"][0]["qas"][0]["id"] = name
+    write(tmp_path / "a.json", found)
+    with pytest.raises(BadInput, match=r"a\.json: 2 .*'1'"):
+        squad.load(None, tmp_path / "a.json")
+
+
 # --- Runs -----------------------------------------------------------------------------------------
 
 
