@@ -145,7 +145,7 @@ def test_every_row_has_its_prediction(tuned, tmp_path, capsys):
     with open(tmp_path / "new.tsv", "a") as file:
         file.write("d\tlong\tmore\n")
     (tmp_path / "out.tsv").unlink()
-    assert "new.tsv:10" in refused(*command, "--output", tmp_path / "out.tsv")
+    assert "new.tsv:9" in refused(*command, "--output", tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
 
 
