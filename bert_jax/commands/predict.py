@@ -109,7 +109,7 @@ def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
         outputs = {name: array[np.argsort(batches.places())] for name, array in outputs.items()}
         results = task.decode(config, store, split, outputs, rows)
         labelled = [number for number, example in enumerate(found) if example.label is not None]
-        chosen = np.isin(rows[:, 0, 4], labelled)
+        chosen = np.isin(dataset.group(rows), labelled)
         outputs = {name: array[chosen] for name, array in outputs.items()}
         scores = {"examples": len(labelled)} if labelled else {}
         if labelled:

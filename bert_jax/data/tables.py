@@ -55,8 +55,10 @@ def rows_of_columns(columns: dict[str, list]) -> Iterator[dict]:
 
 def read_file(path: Path, columns: list[str], optional: str) -> tuple[list[str], Rows]:
     """Returns the names of the columns of a file, and its rows."""
-    is_compressed = path.suffix in (".gz", ".bz2", ".zst")
-    kind = path.suffixes[-2:][0] if is_compressed else path.suffix
+    suffixes = [suffix.lower() for suffix in path.suffixes] or [""]
+    kind = suffixes[-1]
+    if kind in (".gz", ".bz2", ".zst"):
+        kind = suffixes[-2:][0]
     if kind == ".parquet":
         table = read_bytes(path, is_table=True)
         return table.column_names, number_rows(path, table.to_pylist())

@@ -107,8 +107,11 @@ def names(config, found: list[Example]) -> list[str]:
 
 def fill(config, store: Store) -> dict:
     """Returns the metrics that fit the labels."""
-    are_tags = entity_labels.are_tags(config.task.labels or store.manifest["labels"])
-    return {"metrics": scores.ENTITIES[3:] if are_tags else scores.ENTITIES[:4]}
+    return {"metrics": metrics_of(config.task.labels or store.manifest["labels"])}
+
+
+def metrics_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    return scores.ENTITIES[3:] if entity_labels.are_tags(names) else scores.ENTITIES[:4]
 
 
 def target(config, example: Example, names: list[str]) -> list[int]:
@@ -139,7 +142,8 @@ def make(config, store: Store | None = None) -> Dataset:
         truth = [[spellings[names[number]] for number in row[row >= 0]] for row in pieces]
         found = decode(config, store, split, outputs, rows)
         said = [[spellings.get(name, name) for name in each["prediction"]] for each in found]
-        return scores.compute(config.task.metrics, truth, said, scores.of_entities)
+        metrics = config.task.metrics or metrics_of(names)  # a model of another program has none
+        return scores.compute(metrics, truth, said, scores.of_entities)
 
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})

@@ -18,14 +18,14 @@ def write(path, rows=ROWS):
         parquet.write_table(pyarrow.table(columns), path)
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(dict(text=a, label=b)) + "\n" for a, b in rows))
-    elif path.suffix == ".csv":
+    elif path.suffix.lower() == ".csv":
         csv.write_csv(pyarrow.table(columns), path)
     else:
         path.write_text("".join(f"{a}\t{b}\n" for a, b in [("text", "label"), *rows]))
     return path
 
 
-@pytest.mark.parametrize("name", ["t.tsv", "t.csv", "t.jsonl", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv", "t.jsonl", "t.parquet", "t.CSV"])
 def test_all_formats_have_the_same_rows(tmp_path, name):
     path = write(tmp_path / name)
     assert [row for _, row in tables.read(path, ["text", "label"])] == ROWS
