@@ -11,6 +11,7 @@ from kits.malformed_inputs import refused
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import finetune, predict
+from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 
 
@@ -55,6 +56,44 @@ def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     labelled.tune(labelled.load("glue:sst2", settings), tmp_path / "run")
     runs.assert_same_bits(runs.params(tmp_path / "run"), runs.params(undisturbed))
     assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
+
+
+# Keys that change neither the parameters nor the metrics of the last step.
+NEUTRAL = """
+    train.tokens_per_device=1 evaluate.batch=5
+    train.tokens_per_device=64 evaluate.every=4
+    train.tokens_per_device=16 mesh.tensor=4 mesh.fsdp=2
+    train.micro_batches=2 mesh.tensor=2
+    train.remat=full evaluate.batch=100 mesh.data=8
+    train.remat=attention evaluate.every=3 checkpoint.compare=1
+    checkpoint.compare=0 checkpoint.keep=1 mesh.fsdp=2
+    checkpoint.keep_every=8 evaluate.patience=9 evaluate.every=4
+    checkpoint.average=5 checkpoint.keep=5
+    log.every=50 checkpoint.every=100 checkpoint.average=3
+""".strip().splitlines()
+
+
+@pytest.fixture(scope="module")
+def short(tuned, tmp_path_factory):
+    """(settings, last line) of a run of 12 steps."""
+    settings = tuned[0] | {"task.epochs": 1.2, "log.every": 2, "checkpoint.every": 4}
+    settings["train.tokens_per_device"] = 0
+    directory = tmp_path_factory.mktemp("short")
+    return settings, labelled.tune(labelled.load("glue:sst2", settings), directory / "run")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("keys", NEUTRAL)
+def test_keys_of_the_machine_do_not_change_the_result(short, tmp_path, keys):
+    """And all commands open the step that the summary names."""
+    settings, expected = short
+    changes = dict(key.split("=") for key in keys.split())
+    last = labelled.tune(labelled.load("glue:sst2", settings | changes), tmp_path / "run")
+    assert last["step"] == expected["step"] == 12 and last["accuracy"] == expected["accuracy"]
+    assert last["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    best = summary["best"].get("step", summary["steps"])
+    assert load_model.open_model(tmp_path / "run").step == best
 
 
 @pytest.mark.full
