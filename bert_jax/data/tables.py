@@ -143,11 +143,13 @@ def read_records(records: list, columns: list[str], optional: str) -> tuple[list
         names = [*map(str, range(len(names)))]
     else:
         del records[:1]
-    rows = []
-    for place, values in records:
-        row = dict(zip(names, values, strict=False)) if len(values) == len(names) else None
-        rows.append((place, {} if is_empty(values) else row))
-    return names, rows
+    return names, ((place, row_of(names, values)) for place, values in records)
+
+
+def row_of(names: list[str], values: list[str]) -> dict | None:
+    if is_empty(values):
+        return {}
+    return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
 
 
 def is_empty(values: list[str]) -> bool:
@@ -158,7 +160,12 @@ def cells(place: str, row: dict | None, columns: list[str], optional: str) -> li
     """Returns the values of the columns of a row; see `read`."""
     if row is None:
         return [None]
-    return [cell(f"{place}: column {n!r}", row.get(n), n == optional) for n in columns]
+    values = [row.get(name) for name in columns]
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            name = columns[number]
+            values[number] = cell(f"{place}: column {name!r}", value, name == optional)
+    return values
 
 
 def cell(place: str, value, is_label: bool) -> str | list[str] | None:
