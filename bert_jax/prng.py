@@ -31,6 +31,7 @@ PURPOSE = {
     "cuts": 16,
     "batches": 17,
     "span_length": 18,
+    "parts": 19,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)

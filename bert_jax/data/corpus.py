@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from bert_jax import config as configs
 from bert_jax.data.sources import encodings, files, hf, parquet, pydocs, text, tfds
+from bert_jax.data.sources.problems import add_problem, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 
@@ -123,7 +124,7 @@ def check_format(path: Path, reading: Reading) -> None:
         hint = f"an archive, or compressed and named otherwise than {kinds}; unpack it"
         raise BadInput(f"config.corpus.source: {path}: {hint}")
     problems = Counter()
-    pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
+    pieces = files.read_lines(path, reading.form, problems, PROBE)
     # A second piece holds the text after the last line break.
     first = b"".join(itertools.islice(pieces, 2))
     parsed = list(text.parse(first, reading.form, reading.field, problems))
@@ -137,8 +138,9 @@ def check_format(path: Path, reading: Reading) -> None:
             likely = encodings.likely_encoding(first)
             raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
     begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
-    if kept < problems.total():
-        reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
+    numbers = numbers_of(problems)
+    if kept < sum(numbers.values()):
+        reasons = ", ".join(f"{number} {reason}" for reason, number in numbers.items())
         reasons += "; set config.corpus.field" * ("without" in reasons)
         if begin.startswith(b"["):
             reasons = "a JSON array; expected an object on each line"
@@ -170,24 +172,24 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 # --- From a block to sentences --------------------------------------------------------------------
 
 
-def documents(block: Block, problems: Counter, counts: Counter | None = None) -> list[list[str]]:
+def documents(block: Block, problems: Counter) -> list[list[str]]:
     """Returns the documents of a block as lists of sentences, after the filters; a document may be empty.
 
-    problems: counts what is dropped, by reason. counts: counts the `lines` that are text, before the filters.
+    problems: counts what is dropped, by reason; see problems.py.
     """
-    counts, reading = Counter() if counts is None else counts, block.reading
+    reading = block.reading
     split = cap if reading.sentences == "lines" else split_sentences
     result = []
     for piece in block.texts:
         for lines in text.parse(piece, reading.form, reading.field, problems):
-            counts["lines"] += len(lines)
             if reading.line_stops:
-                kept = list(filter(ends_with_stop, lines))
-                if dropped := len(lines) - len(kept):
-                    problems["lines without a stop"] += dropped
-                lines = kept
+                dropped = [line for line in lines if not ends_with_stop(line)]
+                for line in dropped:
+                    add_problem(problems, "lines without a stop", len(line.encode()))
+                lines = list(filter(ends_with_stop, lines))
             if sum(map(len, lines)) < reading.document_characters:
-                problems[f"documents under {reading.document_characters} characters"] += 1
+                reason = f"documents under {reading.document_characters} characters"
+                add_problem(problems, reason, len("".join(lines).encode()))
             else:
                 result.append([sentence for line in lines for sentence in split(line)])
     return result

@@ -7,7 +7,9 @@ the position in the row, so masks do not depend on batch or host, and change wit
 For `ngram` (arXiv:1909.11942, section 4.1) and `span` (arXiv:1907.10529), each row is divided into spans of words
 whose lengths are drawn; a span ends early with its sentence or document. Spans are masked in random order. Where fewer
 predictions are left than a span has tokens, the words of it and of later spans that fit are masked (SpanBERT's code
-cuts one span, between tokens). A `span` draws once what replaces its tokens; in the other kinds, each token draws.
+cuts one span, between tokens). Where no word is left that fits, as in text without spaces, single tokens are masked
+(the original code then predicts less). A `span` draws once what replaces its tokens; in the other kinds, each token
+draws.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
@@ -105,14 +107,14 @@ def spans_of_words(kind: str, pairs: Pairs, begins):
     return tf.cumsum(as_ids(begins), axis=1)
 
 
-def random_order(pairs: Pairs, eligible, number: int, groups=None):
+def random_order(pairs: Pairs, eligible, number: int, groups=None, purpose="choose"):
     """Returns int32[B, number]: the eligible positions of a row, pair by pair, in random order within each pair.
 
     Positions that are not eligible, bool[B, L], come last. groups: int32[B or 1, L], ascending; positions with the same
     number stay together, in their order.
     """
     position = tf.range(eligible.shape[1])[None, :]
-    drawn = pairs.draw("choose", position if groups is None else groups)
+    drawn = pairs.draw(purpose, position if groups is None else groups)
     scores = as_ids(tf.bitwise.right_shift(drawn, np.uint32(1)))
     scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
@@ -121,11 +123,12 @@ def random_order(pairs: Pairs, eligible, number: int, groups=None):
     return tf.math.top_k(scores, number).indices
 
 
-def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable):
+def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable, purpose="choose"):
     """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
     # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
-    order = random_order(pairs, maskable, predictions if sequences == 1 else length)
+    number = predictions if sequences == 1 else length
+    order = random_order(pairs, maskable, number, purpose=purpose)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(predictions)[None, :]
     first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
@@ -136,7 +139,8 @@ def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable):
 def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts, words, spans):
     """Returns int32[B, P]: the positions of the whole words of randomly drawn spans; ascending, then L.
 
-    As in the original code, skips a word that would exceed `wanted` tokens of its pair. starts: bool[B, L], where words
+    As in the original code, skips a word that would exceed `wanted` tokens of its pair. Then adds single tokens where
+    no word was left that fits. starts: bool[B, L], where words
     begin. words: int32[B, L], the word at each position. spans: int32[B or 1, L], the span of each word.
     """
     length = maskable.shape[1]
@@ -149,7 +153,16 @@ def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts, words
     taken = count_by_column(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
-    return length - tf.math.top_k(from_end, predictions).values
+    positions = length - tf.math.top_k(from_end, predictions).values
+    room = wanted - sums_by_pair(chosen, pairs.ends)[1]
+
+    def with_parts():
+        free = maskable & ~chosen
+        rest = pairs._replace(sizes=sums_by_pair(free, pairs.ends)[1])
+        parts = choose_tokens(predictions, rest, room, free, "parts")
+        return tf.sort(tf.concat([positions, parts], axis=1), axis=1)[:, :predictions]
+
+    return tf.cond(tf.reduce_any(room > 0), with_parts, lambda: positions)
 
 
 def count_by_column(columns, flags):

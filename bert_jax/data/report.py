@@ -4,7 +4,7 @@ Arrays are memory-mapped. Memory holds 24 bytes per document; few of the tokens 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +12,28 @@ import numpy as np
 from bert_jax.data import recommendation
 from bert_jax.data import store as stores
 from bert_jax.data.sources import files
+from bert_jax.data.sources.problems import BYTES, numbers_of
+from bert_jax.tokenizers import wordpiece
 
-COUNTS = ("bytes", "lines", "literal_unknown", "documents_read", "empty", "copies")
+COUNTS = ("bytes", "literal_unknown", "documents_read", "empty", "copies")
 SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
 # A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
 LARGEST_DOCUMENT = 0.1  # share of the training tokens
-UNKNOWN = 0.01  # share of the training tokens
 COPIES = 0.2  # share of the documents read
-DROPPED = 0.01  # share of lines or documents dropped for other reasons than a filter
+LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filters apart
 LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
-# Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
+# Advice about dropped lines, records or documents, by words in the reason. Reasons of filters have none.
 REMEDIES = {
+    "records without": "set config.corpus.field to the key of the text",
     "UTF-8": "grep -naxv '.*' finds them in files of config.corpus.source, iconv converts a file",
     "NUL": "check that all files of config.corpus.source are text in UTF-8",
     "MB": "check that all files of config.corpus.source are text with line breaks",
     "JSON": "check config.corpus.format",
-    "without": "set config.corpus.field to the key of the text",
     "parted": "separate documents by blank lines, or set another config.corpus.format",
 }
 
@@ -44,7 +45,7 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
     """Returns the report of a store as plain data, the content of report.json.
 
     path: with unigrams.npy (int64[sources, V]) and both splits. counts: those of COUNTS.
-    problems: number of dropped lines, records and documents, by reason. sources: as in the manifest.
+    problems: of the text, by reason; see problems.py. sources: as in the manifest.
     """
     train, heldout = (stores.open_split(path / name, sources) for name in stores.SPLITS)
     unigrams = np.load(path / "unigrams.npy").sum(axis=0)
@@ -53,6 +54,7 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
     report = {
         **{key: counts[key] for key in COUNTS},
+        "bytes": counts["bytes"] + problems[BYTES + files.TOO_LONG],
         "problems": dict(sorted(problems.items())),
         "train": count_split(train),
         "heldout": count_split(heldout),
@@ -60,7 +62,9 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "unigram_entropy": stores.entropy(unigrams),
         "vocabulary": tokenizer.size,
         "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
-        "unknown_share": float(shares[tokenizer.unk]),
+        "unknown_share": counts["unknown_characters"] / max(counts["characters"], 1),
+        "stripped_share": counts["stripped_marks"] / max(counts["characters"], 1),
+        "altered_share": share_altered(tokenizer, ordinary),
         "unused_share": float((unigrams[ordinary] == 0).mean()),
         "longest_document_share": int(np.diff(document_ends, prepend=0).max()) / len(train.tokens),
         "single_sentence_share": float(np.mean(np.diff(train.document_ends, prepend=0) == 1)),
@@ -72,6 +76,14 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
     report["warnings"] = [dict(zip(names, warning, strict=True)) for warning in warnings]
     recommend(config, report)
     return report
+
+
+def share_altered(tokenizer, numbers: Iterable[int]) -> float:
+    """Returns the share of WordPiece's pieces that lower-casing changes, so that no text has them."""
+    if tokenizer.kind != wordpiece.KIND:
+        return 0.0
+    pieces = [tokenizer.pieces[number] for number in numbers]
+    return float(np.mean([tokenizer.normalize(piece).strip() != piece for piece in pieces]))
 
 
 def recommend(config, report: dict) -> None:
@@ -117,9 +129,17 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     if (share := report["copies"] / max(report["documents_read"], 1)) > COPIES:
         what = f"{share:.0%} of the documents read are copies, which are left out"
         yield "copies", what, "check whether config.corpus.source names a text twice"
-    if (share := report["unknown_share"]) > UNKNOWN:
-        what = f"{share:.1%} of the training tokens are unknown to the vocabulary"
-        yield "unknown_pieces", what, "try config.tokenizer.kind=byte_bpe, which has no unknowns"
+    if (share := report["unknown_share"]) > LOST:
+        what = f"{share:.1%} of the characters are unknown to the vocabulary, or in words over its limit"
+        remedy = "config.tokenizer.kind=byte_bpe with config.tokenizer.path='' has no unknowns"
+        yield "unknown_pieces", what, f"check config.tokenizer.lowercase and path; {remedy}"
+    if (share := report["altered_share"]) > LOST:
+        what = f"lower-casing changes {share:.0%} of the vocabulary, so text never has these pieces"
+        yield "cased_vocabulary", what, "set config.tokenizer.lowercase=False"
+    if (share := report["stripped_share"]) > LOST:
+        what = f"{share:.1%} of the characters lose a mark, such as an accent or a vowel sign"
+        remedy = "set config.tokenizer.lowercase=False, and no uncased config.tokenizer.path"
+        yield "stripped_marks", what, remedy
     if number := report["problems"].get(files.EMPTY):
         what = f"{number:,} {files.EMPTY}"
         yield "dropped_empty", what, "check whether all files of config.corpus.source have text"
@@ -142,14 +162,17 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
-    kept = {"lines": report["lines"]}
-    documents = report["train"]["documents"] + report["heldout"]["documents"]
-    for reason, number in report["problems"].items():
-        what, *words = reason.split()
-        remedy = next((REMEDIES[word] for word in REMEDIES if word in words), None)
-        share = number / (number + kept.get(what, documents))
-        if remedy and share > DROPPED:
-            yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", remedy
+    for reason, number in numbers_of(report["problems"]).items():
+        remedy = next((REMEDIES[words] for words in REMEDIES if words in reason), None)
+        share = share_of_text(report, reason)
+        if remedy and share > LOST:
+            what = f"{number:,} {reason}, {share:.1%} of the text"
+            yield f"dropped_{reason.split()[0]}", what, remedy
+
+
+def share_of_text(report: dict, reason: str) -> float:
+    """Returns the share of the bytes of text that a problem concerns."""
+    return report["problems"].get(BYTES + reason, 0) / max(report["bytes"], 1)
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -161,7 +184,8 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
     return [
         *describe_counts(report),
         f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
-        f" {report['unknown_share']:.2%} unknown, {report['unused_share']:.1%} of it unused,"
+        f" {report['unknown_share']:.2%} of the characters unknown,"
+        f" {report['unused_share']:.1%} of the vocabulary unused,"
         f" unigram entropy {report['unigram_entropy']:.2f} nats",
         f"means: {train['tokens'] / train['documents']:,.0f} tokens per document,"
         f" {report['mean_sentence']:.1f} per sentence",
@@ -183,5 +207,5 @@ def describe_counts(report: dict) -> Iterator[str]:
             yield f"  {each['source']}: {share:.1%} of the training tokens"
     read = f"read {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB"
     yield f"{read}; left out {report['copies']:,} copies, {report['empty']:,} empty"
-    for reason, number in report["problems"].items():
-        yield f"problems: {number:,} {reason}"
+    for reason, number in numbers_of(report["problems"]).items():
+        yield f"problems: {number:,} {reason}, {share_of_text(report, reason):.1%} of the text"

@@ -66,6 +66,11 @@ class Tokenizer:
         for each in self.tokenizer.encode_batch(texts, add_special_tokens=False):
             yield ban([each.ids], self.special)[0], each.offsets
 
+    def normalize(self, text: str) -> str:
+        """Returns a text as the pieces are compared with it, for example lower-cased."""
+        normalizer = self.tokenizer.normalizer
+        return normalizer.normalize_str(text) if normalizer else text
+
     def encode_part(self, text: str, attached: bool | None) -> list[int]:
         """Returns the ids of a part of a text.
 

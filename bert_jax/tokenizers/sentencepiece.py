@@ -65,6 +65,9 @@ class SentencePiece(Tokenizer):
         for each in self.processor.encode(texts, return_type="offset_mapping", num_threads=1):
             yield ban([each["ids"]], self.special)[0], each["offsets"]
 
+    def normalize(self, text: str) -> str:
+        return self.processor.normalize(text)
+
     def corpus_encoder(self) -> Callable:
         model = sentencepiece_proto.Model.FromString(self.model)
         exact = all(self.mark not in p.piece[1:] and p.score * GRID % 1 == 0 for p in model.pieces)

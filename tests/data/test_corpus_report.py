@@ -1,5 +1,6 @@
 """The corpus report: its numbers compared with a plain count, and its warnings."""
 
+import random
 import re
 import shlex
 from collections import Counter
@@ -7,6 +8,7 @@ from math import log
 
 import numpy as np
 import pytest
+from kits.corpora import config_of
 from kits.small import small_config, write_corpus
 from kits.stores import random_documents, write_split
 
@@ -52,6 +54,10 @@ def test_numbers_equal_a_simple_count(tmp_path):
     assert {key: made[key] for key in expected} == pytest.approx(expected)
 
 
+def problem(reason: str, number: int, size: int) -> dict[str, int]:
+    return {reason: number, f"bytes of {reason}": size}
+
+
 @pytest.mark.parametrize(
     "name, changes, override",
     [
@@ -60,11 +66,17 @@ def test_numbers_equal_a_simple_count(tmp_path):
         ("", {"single_sentence_share": 0.3}, "objective.pair_task=none"),
         ("long_sentences", {"mean_sentence": 101}, "seed=0"),
         ("unknown_pieces", {"unknown_share": 0.02}, "seed=0"),
+        ("cased_vocabulary", {"altered_share": 0.02}, "tokenizer.path=vocab.txt"),
+        ("stripped_marks", {"stripped_share": 0.02}, "seed=0"),
+        ("stripped_marks", {"stripped_share": 0.02}, "tokenizer.path=vocab.txt"),
         ("unused_pieces", {"unused_share": 0.6}, "tokenizer.path=vocab.txt"),
-        ("", {"copies": 3000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
+        ("", {"copies": 3000, "problems": problem("lines not UTF-8", 500, 90_000)}, "seed=0"),
         ("copies", {"copies": 5000}, "seed=0"),
-        ("dropped_lines", {"lines": 25_000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
-        ("dropped_records", {"problems": {"records not JSON": 500}}, "seed=0"),
+        ("dropped_lines", {"problems": problem("lines not UTF-8", 1, 200_000)}, "seed=0"),
+        ("dropped_records", {"problems": problem("records over 16 MB", 1, 200_000)}, "seed=0"),
+        ("dropped_records", {"problems": problem("records without 'MB'", 9, 200_000)}, "seed=0"),
+        ("dropped_cuts", {"problems": problem("cuts in lines over 1 MB", 1, 200_000)}, "seed=0"),
+        ("", {"problems": problem("lines without a stop", 500, 900_000)}, "seed=0"),
         ("dropped_empty", {"problems": {"empty files": 1}}, "seed=0"),
         ("literal_unknown", {"literal_unknown": 3}, "seed=0"),
     ],
@@ -74,13 +86,48 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     _, made = make(tmp_path)
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
-    made |= {"train": many, "heldout": many, "lines": 100_000} | changes
+    made |= {"train": many, "heldout": many} | changes
     warnings = report.find_warnings(small_config(override), made)
     warnings = [*warnings, *report.dropped_text_warnings(made)]
     assert [name for name, *_ in warnings] == ([name] if name else [])
     for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
+
+
+HINDI = "मैं कल दिल्ली जाऊँगा और पानी पी रही है"
+
+
+def documents_of(words: list[str]) -> list[str]:
+    draw = random.Random(1)
+    return [" ".join(draw.choices(words, k=20)) for _ in range(40)]
+
+
+@pytest.mark.parametrize(
+    "words, key, share, least, warning",
+    [
+        ("the cat saw a dog", "seed=0", "unknown_share", 0, None),
+        ("the cat saw a dog", "seed=0", "stripped_share", 0, None),
+        (f"word {'ก' * 101}", "seed=0", "unknown_share", 0.9, "unknown_pieces"),
+        (HINDI, "seed=0", "stripped_share", 0.1, "stripped_marks"),
+        (HINDI, "tokenizer.lowercase=False", "stripped_share", 0, None),
+        (HINDI, "tokenizer.kind=byte_bpe", "stripped_share", 0, None),
+        ("שָׁלוֹם עוֹלָם", "seed=0", "stripped_share", 0.2, "stripped_marks"),
+        ("The Cat", "tokenizer.path=cased.txt", "altered_share", 0.3, "cased_vocabulary"),
+        ("the cat", "tokenizer.path=cased.txt", "altered_share", 0.3, "cased_vocabulary"),
+    ],
+)
+def test_text_that_vanishes_is_reported(tmp_path, monkeypatch, words, key, share, least, warning):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cased.txt").write_text(
+        "\n".join([*SPECIAL.values(), "The", "Cat", "##s", "the", "cat"])
+    )
+    config = config_of(tmp_path, documents_of(words.split()), "tokenizer.size=300", key)
+    values = prepare.prepare(config, lambda line: None)
+    assert least <= values[share] <= (least and 1)
+    names = {each["name"] for each in values["warnings"]}
+    of_shares = {"unknown_pieces", "stripped_marks", "cased_vocabulary"}
+    assert names & of_shares == ({warning} if warning else set())
 
 
 @pytest.mark.slow

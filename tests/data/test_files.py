@@ -10,6 +10,7 @@ import pytest
 from kits.corpora import write
 
 from bert_jax.data.sources import files
+from bert_jax.data.sources.problems import numbers_of
 from bert_jax.errors import BadInput
 
 
@@ -113,21 +114,37 @@ def test_carriage_returns_alone_are_line_breaks(tmp_path, after):
 
 @pytest.mark.parametrize("before", [0, 1, 999_990, 1_048_575, 1_048_576])
 @pytest.mark.parametrize("after", [b"", b"\nb\n\nc"])
-def test_a_long_line_anywhere_is_dropped_and_counted(tmp_path, before, after):
-    start = b"a\n" * (before // 2)
-    path = write(tmp_path / "a.txt", start + b"x" * 3_200_000 + after)
+@pytest.mark.parametrize(
+    "word", [b"x", "\u0e01".encode(), "\U0001f642".encode(), b"words ", b"\x80"]
+)
+def test_a_long_line_anywhere_is_cut_between_words_or_characters(tmp_path, before, after, word):
+    start, line = b"a\n" * (before // 2), word * (3_200_000 // len(word))
+    path = write(tmp_path / "a.txt", start + line + after)
     problems = Counter()
     found = b"".join(files.texts(path, "lines", problems))
-    assert problems == {"lines over 1 MB": 1} and found.split() == (start + after).split()
+    lines = found.removeprefix(start).removesuffix(after).split(b"\n")
+    assert b"".join(lines) == line and not any(len(part) % len(word) for part in lines)
+    assert problems[files.CUTS] == len(lines) - 1 > 0
+    assert max(map(len, lines)) < 2_100_000 and problems[f"bytes of {files.CUTS}"] > 1_000_000
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b'\n{"text": "a"}\n'])
+def test_a_record_that_is_too_long_is_dropped_with_all_its_bytes(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(files, "LONGEST_RECORD", 1000)
+    problems, record = Counter(), b"{" * 5000
+    found = b"".join(files.texts(write(tmp_path / "a", record + end), "jsonl", problems, 300))
+    assert found.strip() == end.strip()
+    assert problems == {files.TOO_LONG: 1, f"bytes of {files.TOO_LONG}": 5000}
 
 
 def test_memory_does_not_grow_with_a_line_or_a_document(tmp_path, monkeypatch):
     problems = Counter()
     path = write(tmp_path / "a.jsonl", b'"' + b"x" * 40_000_000 + b'"\nend')
-    assert max(map(len, files.read_lines(path, problems))) < 3_000_000
+    assert max(map(len, files.read_lines(path, "lines", problems))) < 3_000_000
     assert max(map(len, files.texts(path, "jsonl", problems))) < 18_000_000
     monkeypatch.setattr(files, "LONGEST_DOCUMENT", 3_000_000)
     content = b"some words of a line\n" * 400_000
     found = list(files.texts(write(tmp_path / "a.txt", content), "lines", problems))
     assert len(found) == 3 and b"".join(found) == content
-    assert problems == {"lines over 1 MB": 1, "lines over 16 MB": 1, "documents parted": 2}
+    numbers = {files.TOO_LONG: 1, files.PARTED: 2, files.CUTS: problems[files.CUTS]}
+    assert numbers_of(problems) == numbers

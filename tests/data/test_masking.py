@@ -74,13 +74,15 @@ def spans_of(kind, words, begins, lengths):
 def test_masks_equal_the_original_algorithm(kind, long, rate, most):
     """The original's loop over words chooses the same positions, given our random order. Others are unchanged.
 
-    Words with more pieces than predictions are never chosen. long: A and B are one word each. most: predictions.
+    Where no word is left that fits, single tokens of words make up for it, in an order of their own; the original
+    predicts less then. long: A and B are one word each. most: predictions.
     """
     tokens, maskable, begins = rows = make_rows(400)
     if long:
         tokens[maskable] = np.flatnonzero(~WORD_STARTS)[5]
     made, skipped = apply(kind, rows, rate, most), 0
     draws, replaced = drawn("choose", 400) >> np.uint32(1), drawn("replace", 400) / 2**32
+    of_parts = drawn("parts", 400) >> np.uint32(1)
     shares = np.cumsum(SHARES.get(kind, [1.0]))
     lengths = 1 + np.searchsorted(shares, ((drawn("span_length", 400) >> 16) + 0.5) / 2**16)
     for row in range(400):
@@ -93,6 +95,9 @@ def test_masks_equal_the_original_algorithm(kind, long, rate, most):
                 chosen |= dict.fromkeys(words[word], spans[word])
             else:
                 skipped += len(chosen) < number
+        owners = {place: span for word, span in zip(words, spans, strict=False) for place in word}
+        rest = sorted(set(owners).difference(chosen), key=lambda place: -int(of_parts[row, place]))
+        chosen |= {place: owners[place] for place in rest[: number - len(chosen)]}
         used, expected = made["masked_weights"][row], tokens[row].copy()
         assert used.tolist() == [1] * len(chosen) + [0] * (most - len(chosen))
         positions = made["masked_positions"][row].tolist()

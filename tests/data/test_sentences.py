@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_jax.data.sources.sentences import LONGEST_SENTENCE, cap, split_sentences
+from bert_jax.data.sources.sentences import LONGEST_SENTENCE, STOP, cap, split_sentences
 
 # Bars separate the sentences. A bar without spaces stands for no white space in the text.
 SENTENCES = """
@@ -19,6 +19,13 @@ He came at 6 p.m. | Doors were open.
 यह एक वाक्य है। | यह दूसरा वाक्य है।
 هل أنت هنا؟ | نعم أنا هنا.
 Սա նախադասություն է։ | Սա երկրորդն է։
+Ո՞վ է նա: | Սա Արամն է: | Նա եկավ:
+Τι κάνεις; | Είμαι καλά; ναι· έτσι. | Πού είναι; | Εδώ.
+Είπε: «Ποιος είναι;» | Κανείς.
+He said: Go; I went; Then he left.
+བོད་ཡིག་ཡིན། | ང་འགྲོ་གི་ཡིན། ། | ཁྱེད་སུ་ཡིན།།
+וַיֹּאמֶר אֱלֹהִים׃ | וַיְהִי אוֹר׃
+好！！，他说。|走了。！》的
 ይህ ዓረፍተ ነገር ነው። | ይህ ሁለተኛ ነው።
 Im 19. Jahrhundert lebte er z. B. in Wien. | Er starb dort.
 « Oui. » | Il partit.
@@ -47,9 +54,17 @@ def test_no_character_is_lost_and_no_sentence_is_too_long():
 
 
 TRAPS = ["a. ", "a. B", ". ", "。", "。”", "?", "J. ", "U.S. ", '."', "...", "中!", " "]
+TRAPS += ["！", "。!", "། ", "α;", "：", "」"]
 
 
 @pytest.mark.parametrize("unit", TRAPS)
 def test_splitting_a_long_line_takes_linear_time(unit):
-    """A megabyte takes a second; with quadratic work it would take hours."""
-    check(unit * (1_000_000 // len(unit)))
+    """Three hundred thousand characters take a second; with quadratic work they would take hours."""
+    check(unit * (300_000 // len(unit)))
+
+
+@pytest.mark.parametrize("run", ["！", "。！", "。!"])
+def test_a_run_of_stops_is_tried_once(run):
+    """Where the sentence goes on after it, too; a try from each of its stops would take quadratic time."""
+    assert len([*STOP.finditer(run * 100 + "，好")]) == 1
+    assert len(split_sentences(run * 100 + "，好")) == 1

@@ -6,12 +6,14 @@ from collections import Counter
 import pytest
 
 from bert_jax.data.sources import text
+from bert_jax.data.sources.problems import BYTES, numbers_of
 
 
 def parse(content, form="lines", field="text"):
-    """Returns the documents in some bytes, as lists of lines, and the problems."""
+    """Returns the documents in some bytes, as lists of lines, and the numbers of problems."""
     problems = Counter()
-    return list(text.parse(content, form, field, problems)), dict(problems)
+    documents = list(text.parse(content, form, field, problems))
+    return documents, numbers_of(problems)
 
 
 def records(*values, field="text"):
@@ -53,6 +55,22 @@ def test_bad_lines_are_dropped_and_counted():
     lines, problems = b"\n".join([b"first", *bad, b"last"]), Counter()
     problems |= {"lines not UTF-8": 2, "lines with NUL bytes": 1}
     assert parse(lines) == ([["first", "last"]], problems)
+
+
+@pytest.mark.parametrize(
+    "form, line, reason",
+    [
+        ("lines", b"a\xffb", "lines not UTF-8"),
+        ("files", b"nul\0nul", "lines with NUL bytes"),
+        ("jsonl", b'{"text": "a\xff"}', "records not UTF-8"),
+        ("jsonl", b'{"text": "a"', "records not JSON"),
+        ("jsonl", b'{"body": "a long text"}', "records without 'text'"),
+    ],
+)
+def test_dropped_text_is_counted_in_bytes(form, line, reason):
+    problems = Counter()
+    list(text.parse(b"\n".join([line, b"", line + b" "]), form, "text", problems))
+    assert problems[BYTES + reason] == 2 * len(line) + 1 and problems[reason] == 2
 
 
 def test_a_record_is_a_document():

@@ -14,6 +14,7 @@ from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
+from bert_jax.data.sources.problems import numbers_of
 
 WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
 
@@ -89,7 +90,7 @@ def read_sources(sources) -> tuple[list, dict]:
     for source in sources:
         for block in source.blocks(problems):
             documents += corpus.documents(block, problems)
-    return documents, dict(problems)
+    return documents, numbers_of(problems)
 
 
 def files(directory) -> dict:

@@ -5,12 +5,14 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.data import store as stores
+from bert_jax.data.preparation.lost_text import count_lost
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -53,19 +55,19 @@ def encode(
 
 @functools.lru_cache(maxsize=1)
 def load_encoder(vocabulary: Path):
-    """Loads the tokenizer's corpus encoder and the dtype of token ids; cached in each process.
+    """Loads the tokenizer and its corpus encoder; cached in each process.
 
     The cache is safe: the workspace's name is a digest of everything that decides the vocabulary.
     """
     tokenizer = tokenizers.load(vocabulary)
-    return tokenizer.corpus_encoder(), stores.token_type(tokenizer.size)
+    return tokenizer, tokenizer.corpus_encoder()
 
 
 def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
     (shard, block), problems, counts = task, Counter(), Counter()
-    parsed = corpus.documents(block, problems, counts)
-    encode, dtype = load_encoder(vocabulary)
+    parsed = corpus.documents(block, problems)
+    tokenizer, encode = load_encoder(vocabulary)
     tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
     # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
@@ -76,8 +78,9 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     counts["literal_unknown"] = sum(text.count(b"<unk>") for text in block.texts)
     counts["documents_read"] = len(parsed)
     counts["empty"] = int((sentences == 0).sum())
+    counts.update(count_lost([*chain(*parsed)], tokenizer))
     arrays = {
-        "tokens": tokens.astype(dtype),
+        "tokens": tokens.astype(stores.token_type(tokenizer.size)),
         "sentences": lengths[lengths > 0].astype(np.uint32),
         "documents": sentences[sizes > 0].astype(np.uint32),
         "text_hashes": text_hashes(parsed),

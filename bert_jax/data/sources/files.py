@@ -14,14 +14,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from bert_jax.data.sources.problems import add_problem
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import checksums
 
-EMPTY = "empty files"  # a reason in the counts of problems
+# Reasons in the counts of problems.
+EMPTY = "empty files"
+TOO_LONG = "records over 16 MB"
+CUTS = "cuts in lines over 1 MB"
+PARTED = "documents parted"
 PIECE = 1 << 20  # bytes read at a time
-# Bytes; longer lines are dropped, since they are rarely text, but for those that are read as a part of one piece.
+# Bytes; a longer line is cut at a space, unless all of it is read in one piece.
 LONGEST_LINE = 1_000_000
-LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can hold a book
+# Bytes of a line of JSON, which can hold a book; a longer one is dropped.
+LONGEST_RECORD = 16_000_000
+CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 COMPRESSED = 4  # bytes of text in a byte of a compressed file, about
 LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 
@@ -140,15 +147,14 @@ def open_text(path: Path) -> Iterator:
         yield file
 
 
-def read_lines(
-    path: Path, problems: Counter, longest: int = LONGEST_LINE, size: int = PIECE
-) -> Iterator[bytes]:
-    """Yields pieces of whole lines, about `size` bytes each. Drops and counts lines over `longest` bytes. In a file
-    that begins with carriage returns alone, these become line breaks.
+def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
+    """Yields pieces of whole lines, about `size` bytes each. Drops records of JSON lines over LONGEST_RECORD, cuts
+    other lines over LONGEST_LINE, and counts both. In a file that begins with carriage returns alone, these become
+    line breaks.
 
     Raises the errors of open_text.
     """
-    rest, skipping, returns = b"", False, None
+    rest, skipped, returns = b"", 0, None
     with open_text(path) as file:
         while data := file.read(size):
             if returns is None:
@@ -158,26 +164,43 @@ def read_lines(
             head, newline, tail = data.rpartition(b"\n")
             if newline:
                 whole, rest = rest + head + newline, tail
-                if skipping:  # the piece begins with the end of a line that was too long
-                    whole, skipping = whole.partition(b"\n")[2], False
+                if skipped:  # the piece begins with the end of a record that was too long
+                    end, _, whole = whole.partition(b"\n")
+                    add_problem(problems, TOO_LONG, skipped + len(end))
+                    skipped = 0
                 yield whole
-            elif not skipping:
+            elif skipped:
+                skipped += len(data)
+            else:
                 rest += data
-            if len(rest) > longest:
-                rest, skipping = b"", True
-                problems[f"lines over {longest // 1_000_000} MB"] += 1
+            if form != "jsonl" and len(rest) > LONGEST_LINE:
+                cut = find_cut(rest)
+                add_problem(problems, CUTS, cut)
+                yield rest[:cut] + b"\n"
+                rest = rest[cut:]
+            elif len(rest) > LONGEST_RECORD:
+                rest, skipped = b"", len(rest)
+    if skipped:
+        add_problem(problems, TOO_LONG, skipped)
     if rest:
         yield rest
+
+
+def find_cut(line: bytes) -> int:
+    """Returns where to cut a long line: after a space of its second half, or else between two characters."""
+    half = len(line) // 2
+    between = len(line.rstrip(CONTINUATION)) - 1
+    return line.rfind(b" ", half) + 1 or max(between, half)
 
 
 def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
     """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT."""
     rest = b""
-    for piece in read_lines(path, problems, longest_line(form), size):
+    for piece in read_lines(path, form, problems, size):
         rest += piece
         cut = last_boundary(rest, form)
         if not cut and len(rest) > LONGEST_DOCUMENT:
-            problems["documents parted"] += 1
+            add_problem(problems, PARTED, len(rest))
             cut = len(rest)
         if cut:
             yield rest[:cut]
@@ -187,11 +210,6 @@ def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterat
 
 
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
-
-
-def longest_line(form: str) -> int:
-    """Returns the maximum number of bytes of a line in the format `form`."""
-    return LONGEST_RECORD if form == "jsonl" else LONGEST_LINE
 
 
 def last_boundary(text: bytes, form: str) -> int:

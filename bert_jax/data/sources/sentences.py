@@ -12,9 +12,15 @@ LONGEST_SENTENCE = 2000  # characters; longer sentences are split at a space
 LONGEST_WORK = 100_000
 
 # Characters with Unicode's property Sentence_Terminal in scripts with white space between sentences; the ellipsis.
-SPACED = ".!?…‼‽⁇⁈⁉։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥၊။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭎᭏᭚᭛᭞᭟᭽᭾᭿᰻᰼᱾᱿⳹⳺⳻⸮⸼⹓⹔꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗．"
+SPACED = (
+    ".!?…‼‽⁇⁈⁉;։׃؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥၊။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭎᭏᭚᭛᭞᭟᭽᭾᭿᰻᰼᱾᱿⳹⳺⳻⸮⸼⹓⹔꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗．"
+)
 UNSPACED = "。！？｡"
-STOPS = SPACED + UNSPACED
+TIBETAN = "།༎༏༐༑༔"
+STOPS = SPACED + UNSPACED + TIBETAN
+# Greek questions end with a semicolon, and Armenian sentences are often typed with a colon.
+OF_SCRIPT = "[\u0370-\u03ff\u1f00-\u1fff];|[\u0531-\u058f]:"
+LAST = re.compile(f".?[{re.escape(STOPS)}]|{OF_SCRIPT}")
 
 CLOSING = "\"'”’»›“‘«)]}」』）】］"  # with “ and «, which are closing quotes in German
 OPENING = "\"'“‘”’«»‹›„‚‟([{「『（【［¿¡"
@@ -26,9 +32,9 @@ GOES_ON = (
 HAN = "\u3005\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 
 STOP = re.compile(
-    rf"""[{re.escape(STOPS)}]
+    rf"""[{re.escape(STOPS)};:]
     (?:
-        (?<=[{re.escape(SPACED)}]) (?![{re.escape(SPACED)}]) [{re.escape(CLOSING)}]*+
+        (?:(?<=[{re.escape(SPACED)}])|(?<={OF_SCRIPT})) (?![{re.escape(SPACED)}]) [{re.escape(CLOSING)}]*+
         (?:[ \u00a0\u202f]»(?=\s))?              # French has a space before the closing mark
         \s++ (?=[{re.escape(OPENING)}]*+([^\W_]))
     |
@@ -36,7 +42,10 @@ STOP = re.compile(
         (?:
             [{CJK_CLOSING}]++ (?!{GOES_ON}|[{CJK_CLOSING}])
             | (?![{CJK_CLOSING}》〉，、；：,;:])
+            | (?P<inside>)    # consumes the whole run, which would be tried again from each of its stops
         ) \s*
+    |
+        (?<=[{TIBETAN}]) (?:\s*+[{TIBETAN}])*+ \s*+
     |
         (?<=[{HAN}][!?]) (?![!?]) [”’」』）]*+ (?=[“‘「『（]*+[{HAN}])
     |
@@ -107,6 +116,8 @@ def split_sentences(line: str) -> list[str]:
 def ends_sentence(line: str, start: int, match: re.Match) -> bool:
     """Returns whether the sentence from `start` ends at a match of STOP; its group 1 is the first letter after it."""
     following = match[1]
+    if match["inside"] is not None:
+        return False
     if following is None:  # a stop that needs no white space
         return True
     if following.islower():
@@ -155,4 +166,4 @@ def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
 
 def ends_with_stop(line: str) -> bool:
     """Returns whether a line ends with a sentence stop of any script; closing quotes and brackets may follow it."""
-    return line.rstrip(CLOSING + " \u00a0\u202f").endswith(tuple(STOPS))
+    return LAST.fullmatch(line.rstrip(CLOSING + " \u00a0\u202f")[-2:]) is not None

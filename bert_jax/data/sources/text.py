@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bert_jax.data.sources.fields import value_of
+from bert_jax.data.sources.problems import add_problem
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
 RECORD_NOT_UTF8 = "records not UTF-8"
@@ -34,12 +35,12 @@ def decode(text: bytes, problems: Counter) -> list[str]:
     lines = []
     for line in text.split(b"\n"):
         if b"\0" in line:
-            problems[WITH_NUL] += 1
+            add_problem(problems, WITH_NUL, len(line))
         else:
             try:
                 lines.append(line.decode().strip())
             except UnicodeDecodeError:
-                problems[NOT_UTF8] += 1
+                add_problem(problems, NOT_UTF8, len(line))
     return lines
 
 
@@ -86,19 +87,19 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             try:
                 value = json.loads(line.decode())
             except UnicodeDecodeError:
-                problems[RECORD_NOT_UTF8] += 1
+                add_problem(problems, RECORD_NOT_UTF8, len(line))
                 continue
             except (ValueError, RecursionError):
-                problems["records not JSON"] += 1
+                add_problem(problems, "records not JSON", len(line))
                 continue
             value = value_of(value, field)
             if not isinstance(value, str):
-                problems[f"records without {field!r}"] += 1
+                add_problem(problems, f"records without {field!r}", len(line))
                 continue
             try:
                 yield value.encode()
             except UnicodeEncodeError:
-                problems["records with lone surrogates"] += 1
+                add_problem(problems, "records with lone surrogates", len(line))
                 yield replace_surrogates(value).encode()
 
 

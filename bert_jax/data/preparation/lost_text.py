@@ -1,0 +1,38 @@
+"""What a tokenizer loses of a text, counted in a sample of its sentences."""
+
+import random
+import unicodedata
+
+SAMPLE = 10_000  # characters, about
+
+
+def count_lost(sentences: list[str], tokenizer) -> dict[str, int]:
+    """Returns counts of a sample: characters without white space, those in no piece but [UNK], and the marks, such as
+    accents and vowel signs, that normalizing strips ("मेरे" becomes "मर")."""
+    share = min(1, SAMPLE / max(1, sum(map(len, sentences))))
+    sample = random.Random(0).sample(sentences, round(share * len(sentences)))
+    encoded = zip(sample, tokenizer.encode_with_offsets(sample), strict=True)
+    text = "".join("".join(sample).split())
+    return {
+        "characters": len(text),
+        "unknown_characters": sum(count_unknown(tokenizer, text, *each) for text, each in encoded),
+        "stripped_marks": count_marks(text) - count_marks(tokenizer.normalize(text)),
+    }
+
+
+def count_unknown(tokenizer, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> int:
+    """Returns how many characters of an encoded text, white space apart, are in no piece but [UNK]."""
+    covered = set()
+    for number, span in zip(ids, offsets, strict=True):
+        # The offsets of a word mark alone are those of the character after it.
+        if number != tokenizer.unk and tokenizer.pieces[number] != tokenizer.mark:
+            covered.update(range(*span))
+    rest = (text[place] for place in range(len(text)) if place not in covered)
+    # Characters that the rules delete, such as those of control, are no loss.
+    return sum(bool(tokenizer.normalize(each).strip(" ▁")) for each in rest)
+
+
+def count_marks(text: str) -> int:
+    """Returns the number of combining marks of a text, also of those in composed characters."""
+    decomposed = unicodedata.normalize("NFD", text)
+    return [unicodedata.category(each) for each in decomposed].count("Mn")
