@@ -83,7 +83,10 @@ def share_altered(tokenizer, numbers: Iterable[int]) -> float:
     if tokenizer.kind != wordpiece.KIND:
         return 0.0
     pieces = [tokenizer.pieces[number] for number in numbers]
-    return float(np.mean([tokenizer.normalize(piece).strip() != piece for piece in pieces]))
+    # Without the spaces that BERT's rules put around ideographs.
+    return float(
+        np.mean([tokenizer.normalize(piece).replace(" ", "") != piece for piece in pieces])
+    )
 
 
 def recommend(config, report: dict) -> None:

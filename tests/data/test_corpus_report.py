@@ -11,10 +11,12 @@ import pytest
 from kits.corpora import config_of
 from kits.small import small_config, write_corpus
 from kits.stores import random_documents, write_split
+from kits.texts import published
 
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.data import prepare, report
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
@@ -128,6 +130,15 @@ def test_text_that_vanishes_is_reported(tmp_path, monkeypatch, words, key, share
     names = {each["name"] for each in values["warnings"]}
     of_shares = {"unknown_pieces", "stripped_marks", "cased_vocabulary"}
     assert names & of_shares == ({warning} if warning else set())
+
+
+@pytest.mark.parametrize(
+    "name, is_cased", [("uncased", False), ("chinese", False), ("cased", True)]
+)
+def test_published_uncased_vocabularies_are_not_taken_for_cased_ones(name, is_cased):
+    tokenizer = tokenizers.from_file(published(f"bert_base_{name}_vocab.txt"), True)
+    share = report.share_altered(tokenizer, range(5, tokenizer.size))
+    assert (share > 0.3) if is_cased else (share < 0.002)
 
 
 @pytest.mark.slow
