@@ -299,8 +299,8 @@ class Loop:
     def best(self) -> dict:
         """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept."""
         steps = self.checkpoints.all_steps()
-        best = metrics.best(self.config, self.reporter.read(), steps)
-        best = self.processes.from_main(best)
+        lines = self.reporter.read()
+        best = self.processes.from_main(metrics.best(self.config, lines, steps))
         self.kept[:] = [best.get("step")]
         return best
 

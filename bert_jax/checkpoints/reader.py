@@ -224,8 +224,7 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
     if best is not None:
         path = directory / str(best)
         if reason := problem(path, run, ("params",), trees):
-            hint = "config.evaluate.patience=0 takes the newest one"
-            raise BadInput(f"{path}: the best checkpoint of the run: {reason}; {hint}")
+            raise BadInput(f"{path}: the best one: {reason}; evaluate.patience=0 takes the newest")
         return best, trees["params"]
     for _ in range(number):
         step, skipped = newest_verified(directory, run, ("params",), trees, last)

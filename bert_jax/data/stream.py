@@ -126,11 +126,10 @@ def choose_groups(groups: np.ndarray, most: int) -> np.ndarray:
     """Returns the places, increasing, of the first groups that have at most `most` rows together, or of the first group
     if it alone has more. groups: int64[R], equal for the rows of a group."""
     _, first, number = np.unique(groups, return_index=True, return_inverse=True)
-    begins = first[number]  # where the group of each row begins
-    order = np.argsort(begins, kind="stable")
-    ends = np.flatnonzero(np.diff(begins[order], append=-1)) + 1
-    count = max(ends[0], ends[ends <= most].max(initial=0))
-    return np.sort(order[:count])
+    order = np.argsort(first)
+    ends = np.cumsum(np.bincount(number)[order])
+    count = np.searchsorted(ends, most, "right")
+    return np.flatnonzero(np.isin(number, order[: max(1, count)]))
 
 
 def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
