@@ -121,7 +121,9 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     share, pairs = report["single_sentence_share"], config.objective.get("pair_task", "none")
     if share > SHORT_DOCUMENTS and pairs != "none":
         what = f"{share:.0%} of the documents have a single sentence, too short for pairs ({pairs})"
-        other = "put blank lines only between documents, or try config.corpus.sentences=rules"
+        other = "put blank lines only between documents"
+        if config.corpus.sentences != "rules":
+            other += ", or try config.corpus.sentences=rules"
         yield "short_documents", what, f"set config.objective.pair_task=none, {other}"
     if (share := report["longest_document_share"]) > LARGEST_DOCUMENT:
         what = f"one document has {share:.0%} of the training tokens"

@@ -12,6 +12,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.preparation.shards import Shard
+from bert_jax.data.sources.problems import numbers_of
 from bert_jax.errors import BadInput
 
 TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
@@ -23,14 +24,16 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
     Holds out about `share` of the distinct documents, those with the smallest hashes, so the choice depends on their
     text and not on their order. Copies are in the same split; with `drop_copies`, all but the first in the corpus are
     marked COPY. Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out.
-    Raises BadInput if too few documents are left; the message lists `problems`, {reason: number}.
+    Raises BadInput if too few documents are left; the message lists the numbers of `problems`.
     """
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in corpus order
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     different = int(is_first.sum())
     if different < 4:
-        reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
+        reasons = "".join(
+            f", {number} {reason}" for reason, number in sorted(numbers_of(problems).items())
+        )
         needs = "at least four are needed, two to train on and two held out"
         hint = "separate documents by blank lines, or set another config.corpus.format"
         found = f"{different} distinct documents with text{reasons}"
