@@ -14,6 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.models import counts
 from bert_jax.runs import run_info, workdir
 from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.huggingface import unused_name
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
@@ -56,6 +57,8 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
         **counts.parameters(model.params, model.vocabulary.size),
         "versions": run_info.versions(),
     }
+    pieces = enumerate(model.tokenizer.pieces)
+    values["imported"]["padding_rows"] = sum(piece == unused_name(id) for id, piece in pieces)
     if added:
         values["imported"]["added_words"] = added
     with workdir.created(directory) as run:
@@ -89,6 +92,8 @@ def describe(values: dict) -> str:
     absent = "not in the source, initialized randomly", "not used by the objective"
     for what, parts in zip(absent, (values["fresh"], imported["unused"]), strict=True):
         lines += [f"{what}: {', '.join(parts)}"] * bool(parts)
+    if imported["padding_rows"]:
+        lines.append(f"rows of the embeddings without a piece: {imported['padding_rows']}")
     lines += [f"words {what}: {n}" for what, n in imported.get("added_words", {}).items()]
     command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
     return "\n".join([*lines, f"to continue: {command}"])

@@ -155,12 +155,11 @@ def check(source: Source) -> None:
     if problems:
         more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
         raise BadInput(f"{source.directory}: {problems[0]}{more}")
-    if source.tokenizer.size != source.pieces:
+    if source.tokenizer.size > source.pieces:
         embeddings = getattr(table[0], source.format)
         raise BadInput(
             f"{source.directory}: the tokenizer has {source.tokenizer.size} pieces, {embeddings} is"
-            f" {show(source.shapes[embeddings])}; if the surplus rows are padding, append a line [unusedN] for each to"
-            " vocab.txt"
+            f" {show(source.shapes[embeddings])}: too few rows"
         )
 
 

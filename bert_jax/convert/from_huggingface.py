@@ -1,6 +1,5 @@
 """Reads a directory of Hugging Face: config.json, safetensors, tokenizer files. Executes nothing in it."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +8,11 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from bert_jax.convert import pretrained_tokenizer
 from bert_jax.convert import settings as config_json
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
-from bert_jax.tokenizers import huggingface, wordpiece
-from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 WEIGHTS, SHARDS = "model.safetensors", "model-?????-of-?????.safetensors"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -58,9 +55,7 @@ def read(directory: Path) -> Source:
     slices = {name: files[stored].get_slice(stored) for name, stored in tensors.items()}
     shapes = {name: tuple(each.get_shape()) for name, each in slices.items() if name not in TIED}
     pieces = config_json.read_number(values, "vocab_size", path, 0)
-    tokenizer = read_tokenizer(directory)
-    if tokenizer.kind == huggingface.KIND and (pieces, settings["width"]) in shapes.values():
-        tokenizer = with_unused(tokenizer, pieces)
+    tokenizer = pretrained_tokenizer.read(directory, values)
     return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load)
 
 
@@ -136,50 +131,3 @@ def check_tied(directory: Path, tensors: dict[str, str], load: Callable) -> None
                 f"{directory}: {tensors[head]} is not {tensors[shared]}; models whose output matrix is"
                 " not tied to the word embeddings are not supported"
             )
-
-
-# --- Tokenizer ------------------------------------------------------------------------------------
-
-
-def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
-    """Reads tokenizer.json, or else vocab.txt with tokenizer_config.json."""
-    vocab, tokenizer_json = directory / wordpiece.FILE, directory / huggingface.FILE
-    if not tokenizer_json.is_file():
-        if not vocab.is_file():
-            raise BadInput(f"{directory}: neither {huggingface.FILE} nor {wordpiece.FILE}")
-        path = directory / "tokenizer_config.json"
-        values = workdir.read_json(path) if path.is_file() else {}
-        lowercase = values.get("do_lower_case", True) is not False
-        supported = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
-        for key, allowed in supported.items():
-            if values.get(key) not in allowed:
-                raise BadInput(
-                    f"{path}: {key} is {values[key]!r}; save the tokenizer as {huggingface.FILE}"
-                )
-        return tokenizers.from_file(vocab, lowercase)
-    tokenizer = as_wordpiece(tokenizers.from_file(tokenizer_json, lowercase=False))
-    if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != tokenizer.pieces:
-        raise BadInput(f"{vocab}: not the vocabulary of {tokenizer_json}")
-    return tokenizer
-
-
-def with_unused(tokenizer: huggingface.HuggingFace, size: int) -> huggingface.HuggingFace:
-    """Returns a tokenizer.json with a special piece for each id below `size`: rows that pad the embeddings stay."""
-    tokens = [added_token(f"[unused{number}]", number) for number in range(tokenizer.size, size)]
-    added = {"added_tokens": tokenizer.document["added_tokens"] + tokens}
-    return huggingface.HuggingFace(tokenizer.document | added, tokenizer.special)
-
-
-def as_wordpiece(tokenizer: huggingface.HuggingFace) -> tokenizers.Tokenizer:
-    """Returns a tokenizer.json as WordPiece if it has exactly BERT's rules, which need no tokenizer.json."""
-    rules = json.loads(tokenizer.tokenizer.to_str())
-    normalizer = rules["normalizer"] or {}
-    lowercase = normalizer.get("lowercase")
-    if lowercase is None or not set(SPECIAL.values()) <= set(tokenizer.pieces):
-        return tokenizer
-    if normalizer.get("strip_accents") == lowercase:
-        normalizer["strip_accents"] = None  # which means the same
-    same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
-    expected = json.loads(same.tokenizer.to_str())
-    keys = ("normalizer", "pre_tokenizer", "model")
-    return same if all(rules[key] == expected[key] for key in keys) else tokenizer

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint
-from bert_jax.convert import load_model, names
+from bert_jax.convert import load_model, names, pretrained_tokenizer
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
@@ -53,7 +53,7 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     if (file := Path(name, huggingface.FILE)).is_file():
         # A store prepared with this file has a tokenizer of its kind, even if that equals a WordPiece tokenizer.
         same = tokenizers.from_file(file, lowercase=False)
-        if same.size == encoder.vocabulary:
+        if pretrained_tokenizer.as_wordpiece(same).fingerprint in encoder.tokenizers:
             encoder.tokenizers.add(same.fingerprint)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
@@ -80,5 +80,6 @@ def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -
     if not (tokenizer and tokenizer.fingerprint in encoder.tokenizers):
         raise BadInput(
             f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
-            " prepare a store with config.tokenizer.path set to its file; if the model has more rows, import it first"
+            " prepare a store with config.tokenizer.path set to its file; if the model has more rows, or other rules in"
+            " tokenizer_config.json, import it first"
         )

@@ -7,7 +7,13 @@ from ml_collections import ConfigDict
 
 from bert_jax import config
 from bert_jax.checkpoints import reader
-from bert_jax.convert import external_model, from_huggingface, names, tensorflow_checkpoint
+from bert_jax.convert import (
+    external_model,
+    from_huggingface,
+    names,
+    pretrained_tokenizer,
+    tensorflow_checkpoint,
+)
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base, metrics
@@ -136,7 +142,8 @@ def read_source(directory: Path) -> Source:
         if form.matches(directory):
             source = form.read(directory)
             external_model.check(source)
-            return source
+            tokenizer = pretrained_tokenizer.with_unused(source.tokenizer, source.pieces)
+            return source._replace(tokenizer=tokenizer)
     raise BadInput(
         f"{directory}: no model: expected a run, config.json and model.safetensors of Hugging Face,"
         " or bert_config.json and bert_model.ckpt of Google's BERT"

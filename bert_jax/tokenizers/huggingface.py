@@ -1,12 +1,15 @@
 """Tokenizers of the Hugging Face `tokenizers` library: an existing tokenizer.json, or trained byte-level BPE.
 
-Ids equal those of the library and of transformers' fast tokenizers, except that special tokens are not read from text.
+Ids equal those of the library and of transformers' fast tokenizers, except that the five special tokens are not read
+from text; all other added tokens are.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +31,23 @@ MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never
 # Units for the cache: byte-level rules begin a new word at every single space between two other
 # characters, whatever comes before. Other white space stays inside a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
+# A text with characters that vocabularies lack: private use, unassigned, an ideograph, an emoji, an accent.
+PROBE = "a \ue000\U000e0fff b 鱼🙂\u0301 \x00"
+NEVER = -1e9  # the score of a piece that a Unigram model never chooses
 
 
 class HuggingFace(Tokenizer):
-    """The tokenizer of a tokenizer.json. document: the parsed file, in which all special tokens are added tokens."""
+    """The tokenizer of a tokenizer.json.
+
+    document: the parsed file. In it, `special` marks the added tokens that are not read from text: the five special
+    tokens, and pieces of rows that only pad the embeddings. path: the name of the tokenizer in errors.
+    """
 
     kind, file = KIND, FILE
 
     def __init__(self, document: dict, special: dict[str, int], path: object = FILE):
-        self.document, self.tokenizer = document, open_library(document, path)
+        self.document, self.path = document, path
+        self.tokenizer = open_library(document, path)
         super().__init__(list_pieces(self.tokenizer, path), special)
         self.mark, self.continues = word_marks(document["model"], self.pieces, path)
 
@@ -44,7 +55,7 @@ class HuggingFace(Tokenizer):
     def word_starts(self) -> np.ndarray:
         mark = self.mark or self.continues
         marked = np.array([piece.startswith(mark) for piece in self.pieces])
-        starts = marked if self.mark else ~marked
+        starts = ~marked if self.continues else marked
         starts[[token["id"] for token in self.document["added_tokens"]]] = True
         return starts
 
@@ -53,9 +64,14 @@ class HuggingFace(Tokenizer):
         return [self.document, self.special]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        with library_errors(self.path):
+            batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         # A Unigram model contains its special tokens as pieces, and uses them.
         return ban((encoding.ids for encoding in batch), self.special)
+
+    def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
+        with library_errors(self.path):
+            yield from super().encode_with_offsets(texts)
 
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁"."""
@@ -74,30 +90,49 @@ class HuggingFace(Tokenizer):
         return {"special": self.special}
 
 
-def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
-    """Opens a parsed tokenizer.json with the library. Raises BadInput that names `path`."""
+@contextlib.contextmanager
+def library_errors(path: object) -> Iterator[None]:
+    """Converts errors and panics of the library to BadInput that names `path`."""
     try:
-        library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
+        yield
     except BaseException as error:  # a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
+
+
+def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
+    """Opens a parsed tokenizer.json with the library. Raises BadInput that names `path`."""
+    with library_errors(path):
+        library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
     library.encode_special_tokens = True  # encodes "[MASK]" in a document as text
     return library
 
 
 def list_pieces(library: tokenizers.Tokenizer, path: object) -> list[str]:
-    """Returns the pieces by id. Raises BadInput if ids have gaps or are shared."""
-    vocabulary = library.get_vocab()
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+    """Returns the pieces by id. An id without a piece gets the name [unusedN]; two ids may have one piece.
+
+    Raises BadInput if pieces share an id, or more ids have no piece than have one.
+    """
+    vocabulary, number = library.get_vocab(), library.get_vocab_size()
+    size = max([number, *(id + 1 for id in vocabulary.values())])
+    pieces = {id: piece for piece, id in vocabulary.items()}
+    if len(pieces) < len(vocabulary) or size > 2 * number:
         raise BadInput(f"{path}: ids have gaps, or several pieces share an id")
-    return sorted(vocabulary, key=vocabulary.get)
+    return [pieces.get(id) or library.id_to_token(id) or unused_name(id) for id in range(size)]
+
+
+def unused_name(number: int) -> str:
+    """Returns the name of the piece of an id that no text has."""
+    return f"[unused{number}]"
 
 
 def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
     """Returns the prefixes of pieces that begin a word and of pieces that continue one; one of the two is ''."""
-    if model.get("type") == "WordPiece":
+    if model["type"] == "WordPiece":
         return "", model.get("continuing_subword_prefix") or "##"
+    if model["type"] == "WordLevel":  # every piece is a word
+        return "", ""
     for mark in MARKS:
         if any(piece.startswith(mark) for piece in pieces):
             return mark, ""
@@ -108,16 +143,22 @@ def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
 
 def unit_pattern(document: dict) -> re.Pattern | None:
     """Returns the pattern of units that can be encoded one by one; None if the rules are not known to allow it."""
-    if not all(token["special"] for token in document["added_tokens"]):
-        return None
     normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
     name = normalizer.get("type")
+    read = [token for token in document["added_tokens"] if not token["special"]]
     if splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True):
-        return SPACED if name in (None, "Lowercase") else None
-    bert = splitter.get("type") == "BertPreTokenizer" and name == "BertNormalizer"
+        is_simple = name in (None, "Lowercase") and not any(map(depends_on_spaces, read))
+        return SPACED if is_simple else None
+    bert = not read and splitter.get("type") == "BertPreTokenizer" and name == "BertNormalizer"
     if bert and normalizer["handle_chinese_chars"] and document["model"]["type"] == "WordPiece":
         return wordpiece.UNITS
     return None
+
+
+def depends_on_spaces(token: dict) -> bool:
+    """Returns whether an added token contains white space, or takes or needs it beside it."""
+    flags = ("single_word", "lstrip", "rstrip")
+    return bool(re.search(r"\s", token["content"])) or any(token[flag] for flag in flags)
 
 
 def read(directory: Path, settings: dict) -> HuggingFace:
@@ -130,36 +171,79 @@ def read(directory: Path, settings: dict) -> HuggingFace:
 
 
 def from_file(path: Path) -> HuggingFace:
-    """Reads an external tokenizer.json; special tokens that it lacks get the ids after its last."""
+    """Reads an external tokenizer.json, or one that `save` wrote; special tokens that it lacks get the ids after its
+    last."""
+    saved = path.with_name("settings.json")
+    settings = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
+    if settings.get("kind") == KIND:
+        return read(path.parent, settings)
     document = json.loads(path.read_text(encoding="utf-8"))
-    pieces = list_pieces(open_library(document, path), path)
-    special, _ = find_ids(pieces, unknown_id(document["model"], pieces))
-    tokens = [dict(token) for token in document.get("added_tokens") or []]
+    return from_library(open_library(document, path), path, {})
+
+
+def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, str]) -> HuggingFace:
+    """Returns the tokenizer of a library's. Raises BadInput if it fails at characters that its vocabulary lacks.
+
+    names: {name: spelling} of special tokens; the others have the usual spellings.
+    """
+    with library_errors(path):
+        document = json.loads(library.to_str())  # unlike older files, it has all keys
+    model, tokens, pieces = document["model"], document["added_tokens"], list_pieces(library, path)
+    unused = {piece: id for id, piece in enumerate(pieces) if library.id_to_token(id) is None}
+    if unused:  # the library would give these ids to added tokens
+        model["vocab"] = dict(sorted((model["vocab"] | unused).items(), key=itemgetter(1)))
+    special, appended = find_ids(pieces, unknown_id(model), names)
+    pieces += appended
     mark_special(tokens, pieces, special)
+    set_unknown(model, tokens, pieces, special["unk"])
+    if "dropout" in model:
+        model["dropout"] = None  # it would draw other ids at each call
     # Texts must not be truncated or padded by the library.
-    document |= {"added_tokens": tokens, "truncation": None, "padding": None}
+    document |= {"truncation": None, "padding": None}
     tokenizer = HuggingFace(document, special, path)
     check_ids(special, tokenizer.size, path)
+    tokenizer.encode([PROBE])
     return tokenizer
 
 
-def unknown_id(model: dict, pieces: list[str]) -> dict[str, int]:
+def unknown_id(model: dict) -> dict[str, int]:
     """Returns {'unk': id} of the model's unknown token; {} if it has none."""
-    number = model.get("unk_id")
-    if model.get("unk_token") in pieces:
-        number = pieces.index(model["unk_token"])
+    if model["type"] == "Unigram":
+        number = model["unk_id"]
+    else:
+        number = model["vocab"].get(model["unk_token"])
     return {} if number is None else {"unk": number}
 
 
+def set_unknown(model: dict, tokens: list[dict], pieces: list[str], unk: int) -> None:
+    """Gives a model our unknown token if its own is missing: the library would fail at unknown characters.
+
+    A BPE model may have none; the library then skips unknown characters. tokens: the added tokens.
+    """
+    vocabulary, is_unigram = model["vocab"], model["type"] == "Unigram"
+    optional = model["type"] == "BPE" and model["unk_token"] is None
+    if optional or unknown_id(model):
+        return
+    size = len(vocabulary)
+    for token in tokens if unk >= size else []:  # the model gets the added tokens, whose ids stay
+        if token["id"] >= size and is_unigram:
+            vocabulary.append([token["content"], NEVER])
+        elif token["id"] >= size:
+            vocabulary[token["content"]] = token["id"]
+    model |= {"unk_id": unk} if is_unigram else {"unk_token": pieces[unk]}
+
+
 def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
-    """Adds every special token to the special added tokens, which the library does not read from text."""
-    by_id = {token["id"]: token for token in tokens}
-    for name, number in special.items():
-        if number not in by_id:
-            content = pieces[number] if number < len(pieces) else SPECIAL[name]
-            by_id[number] = added_token(content, number)
-            tokens.append(by_id[number])
-        by_id[number]["special"] = True
+    """Adds every special token to the added tokens, and marks those that are not read from text as special."""
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    known = {token["id"] for token in tokens}
+    for number in special.values():
+        # An unknown token may be the first of two pieces with its name.
+        if number not in known and ids[pieces[number]] == number:
+            tokens.append(added_token(pieces[number], number))
+    for token in tokens:
+        is_unused = token["content"] == unused_name(token["id"])
+        token["special"] = is_unused or token["id"] in special.values()
     tokens.sort(key=lambda token: token["id"])
 
 

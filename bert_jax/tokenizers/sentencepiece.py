@@ -107,7 +107,7 @@ def from_file(path: Path) -> SentencePiece:
     processor = open_processor(model)
     known = {name: getattr(processor, f"{role}_id")() for role, name in ROLES.items()}
     known = {name: number for name, number in known.items() if number >= 0}  # -1 if undefined
-    tokenizer = SentencePiece(model, *find_ids(model_pieces(processor), known))
+    tokenizer = SentencePiece(model, *find_ids(model_pieces(processor), known, {}))
     check_ids(tokenizer.special, tokenizer.size, path)
     return tokenizer
 

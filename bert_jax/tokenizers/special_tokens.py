@@ -22,16 +22,20 @@ class Vocabulary(NamedTuple):
     mask: int
 
 
-def find_ids(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:
+def find_ids(
+    pieces: list[str], known: dict[str, int], names: dict[str, str]
+) -> tuple[dict[str, int], list[str]]:
     """Returns {name: id} of all five special tokens, and the pieces to append for those that `pieces` lacks.
 
+    names: {name: spelling} from the settings of a model, which take precedence over the usual ones.
     known: {name: id} from the vocabulary file. Its unknown token takes precedence over the usual name, since the
     library emits that id; for the others, the usual names take precedence.
     """
     ids = {piece: number for number, piece in enumerate(pieces)}
     special, appended = {}, []
     for name, usual in SPECIAL.items():
-        named = ids.get(usual, ids.get(OTHER_NAMES[name]))
+        spellings = names.get(name), usual, OTHER_NAMES[name]
+        named = next((ids[each] for each in spellings if each in ids), None)
         number = known.get(name, named) if name == "unk" or named is None else named
         if number is None:
             number = len(pieces) + len(appended)

@@ -21,7 +21,7 @@ def as_bad_input(path: Path) -> Iterator[None]:
     """Converts errors of the libraries and the file system to BadInput that names `path`."""
     try:
         yield
-    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
 
 

@@ -89,8 +89,7 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
 
 def from_file(path: Path, lowercase: bool) -> WordPiece:
     """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput."""
-    # Not splitlines(): a piece may be a Unicode line separator.
-    pieces = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    pieces = read_pieces(path)
     duplicate = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
     if duplicate is not None:
         raise BadInput(f"{path}: several lines have the piece {duplicate!r}")
@@ -98,6 +97,13 @@ def from_file(path: Path, lowercase: bool) -> WordPiece:
         if piece not in pieces:
             raise BadInput(f"{path}: lacks {piece} among its {len(pieces)} pieces")
     return WordPiece(pieces, lowercase)
+
+
+def read_pieces(path: Path) -> list[str]:
+    """Returns the lines of a vocab.txt."""
+    # Not splitlines(): a piece may be a Unicode line separator.
+    text = path.read_text(encoding="utf-8-sig").removesuffix("\n")
+    return text.split("\n")
 
 
 def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:

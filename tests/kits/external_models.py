@@ -38,6 +38,13 @@ def make_tensors(format: str = "huggingface", parts=PARTS, seed: int = 0) -> dic
     return tensors
 
 
+def padded(array: np.ndarray, rows: int) -> np.ndarray:
+    """Returns an array with `rows` rows if it has one for each piece, otherwise unchanged."""
+    if len(array) != len(PIECES):
+        return array
+    return np.pad(array, [(0, rows - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+
 def huggingface_config() -> dict:
     return {
         "model_type": "bert",

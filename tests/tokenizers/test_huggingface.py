@@ -1,10 +1,14 @@
-"""A tokenizer.json gives the ids of transformers, except that special tokens are not read from text."""
+"""A tokenizer.json gives the ids of transformers, except that the five special tokens are not read from text."""
+
+import json
+import random
 
 import pytest
 import tokenizers as library
-from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, manual_lines
+from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, difficult_text, manual_lines
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder
 
@@ -54,6 +58,14 @@ def bert_like():
     theirs.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=NAMES)
     theirs.train_from_iterator(PROSE, trainer)
+    return theirs
+
+
+def word_like():
+    """A piece for each word, as WordLevel has them."""
+    theirs = library.Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    theirs.pre_tokenizer = pre_tokenizers.Whitespace()
+    theirs.train_from_iterator(PROSE, trainers.WordLevelTrainer(special_tokens=NAMES))
     return theirs
 
 
@@ -120,6 +132,8 @@ def test_the_first_piece_of_each_word_is_a_word_start(tmp_path, maker):
 
 def test_units_are_not_cached_if_pieces_span_words(tmp_path):
     theirs = roberta_like()
+    theirs.add_special_tokens(["<|end|>"])
+    assert isinstance(save_and_open(tmp_path, theirs).corpus_encoder(), CachedEncoder)
     theirs.add_tokens(["brown fox", "[MASK]"])
     ours = save_and_open(tmp_path, theirs)
     assert not isinstance(ours.corpus_encoder(), CachedEncoder)
@@ -130,3 +144,129 @@ def test_units_are_not_cached_if_pieces_span_words(tmp_path):
     assert ids[ends[0] - 1] == ours.pieces.index("brown fox") and ends[1] == len(ids)
     ids = ours.encode(["a brown fox [MASK]"])[0]
     assert ours.pieces.index("brown fox") in ids and not {ours.unk, ours.mask} & set(ids)
+
+
+# --- Files that the library accepts, and fails with or changes when it encodes ---------------------
+
+
+def no_type(document):
+    """The hub's older files have none; the library finds the type by the keys."""
+    del document["model"]["type"]
+
+
+def renumber(document, *removed):
+    """Removes pieces and added tokens; the others close the gaps."""
+    vocabulary, added = document["model"]["vocab"], document["added_tokens"]
+    rest = [piece for piece in sorted(vocabulary, key=vocabulary.get) if piece not in removed]
+    document["model"]["vocab"] = {piece: id for id, piece in enumerate(rest)}
+    document["added_tokens"] = [token for token in added if token["content"] not in removed]
+
+
+def no_unknown(document):
+    renumber(document, *NAMES)
+
+
+def no_unknown_but_added(document):
+    """The unknown token gets an id after that of an added token."""
+    renumber(document, *NAMES)
+    size = len(document["model"]["vocab"])
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    document["added_tokens"] = [{"id": size, "content": "<e1>", "special": True, **flags}]
+
+
+def other_unknown(document):
+    document["model"]["unk_token"] = "<oov>"
+
+
+def null_unknown(document):
+    document["model"]["unk_id"] = None
+
+
+def null_unknown_without_names(document):
+    null_unknown(document)
+    document["added_tokens"] = []
+    for number, name in enumerate(ROBERTAS):
+        document["model"]["vocab"][number] = [f"{name}NOTUSED", -100.0]
+
+
+def twice(piece):
+    def change(document):
+        scores = dict(document["model"]["vocab"])
+        document["model"]["vocab"].append([piece, scores[piece]])
+
+    return change
+
+
+def gap(document):
+    del document["model"]["vocab"]["fox"]
+
+
+def truncated(document):
+    rules = {"max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    document["truncation"] = {"direction": "Right", **rules}
+
+
+FILES = [
+    *((maker, no_type) for maker in (bert_like, word_like, llama_like, unigram_like)),
+    *((maker, other_unknown) for maker in (bert_like, word_like)),
+    *((maker, no_unknown) for maker in (bert_like, word_like)),
+    *((maker, no_unknown_but_added) for maker in (bert_like, word_like)),
+    (unigram_like, null_unknown),
+    (unigram_like, null_unknown_without_names),
+    *((unigram_like, twice(piece)) for piece in ("<unk>", "<mask>", "▁")),
+    (word_like, gap),
+    (bert_like, truncated),
+]
+
+
+@pytest.mark.parametrize(("maker", "change"), FILES)
+def test_ids_equal_the_library_and_unknown_where_it_fails(tmp_path, maker, change):
+    document = json.loads(maker().to_str())
+    change(document)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(document))
+    ours, theirs = tokenizers.from_file(path, True), library.Tokenizer.from_file(str(path))
+    theirs.no_truncation()
+    draw, failures = random.Random(1), 0
+    texts = [*PROSE[:60], *DIFFICULT, *(difficult_text(draw) for _ in range(3000)), "<e1> fox"]
+    texts = [text for text in texts if not any(name in text for name in NAMES)]
+    for text, ids in zip(texts, ours.encode(texts), strict=True):
+        try:
+            expected = theirs.encode(text, add_special_tokens=False).ids
+        except Exception:  # it has no unknown token
+            failures += 1
+            assert ours.unk in ids
+        else:
+            assert ids == expected
+    assert (failures > 1000) == ("unknown" in change.__name__)
+    check_corpus_encoder(
+        ours, texts[:600], is_exact=False
+    )  # a sentence may end with a removed character
+    ours.save(tmp_path / "saved")
+    assert tokenizers.load(tmp_path / "saved").fingerprint == ours.fingerprint
+    (tmp_path / "saved/settings.json").unlink()
+    assert (
+        tokenizers.from_file(tmp_path / "saved" / ours.file, True).fingerprint == ours.fingerprint
+    )
+
+
+def test_every_piece_of_a_model_of_words_starts_a_word(tmp_path):
+    assert save_and_open(tmp_path, word_like()).word_starts.all()
+
+
+def test_ids_are_the_same_at_every_call(tmp_path):
+    theirs = llama_like()
+    theirs.model.dropout = 0.5
+    ours = save_and_open(tmp_path, theirs)
+    assert ours.encode(PROSE * 3) == ours.encode(PROSE) * 3
+
+
+@pytest.mark.parametrize("charsmap", ["EAAAAP////////////////////8="])
+def test_errors_while_encoding_refuse_the_file(tmp_path, charsmap):
+    """The library opens this file, and panics at every text."""
+    document = json.loads(llama_like().to_str())
+    document["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": charsmap}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadInput, match=str(path)):
+        tokenizers.from_file(path, True)

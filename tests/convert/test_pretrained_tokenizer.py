@@ -1,0 +1,210 @@
+"""A directory's tokenizer gives the ids of transformers, which reads all its files, on 3,000 hostile documents."""
+
+import json
+import random
+
+import pytest
+import tokenizers as library
+import transformers
+from kits import external_models
+from kits.external_models import PIECES
+from kits.malformed_inputs import refused_import
+from kits.texts import DIFFICULT, PROSE, as_documents, difficult_text
+from tokenizers import models, pre_tokenizers, trainers
+
+from bert_jax.convert import load_model, pretrained_tokenizer
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special_tokens import SPECIAL
+
+MARKERS = ["covid", "COVID", "<e1>", "</e1>", "école", "wild cat", "[unused7]"]
+NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def hostile(number: int) -> list[str]:
+    """Returns texts in which added tokens stand alone, in words, and beside spaces, but none of the special ones."""
+    draw, texts = random.Random(2), []
+    for text in [*DIFFICULT, *PROSE[:60], *(difficult_text(draw) for _ in range(number))]:
+        place = draw.randrange(len(text) + 1)
+        marker = draw.choice(["", " "]) + draw.choice(MARKERS) + draw.choice(["", " "])
+        texts.append(text[:place] + marker + text[place:])
+    return [text for text in texts if not any(name in text for name in NAMES)]
+
+
+TEXTS = hostile(3000)
+
+
+def lines(pieces) -> str:
+    return "".join(piece + "\n" for piece in pieces)
+
+
+def token(content: str, **flags) -> dict:
+    """Returns an added token as tokenizer_config.json has it."""
+    usual = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"content": content, **usual, "special": False} | flags
+
+
+@pytest.fixture(scope="module")
+def documents() -> dict[str, dict]:
+    """{kind: a parsed tokenizer.json}."""
+    parsed = {}
+    for lowercase in (True, False):
+        model = models.WordPiece({piece: id for id, piece in enumerate(PIECES)}, unk_token="[UNK]")
+        bert = library.Tokenizer(model)
+        bert.normalizer = library.normalizers.BertNormalizer(lowercase=lowercase)
+        bert.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        bert.add_special_tokens(list(SPECIAL.values()))
+        parsed["uncased" if lowercase else "cased"] = json.loads(bert.to_str())
+    roberta = library.Tokenizer(models.BPE())
+    roberta.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    keys = {"initial_alphabet": alphabet, "special_tokens": NAMES[5:]}
+    roberta.train_from_iterator(PROSE, trainers.BpeTrainer(vocab_size=500, **keys))
+    return parsed | {"bytes": json.loads(roberta.to_str())}
+
+
+ADDED = {"added_tokens_decoder": {str(len(PIECES)): token("<e1>", special=True)}}
+SPACED = {"lstrip": True, "rstrip": True, "single_word": True}
+MANY = {
+    "9": token("wild cat", normalized=True),
+    "7": token("covid", **SPACED),
+    "8": token("école", normalized=True),
+}
+NAMED = {"pad_token": "<nothing>", "mask_token": {"__type": "AddedToken", **token("<blank>")}}
+PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
+ROBERTA = {"tokenizer_class": "RobertaTokenizerFast"}
+# {name: (kind of tokenizer.json; None: vocab.txt instead, tokenizer_config.json, other files)}
+DIRECTORIES = {
+    "lower case off": ("uncased", {"do_lower_case": False}, {}),
+    "lower case by default": ("cased", {}, {}),
+    "the file's own rules": ("cased", PLAIN | {"do_lower_case": True}, {}),
+    "accents": ("uncased", {"strip_accents": False, "tokenizer_class": "BertTokenizerFast"}, {}),
+    "accents of cased words": (None, {"strip_accents": True, "do_lower_case": False}, {}),
+    "ideographs": ("uncased", {"tokenize_chinese_chars": False}, {}),
+    "another class": ("cased", {"tokenizer_class": "ElectraTokenizer"}, {}),
+    "added": ("uncased", ADDED, {}),
+    "added, with flags": (None, {"added_tokens_decoder": MANY}, {}),
+    "added to the file's own": ("cased", PLAIN | {"added_tokens_decoder": MANY}, {}),
+    "added_tokens.json": (None, {}, {"added_tokens.json": {"covid": 68, "<e1>": 69}}),
+    "special_tokens_map.json": (
+        None,
+        {},
+        {
+            "added_tokens.json": {"<e1>": 68, "covid": 69},
+            "special_tokens_map.json": {"additional_special_tokens": ["<e1>"]},
+        },
+    ),
+    "additional": ("uncased", {"additional_special_tokens": ["<e1>", "</e1>"]}, {}),
+    "other names": (None, NAMED, {}),
+    "two spellings": ("uncased", {"mask_token": "<mask>", "bos_token": "[CLS]"}, {}),
+    "bytes": ("bytes", ROBERTA, {}),
+    "bytes after a space": ("bytes", ROBERTA | {"add_prefix_space": True}, {}),
+    "bytes, added": ("bytes", PLAIN | {"extra_special_tokens": ["<e1>", "covid"]}, {}),
+}
+
+
+def write(directory, documents, kind, settings, files):
+    directory.mkdir()
+    files = {"config.json": {"model_type": "bert"}, "tokenizer_config.json": settings} | files
+    if kind:
+        files["tokenizer.json"] = documents[kind]
+    else:
+        (directory / "vocab.txt").write_text(lines(PIECES), encoding="utf-8")
+    for name, values in files.items():
+        (directory / name).write_text(json.dumps(values))
+    return directory
+
+
+def read(directory):
+    return pretrained_tokenizer.read(directory, {"model_type": "bert"})
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_ids_equal_transformers(tmp_path, documents, name):
+    directory = write(tmp_path / "model", documents, *DIRECTORIES[name])
+    ours, theirs = read(directory), transformers.AutoTokenizer.from_pretrained(directory)
+
+    def encode(texts):
+        return theirs(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+    assert ours.encode(TEXTS) == encode(TEXTS)
+    assert ours.size == len(theirs)
+    documents = as_documents(TEXTS)
+    expected = encode([" ".join(document) for document in documents])
+    assert ours.corpus_encoder()(documents)[0].tolist() == sum(expected, [])
+    special = {name: getattr(theirs, f"{name}_token_id") for name in SPECIAL}
+    assert {**ours.special, **{name: id for name, id in special.items() if id}} == ours.special
+
+
+@pytest.mark.parametrize("name", ["added, with flags", "other names", "two spellings", "bytes"])
+def test_a_saved_tokenizer_is_the_same_as_a_file(tmp_path, documents, name):
+    """A run names the file of its tokenizer in its config."""
+    ours = read(write(tmp_path / "model", documents, *DIRECTORIES[name]))
+    for tokenizer in (ours, pretrained_tokenizer.with_unused(ours, ours.size + 5)):
+        tokenizer.save(tmp_path / "saved")
+        for again in (
+            tokenizers.load(tmp_path / "saved"),
+            tokenizers.from_file(tmp_path / "saved" / tokenizer.file, False),
+        ):
+            assert again.fingerprint == tokenizer.fingerprint
+            assert again.special == ours.special and again.size == tokenizer.size
+        texts = [*TEXTS[:200], f"[unused{ours.size}]"]
+        assert tokenizer.encode(texts) == ours.encode(texts)
+
+
+@pytest.mark.parametrize("kind", ["vocab.txt", "uncased", "added"])
+def test_rows_that_pad_the_embeddings_get_pieces(tmp_path, documents, kind):
+    """The pieces before them are those of the files."""
+    pieces = [*PIECES, *(f"[unused{number}]" for number in range(len(PIECES), 80))]
+    tensors = {
+        name: external_models.padded(array, 80)
+        for name, array in external_models.make_tensors().items()
+    }
+    directory = external_models.write_huggingface(tmp_path / "model", tensors, vocab_size=80)
+    if kind != "vocab.txt":
+        (directory / "tokenizer.json").write_text(json.dumps(documents["uncased"]))
+    if kind == "added":
+        (directory / "tokenizer_config.json").write_text(json.dumps(ADDED))
+        pieces[len(PIECES)] = "<e1>"
+    tokenizer = load_model.read_source(directory).tokenizer
+    assert tokenizer.pieces == pieces
+    assert max(tokenizer.encode(["[unused75] unable"])[0]) < len(PIECES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer", "mecab_kwargs": {}}, "BertJapaneseTokenizer"),
+        ({"tokenizer_class": "MyTokenizer"}, "MyTokenizer"),
+        ({"auto_map": {"AutoTokenizer": ["mine.Mine", None]}}, "auto_map"),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "tokenizer.json"),
+        ({"do_lower_case": "yes"}, "tokenizer_config.json"),
+        ({"added_tokens_decoder": [1]}, "tokenizer_config.json"),
+        ({"tokenizer_class": 3}, "tokenizer_class 3"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(tmp_path, settings, named):
+    directory = external_models.write_huggingface(tmp_path / "model")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    line = refused_import(directory)
+    assert line.startswith(str(directory)) and named in line
+
+
+def test_the_hints_of_refusals_work(tmp_path, documents):
+    """tokenizer.json has all rules if the settings say so; transformers writes one for files that have none."""
+    own = {"tokenizer_class": "MyTokenizer", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
+    directory = write(tmp_path / "own", documents, "cased", own, {})
+    with pytest.raises(BadInput, match="PreTrainedTokenizerFast"):
+        read(directory)
+    (directory / "tokenizer_config.json").write_text(json.dumps(PLAIN))
+    assert not read(directory).lowercase
+    settings = {"tokenizer_class": "RobertaTokenizer"}
+    model = documents["bytes"]["model"]
+    directory = write(tmp_path / "bytes", documents, None, settings, {"vocab.json": model["vocab"]})
+    (directory / "merges.txt").write_text(lines(map(" ".join, model["merges"])))
+    with pytest.raises(BadInput, match="save_pretrained"):
+        read(directory)
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    theirs.save_pretrained(directory)
+    ids = theirs(PROSE, add_special_tokens=False)["input_ids"]
+    assert read(directory).encode(PROSE) == ids
