@@ -31,7 +31,10 @@ NAMES = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", 
 
 def read(directory: Path, config: dict) -> Tokenizer:
     """Reads a tokenizer. config: the content of config.json. Raises BadInput, which names a class that is unknown."""
-    name = find_class(directory, config)
+    settings = read_optional(directory / SETTINGS)
+    if "added_tokens_decoder" not in settings:
+        settings |= read_optional(directory / "special_tokens_map.json")
+    name = find_class(directory, settings, config)
     file, vocab = directory / huggingface.FILE, directory / wordpiece.FILE
     document, is_bert = {}, name in BERT.split()
     if file.is_file():
@@ -51,14 +54,15 @@ def read(directory: Path, config: dict) -> Tokenizer:
             " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
         )
     with as_bad_input(directory / SETTINGS):
-        settings, decoder = read_settings(directory, document)
         if is_bert:
             settings = {f"{name}_token": piece for name, piece in SPECIAL.items()} | settings
-            library = bert_library(vocabulary, settings)
+        values = {name: settings.get(f"{name}_token") for name in SPECIAL}
+        names = {name: as_token(value)["content"] for name, value in values.items() if value}
+        if is_bert:
+            library = bert_library(vocabulary, settings, names)
         elif name in BYTE_LEVEL.split() and document["pre_tokenizer"]["type"] == "ByteLevel":
             library.pre_tokenizer.add_prefix_space = settings.get("add_prefix_space", False)
-        library.add_tokens(tokens_to_add(settings, decoder))
-        names = {name: content(settings.get(f"{name}_token")) for name in SPECIAL}
+        library.add_tokens(added_tokens(directory, settings, document))
     tokenizer = huggingface.from_library(library, file if document else vocab, names)
     if is_bert and document and vocab.is_file():
         lines = wordpiece.read_pieces(vocab)
@@ -67,76 +71,54 @@ def read(directory: Path, config: dict) -> Tokenizer:
     return as_wordpiece(tokenizer)
 
 
-def find_class(directory: Path, config: dict) -> str:
-    """Returns the name of the class without "Tokenizer" and "Fast". Raises BadInput for one that is unknown."""
-    settings = read_optional(directory / SETTINGS)
-    default = "BertTokenizer" if config["model_type"] == "bert" else "PreTrainedTokenizerFast"
-    full = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
-    name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
-    if settings.get("auto_map"):
-        problem = "is a program of its own (auto_map)"
-    elif name not in [*BERT.split(), *OTHERS.split()]:
-        problem = "is not supported"
-    else:
-        return name
-    hint = ""
-    if (directory / huggingface.FILE).is_file():
-        hint = f"; if {huggingface.FILE} has all its rules, name PreTrainedTokenizerFast in {SETTINGS}, and no auto_map"
-    raise BadInput(f"{directory}: tokenizer_class {full} {problem}{hint}")
-
-
 def read_optional(path: Path) -> dict:
     """Reads a JSON object; {} if there is no such file."""
     return workdir.read_json(path) if path.is_file() else {}
 
 
-def read_settings(directory: Path, document: dict) -> tuple[dict, dict]:
-    """Returns the settings and {id: added token}, from tokenizer_config.json or from the files of older versions."""
-    settings = read_optional(directory / SETTINGS)
-    if "added_tokens_decoder" in settings:
-        return settings, settings["added_tokens_decoder"]
-    settings |= read_optional(directory / "special_tokens_map.json")
-    special = {content(value) for value in special_tokens(settings)}
-    decoder = {
-        number: {"content": piece, "special": piece in special}
-        for piece, number in read_optional(directory / "added_tokens.json").items()
-    }
-    return settings, decoder | {token["id"]: token for token in document.get("added_tokens", [])}
+def find_class(directory: Path, settings: dict, config: dict) -> str:
+    """Returns the name of the class without "Tokenizer" and "Fast". Raises BadInput for one that is unknown."""
+    default = "BertTokenizer" if config["model_type"] == "bert" else "PreTrainedTokenizerFast"
+    full = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
+    name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
+    if settings.get("auto_map") or name not in f"{BERT} {OTHERS}".split():
+        raise BadInput(
+            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; only if {huggingface.FILE} has all"
+            f" its rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
+        )
+    return name
 
 
-def special_tokens(settings: dict) -> list:
-    """Returns the special tokens of the settings, strings or objects."""
-    others = [key for key in settings if key.endswith("_token") and key not in NAMES]
-    named = [settings[key] for key in [*NAMES, *others] if content(settings.get(key))]
-    for key in ("extra_special_tokens", "additional_special_tokens"):
-        values = settings.get(key) or []
-        named += values.values() if isinstance(values, dict) else values
-    return named
+def as_token(value: str | dict) -> dict:
+    """Returns a special token of the settings as an object."""
+    if isinstance(value, str):
+        return {"content": value, "special": True, "normalized": False}
+    return value
 
 
-def content(value) -> str | None:
-    """Returns the text of a token, which is a string or an object; None for anything else."""
-    if isinstance(value, dict):
-        return value["content"]
-    return value if isinstance(value, str) else None
-
-
-def tokens_to_add(settings: dict, decoder: dict) -> list[AddedToken]:
+def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedToken]:
     """Returns the added tokens, by id, and the special tokens. The library ignores those that it has."""
-    values = [decoder[number] for number in sorted(decoder, key=int)]
-    values += [
-        {"special": True, "normalized": False}
-        | (value if isinstance(value, dict) else {"content": value})
-        for value in special_tokens(settings)
-    ]
-    flags = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-    return [AddedToken(**{key: value[key] for key in flags if key in value}) for value in values]
+    extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
+    extra = extra.values() if isinstance(extra, dict) else extra
+    named = [settings[key] for key in NAMES if settings.get(key)]
+    special = [as_token(value) for value in [*named, *extra]]
+    tokens = settings.get("added_tokens_decoder")
+    if tokens is None:  # older versions wrote this file
+        names = {token["content"] for token in special}
+        tokens = {
+            number: {"content": piece, "special": piece in names}
+            for piece, number in read_optional(directory / "added_tokens.json").items()
+        }
+        tokens |= {token["id"]: token for token in document.get("added_tokens", [])}
+    tokens = [tokens[number] for number in sorted(tokens, key=int)]
+    keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return [AddedToken(**{k: token[k] for k in keys if k in token}) for token in tokens + special]
 
 
-def bert_library(vocabulary: dict[str, int], settings: dict) -> tokenizers.Tokenizer:
+def bert_library(vocabulary: dict, settings: dict, names: dict) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with BERT's rules and the keys of the settings."""
     library = wordpiece.make_library(vocabulary, True)
-    library.model.unk_token = content(settings["unk_token"]) or SPECIAL["unk"]
+    library.model.unk_token = names.get("unk", SPECIAL["unk"])
     library.normalizer = BertNormalizer(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),

@@ -146,19 +146,14 @@ def unit_pattern(document: dict) -> re.Pattern | None:
     normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
     name = normalizer.get("type")
     read = [token for token in document["added_tokens"] if not token["special"]]
+    flags = ("single_word", "lstrip", "rstrip")  # they make a token depend on what is beside it
+    wide = any(" " in token["content"] or any(token[flag] for flag in flags) for token in read)
     if splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True):
-        is_simple = name in (None, "Lowercase") and not any(map(depends_on_spaces, read))
-        return SPACED if is_simple else None
+        return SPACED if name in (None, "Lowercase") and not wide else None
     bert = not read and splitter.get("type") == "BertPreTokenizer" and name == "BertNormalizer"
     if bert and normalizer["handle_chinese_chars"] and document["model"]["type"] == "WordPiece":
         return wordpiece.UNITS
     return None
-
-
-def depends_on_spaces(token: dict) -> bool:
-    """Returns whether an added token contains white space, or takes or needs it beside it."""
-    flags = ("single_word", "lstrip", "rstrip")
-    return bool(re.search(r"\s", token["content"])) or any(token[flag] for flag in flags)
 
 
 def read(directory: Path, settings: dict) -> HuggingFace:
