@@ -83,8 +83,8 @@ def find_class(directory: Path, settings: dict, config: dict) -> str:
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
     if settings.get("auto_map") or name not in f"{BERT} {OTHERS}".split():
         raise BadInput(
-            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; only if {huggingface.FILE} has all"
-            f" its rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
+            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; only if {huggingface.FILE} has"
+            f" all its rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
         )
     return name
 
@@ -100,7 +100,8 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
     """Returns the added tokens, by id, and the special tokens. The library ignores those that it has."""
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
     extra = extra.values() if isinstance(extra, dict) else extra
-    named = [settings[key] for key in NAMES if settings.get(key)]
+    names = dict.fromkeys([*NAMES, *(key for key in settings if key.endswith("_token"))])
+    named = [settings[key] for key in names if isinstance(settings.get(key), str | dict)]
     special = [as_token(value) for value in [*named, *extra]]
     tokens = settings.get("added_tokens_decoder")
     if tokens is None:  # older versions wrote this file

@@ -96,7 +96,7 @@ DIRECTORIES = {
     ),
     "additional": ("uncased", {"additional_special_tokens": ["<e1>", "</e1>"]}, {}),
     "other names": (None, NAMED, {}),
-    "two spellings": ("uncased", {"mask_token": "<mask>", "bos_token": "[CLS]"}, {}),
+    "two spellings": ("uncased", {"mask_token": "<mask>", "entity_token": "<e1>"}, {}),
     "bytes": ("bytes", ROBERTA, {}),
     "bytes after a space": ("bytes", ROBERTA | {"add_prefix_space": True}, {}),
     "bytes, added": ("bytes", PLAIN | {"extra_special_tokens": ["<e1>", "covid"]}, {}),
