@@ -198,7 +198,7 @@ def read(path: Path) -> ConfigDict:
     Keys that the file lacks, because they are newer, take their defaults.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):

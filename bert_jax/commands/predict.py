@@ -13,6 +13,7 @@ from bert_jax.convert import load_model, vocabulary_extension
 from bert_jax.data import examples
 from bert_jax.data import store as stores
 from bert_jax.data.examples import Example
+from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.objectives import fill_mask, predictions
 from bert_jax.storage import atomic
@@ -35,7 +36,9 @@ def run(options, overrides) -> int:
     texts = [*options.texts, *filter(None, [options.question])]
     if options.context:
         vocabulary_extension.read_lines(options.context, "--context")  # refuses what is no text
-        texts.append(options.context.read_bytes().decode())  # with its line ends, for `start`
+        texts.append(
+            options.context.read_bytes().decode("utf-8-sig")
+        )  # with its line ends, for `start`
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
     if out := options.output:
@@ -57,6 +60,7 @@ def predict(
     A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, or what the
     task's `decode` returns and the `text`.
     """
+    texts = replace_surrogates(texts, "predict")
     model = load_model.open_model(directory, overrides)
     task = examples.module_of(model.config)
     if not task:

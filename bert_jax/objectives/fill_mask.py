@@ -116,10 +116,6 @@ def describe(masks: list[list[dict]]) -> Iterator[str]:
 
 def encode(model, text: str, place: str) -> dict:
     """Returns a batch of one row, whose masked positions are the masks of the text. place: see `candidates`."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
-        raise BadInput(f"{place}: not UTF-8") from None
     ids = model.tokenizer.encode_with_masks(text)
     masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
     if not masks:

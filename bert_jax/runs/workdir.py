@@ -237,7 +237,7 @@ def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
 def read_json(path: Path) -> dict:
     """Reads a JSON object. Raises BadInput, which names the path, if it is not one."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable ({error}); restore it") from None
     if not isinstance(values, dict):

@@ -17,6 +17,7 @@ from bert_jax.config_checks import check_keys
 from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
+from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput, one_line
 from bert_jax.objectives import answer_scores, answers, windows
@@ -50,9 +51,10 @@ def load(config, path) -> list[Example]:
     questions with the same id.
     """
     try:
+        content = path.read_text(encoding="utf-8-sig")
         questions = [
             read_question(path, question, paragraph["context"], article.get("title", ""))
-            for article in json.loads(path.read_text(encoding="utf-8"))["data"]
+            for article in replace_surrogates(json.loads(content), path)["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]

@@ -159,7 +159,7 @@ def unit_pattern(document: dict) -> re.Pattern | None:
 def read(directory: Path, settings: dict) -> HuggingFace:
     """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
     tokenizer = HuggingFace(document, settings["special"], path)
     check_ids(tokenizer.special, tokenizer.size, path)
     return tokenizer
@@ -172,7 +172,7 @@ def from_file(path: Path) -> HuggingFace:
     settings = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
     if settings.get("kind") == KIND:
         return read(path.parent, settings)
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
     return from_library(open_library(document, path), path, {})
 
 

@@ -5,6 +5,7 @@ Ids equal those of the `sentencepiece` library, which normalizes text by the rul
 
 import hashlib
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.corpus_encoder import flatten, whole
@@ -135,9 +136,12 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
             **ids,
         )
     except RuntimeError as error:
-        # The library's message names the failed condition and a remedy.
-        reason = str(error).rpartition("] ")[2] or str(error)
-        raise BadInput(f"config.tokenizer.size={size}: {reason.strip()}") from None
+        # The library's remedies are options of its own.
+        reason = re.sub(
+            r".*required_chars.* vs (\d+).*", r"expected at least \1", one_line(error, 1000)
+        )
+        reason = re.sub(r".*too high.*<= (\d+).*", r"expected at most \1", reason)
+        raise BadInput(f"config.tokenizer.size={size}: {reason}") from None
     model = round_scores(file.getvalue()) if kind == "unigram" else file.getvalue()
     special = {name: number for number, name in enumerate(SPECIAL)}
     return SentencePiece(model, special, [])

@@ -164,6 +164,8 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     assert not scores
     (alone,), _ = predict.predict(tuned[1], [rows[3][0]])
     assert alone["probabilities"] == pytest.approx(unlabelled[3]["probabilities"], abs=1e-5)
+    (replaced,), _ = predict.predict(tuned[1], ["An argument \udce9."])  # bytes that are not UTF-8
+    assert replaced["text"] == "An argument \ufffd." and "1 lone" in capsys.readouterr().err
 
 
 def test_every_row_has_its_prediction(tuned, tmp_path, capsys):

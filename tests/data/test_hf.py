@@ -63,6 +63,18 @@ def test_what_does_not_exist_is_named(tmp_path, name, suffix, field):
         source_of(tmp_path, name + suffix, field)
 
 
+def test_a_set_with_several_configurations_is_named_with_them(tmp_path):
+    for name in ("first", "other"):
+        path = tmp_path / name / "train.parquet"
+        path.parent.mkdir()
+        parquet.write_table(pyarrow.table({"text": ["a"]}), path)
+    sets = "".join(f"- config_name: {n}\n  data_files: {n}/*\n" for n in ("first", "other"))
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{sets}---\n")
+    with pytest.raises(BadInput, match="first.*other") as error:
+        source_of(tmp_path, str(tmp_path))
+    assert "load_dataset" not in str(error.value)
+
+
 def test_a_table_has_the_names_of_its_labels(tmp_path, monkeypatch):
     """And an unknown label, -1, as none."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")

@@ -45,6 +45,14 @@ def test_ids_of_googles_vocabularies_equal_pure_python(name, number):
     check_python(path, name != "cased", odd_lines(number) + SAME)
 
 
+def test_a_vocabulary_may_begin_with_a_byte_order_mark(tmp_path):
+    tokenizer = tokenizers.train("wordpiece", PROSE, 400, True)
+    tokenizer.save(tmp_path / "saved")
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "saved" / "vocab.txt").read_bytes())
+    assert tokenizers.from_file(path, True).fingerprint == tokenizer.fingerprint
+
+
 def test_each_ideograph_begins_a_word():
     """Each ideograph begins a word; pieces that continue a word begin with ##."""
     tokenizer = tokenizers.train("wordpiece", [*PROSE, "数学是研究数量结构变化"] * 2, 400, True)

@@ -6,22 +6,19 @@ import re
 # The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
 # them is here.
 ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256 cp874".split()
-ENCODINGS += "koi8_r koi8_u iso8859_5 iso8859_6 cp866".split()
-# Those of two bytes a character, by the bytes of their most common characters: the first part of each table, and kana.
+ENCODINGS += "koi8_r koi8_u iso8859_5 cp866".split()
+# Those of two bytes a character, with the bytes of common characters: the first part of each table, and kana.
 PAIRS = {
-    rb"[\xb0-\xc8][\xa1-\xfe]": "EUC-KR CP949",
-    rb"[\xa4\xa5\xb0-\xcf][\xa1-\xfe]": "EUC-JP",
-    rb"[\xb0-\xd7][\xa1-\xfe]": "GB18030",
-    rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]": "BIG5 BIG5-HKSCS",
-    rb"[\x82\x83\x88-\x97][\x40-\xfc]": "SHIFT-JIS CP932",
+    "EUC-KR": rb"[\xb0-\xc8][\xa1-\xfe]",
+    "EUC-JP": rb"[\xa4\xa5\xb0-\xcf][\xa1-\xfe]",
+    "GB18030": rb"[\xb0-\xd7][\xa1-\xfe]",
+    "BIG5": rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
+    "SHIFT-JIS": rb"[\x82\x83\x88-\x97][\x40-\xfc]",
 }
+COMMON = 0.6  # share of the characters
 # Those that write all characters in ASCII, by how they mark the others.
 ESCAPES = {"ISO-2022-JP": b"\x1b$", "ISO-2022-JP-2": b"\x1b$", "ISO-2022-KR": b"\x1b$"}
 ESCAPES |= {"HZ": b"~{", "UTF-7": b"+"}
-MOST_PAIRS, MOST_ERRORS = (
-    0.6,
-    0.01,
-)  # shares of the characters that are not ASCII: common, and invalid
 
 
 def likely_encoding(text: bytes) -> str:
@@ -43,21 +40,20 @@ def likely_encoding(text: bytes) -> str:
 def escaped_lines(text: bytes) -> tuple[str, int]:
     """Returns the encoding of ESCAPES of a text, and the number of lines with other characters; ('', 0) for UTF-8."""
     for name, mark in ESCAPES.items():
-        if mark in text:
-            with contextlib.suppress(UnicodeDecodeError):
-                lines = text.decode(name).split("\n")
-                if number := len(lines) - sum(map(str.isascii, lines)):
-                    return name, number
+        with contextlib.suppress(UnicodeDecodeError):
+            lines = text.decode(name).split("\n") if mark in text else []
+            if number := len(lines) - sum(map(str.isascii, lines)):
+                return name, number
     return "", 0
 
 
 def encoding_of_pairs(text: bytes) -> str:
     """Returns the encoding of PAIRS whose common characters make up most of a text; '' if there is none."""
-    shares = {"": MOST_PAIRS}
-    for pair, names in PAIRS.items():
-        characters = re.findall(b"(" + pair + rb")|[\x80-\xff].", text, re.DOTALL)
-        for name in names.split():
-            errors = text.decode(name, "replace").count("\ufffd")
-            if errors < MOST_ERRORS * len(characters):
-                shares.setdefault(name, sum(map(bool, characters)) / len(characters))
+    shares = {"": COMMON}
+    for name, pair in PAIRS.items():
+        characters = re.findall(rb"(%b)|[\x80-\xff]." % pair, text, re.DOTALL)
+        errors = text.decode(name, "replace").count("\ufffd")
+        common = sum(map(bool, characters))
+        if errors < common / 100:
+            shares[name] = common / len(characters)
     return max(shares, key=shares.get)

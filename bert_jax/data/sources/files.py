@@ -8,7 +8,6 @@ import hashlib
 import lzma
 import os
 import re
-import tarfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -41,9 +40,10 @@ def open_zstd(path: Path, mode: str):
 
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zstd}
-# How archives, besides those of tar, and compressed files begin.
+# How archives of tar and others begin, and compressed files.
 ARCHIVE = re.compile(
-    rb"\x1f[\x8b\x9d]|BZh\d1AY|\xfd7zXZ|]\0\0|\x28\xb5\x2f\xfd|\x04\x22M\x18|PK\x03\x04|7z\xbc\xaf|Rar!"
+    rb"(?s).{257}ustar|PK\x03\x04|7z\xbc\xaf|Rar!"
+    rb"|\x1f[\x8b\x9d]|BZh\d1AY|\xfd7zXZ|]\0\0|\x28\xb5\x2f\xfd|\x04\x22M\x18"
 )
 # Names that a directory or a glob does not stand for: hidden ones, and those that Spark and Hadoop add to data.
 SKIPPED = re.compile(r"\.|_[^.]*$")
@@ -58,8 +58,7 @@ def find_files(source: str) -> list[Path]:
     path = os.path.expanduser(source)
     names = [path] if os.path.exists(path) else [*expand(path)]
     if not any(map(os.path.isfile, names)):
-        patterns = (os.path.join(glob.escape(directory), "**") for directory in names)
-        names = [name for pattern in patterns for name in expand(pattern)]
+        names = [file for name in names for file in expand(f"{glob.escape(name)}/**")]
     paths = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not paths:
         hint = "expected files, pydocs, tfds:NAME or hf:NAME"
@@ -71,35 +70,24 @@ def find_files(source: str) -> list[Path]:
 def expand(pattern: str) -> Iterator[str]:
     """Yields the paths that match a glob. Python's own does not end where directories have links to themselves."""
     match = re.fullmatch(r"(|.*?/)\*\*(?:/(.*))?", pattern)
-    if match:
-        for root in glob.iglob(match[1] or "."):
-            for directory in directories(root):
-                yield from expand(os.path.join(glob.escape(directory), match[2] or "*"))
-    else:
+    if not match:
         names = glob.iglob(pattern)
         yield from (name for name in names if not SKIPPED.match(os.path.basename(name)))
+        return
+    for root in glob.iglob(match[1] or "."):
+        for directory in directories(root):
+            yield from expand(f"{glob.escape(directory)}/{match[2] or '*'}")
 
 
 def directories(root: str) -> Iterator[str]:
     """Yields a directory and those in it, each once, whatever links lead there."""
-    seen = set()
+    first = {}  # {place: its first path}
     for path, names, _ in os.walk(root, followlinks=True):
-        place = os.path.realpath(path)
-        names[:] = [name for name in names if place not in seen and not SKIPPED.match(name)]
-        names.sort()
-        if place not in seen:
-            yield path
-        seen.add(place)
-
-
-def is_archive(path: Path) -> bool:
-    """Returns whether a file, after it is decompressed by its suffix, is an archive or compressed once more."""
-    with open_text(path) as file:
-        begin = file.read(tarfile.BLOCKSIZE)
-    with contextlib.suppress(tarfile.HeaderError):
-        tarfile.TarInfo.frombuf(begin, "utf-8", "surrogateescape")
-        return True
-    return bool(ARCHIVE.match(begin))
+        if first.setdefault(os.path.realpath(path), path) != path:
+            names.clear()
+            continue
+        names[:] = sorted(name for name in names if not SKIPPED.match(name))
+        yield path
 
 
 def text_bytes(path: Path) -> int:
@@ -138,28 +126,18 @@ def explain(path: Path, *kinds: type) -> Iterator[None]:
         raise BadInput(f"{path}: damaged or cut short ({one_line(error)})") from None
 
 
-@contextlib.contextmanager
-def open_text(path: Path) -> Iterator:
-    """Opens a file, and decompresses it by its suffix. Raises BadInput for a damaged one, and OSError with the path if
-    reading fails."""
-    opener = OPENERS.get(path.suffix.lower(), open)
-    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
-        yield file
-
-
 def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
     """Yields pieces of whole lines, about `size` bytes each. Drops records of JSON lines over LONGEST_RECORD, cuts
-    other lines over LONGEST_LINE, and counts both. In a file that begins with carriage returns alone, these become
-    line breaks.
+    other lines over LONGEST_LINE, and counts both. In a file that has carriage returns alone, these become line
+    breaks.
 
-    Raises the errors of open_text.
+    Raises BadInput for a damaged archive, and OSError with the path if reading fails.
     """
-    rest, skipped, returns = b"", 0, None
-    with open_text(path) as file:
+    rest, skipped = b"", 0
+    opener = OPENERS.get(path.suffix.lower(), open)
+    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
         while data := file.read(size):
-            if returns is None:
-                returns = b"\r" in data[:-1] and b"\n" not in data
-            if returns:
+            if b"\n" not in data and b"\r" in data[:-1]:
                 data = data.replace(b"\r", b"\n")
             head, newline, tail = data.rpartition(b"\n")
             if newline:

@@ -6,6 +6,7 @@ import html
 import itertools
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,7 +15,9 @@ from bert_jax.data.sources.problems import add_problem
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
 RECORD_NOT_UTF8 = "records not UTF-8"
-SURROGATES = re.compile("[\ud800-\udfff]")
+SURROGATES = re.compile(
+    "[\ud800-\udfff]"
+)  # escapes of JSON, and bytes of arguments that are not UTF-8
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
@@ -100,9 +103,13 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
                 yield value.encode()
             except UnicodeEncodeError:
                 add_problem(problems, "records with lone surrogates", len(line))
-                yield replace_surrogates(value).encode()
+                yield SURROGATES.sub("\ufffd", value).encode()
 
 
-def replace_surrogates(text: str) -> str:
-    """Returns a text with U+FFFD for lone surrogates, which UTF-8 cannot encode: escapes of JSON can be some."""
-    return SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+def replace_surrogates(value, place: object):
+    """Returns a value of JSON with U+FFFD for lone surrogates, which UTF-8 cannot encode; prints how many there are."""
+    text, number = SURROGATES.subn("\ufffd", json.dumps(value, ensure_ascii=False))
+    if not number:
+        return value
+    print(f"{place}: {number} lone surrogates become U+FFFD", file=sys.stderr)
+    return json.loads(text)
