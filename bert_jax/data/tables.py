@@ -7,6 +7,7 @@ one.
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus
+from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput, one_line
 
 Rows = Iterable[tuple[str, dict | None]]  # (place, {name of a column: value}) of each row
@@ -74,7 +76,9 @@ def read_bytes(path: Path, is_table: bool = False):
 
     try:
         if is_table:
-            return parquet.read_table(path)
+            table = parquet.read_table(path)
+            table.validate(full=True)  # raises ValueError for text that is not UTF-8
+            return table
         with pyarrow.input_stream(str(path), compression="detect") as file:
             return file.read()
     except (OSError, ValueError) as error:
@@ -85,7 +89,8 @@ def read_text(path: Path) -> str:
     """Returns the text of a file. Raises BadInput with the line if it is not UTF-8."""
     content = read_bytes(path)
     try:
-        return content.decode("utf-8-sig")
+        # Joined files have a byte order mark at each beginning.
+        return re.sub("(?<=[\r\n])\ufeff", "", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{path}:{line}: not UTF-8") from None
@@ -97,7 +102,7 @@ def read_json(path: Path) -> tuple[list[str], Rows]:
     try:
         documents = [*number_rows(path, rows_of_document(json.loads(text)))]
     except (AttributeError, RecursionError, ValueError):  # not a single document that is a table
-        lines = enumerate(text.split("\n"), 1)
+        lines = enumerate(io.StringIO(text, newline=None), 1)
         documents = [(f"{path}:{number}", line) for number, line in lines if line.strip()]
     for place, row in documents:
         try:
@@ -105,6 +110,7 @@ def read_json(path: Path) -> tuple[list[str], Rows]:
             rows.append((place, {**row}))
         except (RecursionError, TypeError, ValueError) as error:
             raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
+    rows = replace_surrogates(rows, path)
     return [*dict.fromkeys(name for _, row in rows for name in row)], rows
 
 

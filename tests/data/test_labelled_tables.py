@@ -132,3 +132,40 @@ def test_every_line_is_a_row(tmp_path, ends):
     assert tables.read(path, ["text"]) == [
         (f"{path}:{line}", [text]) for line, text in ((2, "a\nb"), (4, ""), (5, "c"), (6, ""))
     ]
+
+
+def test_lone_surrogates_of_json_become_replacement_characters(tmp_path, capsys):
+    """In texts, labels and names of columns; they are counted."""
+    path = tmp_path / "t.jsonl"
+    row = {"text": "a\ud83d \ud83d\ude00", "label": "\udc00"}
+    path.write_text(
+        "\n".join(json.dumps(each) for each in (row, {"text": "b\\ud83d", "label": "c"}))
+    )
+    found = [row for _, row in tables.read(path, ["text", "label"], optional="label")]
+    assert found == [["a\ufffd \U0001f600", "\ufffd"], ["b\\ud83d", "c"]]
+    assert f"{path}: 2 " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end", [b"\r", b"\r\n", b"\n"])
+@pytest.mark.parametrize(
+    ("name", "header", "rows"),
+    [
+        ("t.jsonl", b"", [b'{"text": "a", "label": "x"}', b'{"text": "b", "label": "y"}']),
+        ("t.csv", b"text,label", [b"a,x", b"b,y"]),
+        ("t.tsv", b"text\tlabel", [b"a\tx", b"b\ty"]),
+    ],
+)
+def test_files_with_marks_and_any_ends_of_lines(tmp_path, name, header, rows, end):
+    mark = b"\xef\xbb\xbf"
+    lines = [mark + header, *rows] if header else [mark + row for row in rows]
+    (tmp_path / name).write_bytes(end.join(lines) + end)
+    found = [row for _, row in tables.read(tmp_path / name, ["text", "label"], optional="label")]
+    assert found == [["a", "x"], ["b", "y"]]
+
+
+def test_text_of_a_parquet_file_that_is_not_utf8_is_refused(tmp_path):
+    texts = pyarrow.array([b"a", b"\xe9t\xe9"])
+    strings = pyarrow.StringArray.from_buffers(2, *texts.buffers()[1:])
+    parquet.write_table(pyarrow.table({"text": strings}), tmp_path / "t.parquet")
+    with pytest.raises(BadInput, match=rf"{tmp_path}/t\.parquet.*1"):
+        tables.read(tmp_path / "t.parquet", ["text"])
