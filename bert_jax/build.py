@@ -14,7 +14,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data.dataset import Dataset, lengths
-from bert_jax.models import counts, initial
+from bert_jax.models import initial
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -70,7 +70,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     keys = config.schedule
     values = keys.name, config.optimizer.learning_rate, keys.warmup, configs.total_steps(config)
     rate = partial(optimizer.schedule, *values, decay=keys.decay, phases=configs.phases(config))
-    update = optimizer.make(config.optimizer, rate(), counts.layers_above)
+    update = optimizer.make(config.optimizer, rate())
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(configs.phases(config)[0], 1)
     example = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}
@@ -190,6 +190,7 @@ def lower_train(config, design: Design, phase):
         optimizer=design.optimizer,
         seed=config.seed,
         summed=meshes.summed(mesh, config.gradient_dtype),
+        select=partial(optimizer.select_trained, config.optimizer),
         judge=partial(step_guard.judge, **guard),
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
     )

@@ -23,9 +23,9 @@ from bert_jax.storage import atomic, remote
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "timeouts")
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
 CHANGEABLE += ("model.attention", "corpus.workers")
-# Keys that name content, which is compared where the data is opened; another name of the same content is no change.
-BY_CONTENT = ("corpus.source", "tokenizer.path")
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
+# Keys that name content, which is compared where it is opened; another name of the same content is no change.
+BY_CONTENT = ("corpus.source", "tokenizer.path", "task.data", *STARTS)
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.
@@ -302,11 +302,11 @@ def is_of_model(key: str) -> bool:
     return group in ("model", "objective") and name not in free
 
 
-def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True) -> list[str]:
+def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
 
-    A run may change the keys of CHANGEABLE, phases that have not started, a decay that has not begun and, if its data
-    exists, the keys of BY_CONTENT. An import (step 0) may change all but its model, which is that of the first phase,
+    A run may change the keys of CHANGEABLE and BY_CONTENT, phases that have not started, and a decay that has not
+    begun. An import (step 0) may change all but its model, which is that of the first phase,
     and starts from no other run.
     """
     before, after = phases(old), phases(new)
@@ -316,7 +316,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
     unfinished &= {phase.name for phase in after if phase.last >= step}
     begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
     moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
-    free = CHANGEABLE + (BY_CONTENT if has_data else ()) + (() if moved else ("schedule.decay",))
+    free = CHANGEABLE + (() if moved else ("schedule.decay",))
+    free += BY_CONTENT if step else ()
     models = [at_step(each, 0) if step == 0 else each for each in (old, new)]
     refused = []
     for key, (was, now) in differences(*models).items():

@@ -1,4 +1,7 @@
-"""Errors that are reported to the user in one line, and their exit codes."""
+"""Errors that are reported to the user in one line, their exit codes, and where signals may be handled."""
+
+import builtins
+import threading
 
 
 class BadInput(Exception):
@@ -23,3 +26,10 @@ class Unavailable(Exception):
 
 class Unfinished(Exception):
     """A failure of the machine, for example a full disk. After it is fixed, a start resumes; the exit code is 1."""
+
+
+def may_handle_signals() -> bool:
+    """Returns whether signals may be handled, and end the process: not in a thread, where Python refuses it, and not in
+    a notebook, whose process is not the command's."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and not hasattr(builtins, "__IPYTHON__")

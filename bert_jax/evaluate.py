@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from bert_jax import step
+from bert_jax.data.batch import check_ids
 from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
 
@@ -75,10 +76,12 @@ class Batches:
 
     def __init__(self, feed, config, phase, split: str, mesh):
         self.mesh, self.batch = mesh, batch_size(config, phase, mesh)
+        self.config, self.vocabulary = config, feed.vocabulary.size
         self.positions = meshes.host_rows(mesh, self.batch)
         self.local = feed.evaluation(phase, split, self.batch, self.positions)
         self.score = feed.score and partial(feed.score, split)
 
     def __iter__(self):
         for arrays in self.local:
+            check_ids(self.config, self.vocabulary, arrays)
             yield meshes.to_devices(self.mesh, arrays, self.positions, self.batch)

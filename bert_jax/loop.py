@@ -16,6 +16,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
+from bert_jax.data.batch import check_ids
 from bert_jax.errors import Unfinished
 from bert_jax.objectives import metrics
 from bert_jax.parallel import chips
@@ -212,6 +213,7 @@ class Loop:
                 arrays = next(data, None)
                 if arrays is None:
                     return
+                check_ids(self.config, self.data.vocabulary.size, arrays)
                 rows = meshes.to_devices(mesh, arrays, positions, phase.batch)
             yield rows
 

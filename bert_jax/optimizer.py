@@ -4,18 +4,19 @@
 gradients, which the training step has already computed.
 """
 
+import re
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
 
 RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
+BLOCK = re.compile(r"encoder/blocks_(\d+)/")
 
 
-def make(config, rate, layers_above=None) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate.
-
-    layers_above: params -> a tree of ints, the number of layers above that of each parameter; for rates by layer.
-    """
+def make(config, rate) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
     scale = {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
     decay = optax.add_decayed_weights(config.weight_decay, decayed)
     layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
@@ -24,8 +25,42 @@ def make(config, rate, layers_above=None) -> optax.GradientTransformationExtraAr
         scale(config),
         *([decay] if config.name != "stable_adamw" else []),
         scale_by_rate(rate),
-        *([scale_by_layer(config, layers_above)] if layered else []),
+        *([scale_by_layer(config)] if layered else []),
     )
+
+
+def layers_above(params):
+    """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
+
+    The layers are, from the top: the heads with the pooler, each block of the encoder, and its embeddings. The norm
+    after the last block belongs to it.
+    """
+    top = 1 + sum(name.startswith("blocks_") for name in params.get("encoder", ()))
+
+    def above(path, _):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if not name.startswith("encoder/") or name.startswith("encoder/pooler/"):
+            return 0
+        if name.startswith("encoder/final_norm/"):
+            return 1
+        block = BLOCK.match(name)
+        return top - 1 - int(block[1]) if block else top
+
+    return jax.tree.map_with_path(above, params)
+
+
+def first_steps(config, params):
+    """Returns a tree of ints: the step from which on each parameter is trained, see `unfreeze_every`."""
+    return jax.tree.map(lambda above: above * config.unfreeze_every, layers_above(params))
+
+
+def select_trained(config, gradients, step):
+    """Returns the gradients, with zeros for layers that are not trained yet: neither their norm nor moments count."""
+
+    def select(gradient, first: int):
+        return jnp.where(step >= first, gradient, 0) if first else gradient
+
+    return jax.tree.map(select, gradients, first_steps(config, gradients))
 
 
 def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
@@ -51,7 +86,7 @@ def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def scale_by_layer(config, layers_above) -> optax.GradientTransformationExtraArgs:
+def scale_by_layer(config) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by `layer_decay` once for each layer above, and leaves out those of layers that are not
     trained: not yet (`unfreeze_every`), or never (`frozen`).
 
@@ -87,13 +122,28 @@ def adam(config, always_corrected=False) -> optax.GradientTransformation:
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count, moments = optax.safe_increment(state.count), (mu, nu)
-        if config.bias_correction or always_corrected:
-            pairs = zip(moments, betas, strict=True)
-            moments = (optax.tree.bias_correction(each, beta, count) for each, beta in pairs)
+        is_corrected = config.bias_correction or always_corrected
+        correct = partial(correct_bias, config, count, is_corrected)
+        moments = map(correct, betas, moments)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def correct_bias(config, count, always: bool, beta: float, moments):
+    """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
+
+    Those of a layer that is trained from a later step on start there. They are corrected even if not `always`: no
+    warm-up makes up for it, and the first updates of the layer would be up to seven times too large.
+    """
+
+    def correct(moment, first: int):
+        if not (always or first):
+            return moment
+        return moment / (1 - beta ** jnp.maximum(count - first, 1))
+
+    return jax.tree.map(correct, moments, first_steps(config, moments))
 
 
 def stable_adamw(config) -> optax.GradientTransformation:
@@ -108,7 +158,7 @@ def stable_adamw(config) -> optax.GradientTransformation:
 
     def update(gradients, state, params):
         updates, state = adamw.update(gradients, state, params)
-        nu = optax.tree.bias_correction(state[0].nu, config.beta2, state[0].count)
+        nu = correct_bias(config, state[0].count, True, config.beta2, state[0].nu)
 
         def stabilize(u, g, v):
             rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))

@@ -32,6 +32,7 @@ def train(
     seed: int,
     micro_batches: int,
     summed=None,
+    select=None,
     judge=step_guard.judge,
 ):
     """Returns (state, {metric: (sum, weight)}, verdict) after one step. The gradient is that of the whole batch, for
@@ -39,6 +40,7 @@ def train(
 
     summed: a decorator for a function `f(batch, *others)` that sums over rows. The decorated function sums over each
     device's own rows, and then adds the sums of the devices (`mesh.summed`). If None, the compiler distributes the sum.
+    select: (gradients, step) -> gradients without those of layers that are not trained yet; or None.
     judge: decides whether the step is applied. If not, only the step number changes, and the metrics have weight 0.
     """
     key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
@@ -52,6 +54,7 @@ def train(
 
     sums = summed(sums) if summed else sums
     (loss, metrics), gradients = sums(batch, state.params, objective.weights(batch), key)
+    gradients = select(gradients, state.step) if select else gradients
     gradient_norm = optax.tree.norm(gradients)
     guarded = state.opt_state
     verdict, band = judge(guarded, loss, gradient_norm)

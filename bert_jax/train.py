@@ -231,8 +231,7 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     require(config.checkpoint.average <= saves, "checkpoint.average", config, hint)
     if old := start.config:
         tasks.take_filled(config, old.task)
-        has_data = bool(config.batches) or download.exists(config.store)
-        if refused := configs.refusals(old, config, start.step, has_data):
+        if refused := configs.refusals(old, config, start.step):
             what = f"started with another config: {'; '.join(refused)}"
             raise BadInput(f"{start.name}: {what}; use its values, or start a new run")
         before = configs.total_steps(old)
@@ -254,12 +253,22 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
         watchdog.arm("")  # preparing or downloading a store may take any time
     data = open_feed(config, start.step or 0)
     if not is_new:
+        check_encoder(config, start, processes)
         run_info.check_store(start.name, start.info, start.step, data)
     if encoder:
         path = data.path / "tokenizer"
         init_from.check_tokenizer(config, encoder, data.key, tokenizer.load(path))
     watchdog.arm("compile")
     return data, encoder
+
+
+def check_encoder(config: ConfigDict, start: Start, processes: Cluster) -> None:
+    """Raises BadInput if a resumed run names another model than it started from, whose content decides: a place that
+    has not changed is not read."""
+    if config.init_from not in ("", start.config.init_from):
+        source, known = init_from.read(config, processes).source, start.info.get("imported", {})
+        fits = source["fingerprint"] == known.get("fingerprint")
+        require(fits, "init_from", config, f"not the model that {start.name} started from")
 
 
 def with_encoder(trainer: Trainer, encoder: init_from.Encoder | None, info: dict):

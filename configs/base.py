@@ -69,10 +69,12 @@ def get_config(
     config.store = "stores/default"
     # directory or address of saved batches (`inspect --save`) to train on instead of the store. '': use the store
     config.batches = ""
-    # run, exported directory or published checkpoint whose encoder the run starts from. '': random weights
+    # run, exported directory or published checkpoint whose encoder the run starts from, known by its content. '':
+    # random weights
     config.init_from = ""
     # workdir of a run that this one continues in its own workdir, from the newest checkpoint or that of a step
-    # (runs/a@5000): with its parameters, optimizer state, step and data. Only the steps to come may differ. '': none
+    # (runs/a@5000): with its parameters, optimizer state, step and data. Only the steps to come may differ. It is not
+    # read again once this run has a checkpoint. '': none
     config.continue_from = ""
     # whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
     config.verify_store = True

@@ -149,7 +149,7 @@ def test_unknown_keys_and_nulls_are_refused_in_saved_configs(tmp_path, key):
 ALLOWED = """
     mesh.tensor=2 train.micro_batches=2 log.every=2 checkpoint.every=20 train.remat=full
     evaluate.rows=7 phases.main.steps=50 store=elsewhere corpus.workers=1 profile.steps=(3,4)
-    corpus.source=elsewhere tokenizer.path=elsewhere
+    corpus.source=elsewhere tokenizer.path=elsewhere init_from=elsewhere
 """
 REFUSED = """
     seed=1 model.layers=3 task.masking=whole_word optimizer.clip=2

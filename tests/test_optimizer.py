@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from kits.small import mesh_of, small_batch, small_config, small_objective, small_params
 from kits.transformers_bert import within
 
-from bert_jax import config, optimizer
+from bert_jax import config, optimizer, step, step_guard
 from bert_jax.convert.names import by_path
 from bert_jax.models import counts
 from bert_jax.objectives import base
@@ -48,7 +48,7 @@ def run(chain, params, gradients):
 
 def make(*overrides, rate=RATE):
     settings = small_config(*[f"optimizer.{override}" for override in overrides]).optimizer
-    return optimizer.make(settings, rate, counts.layers_above)
+    return optimizer.make(settings, rate)
 
 
 def test_adafactor_equals_the_formulas_of_its_paper():
@@ -161,7 +161,7 @@ ABOVE |= {"blocks_1/feed_forward_norm/bias": 1, "pooler/kernel": 0}
 ABOVE = {f"encoder/{name}": above for name, above in ABOVE.items()}
 ABOVE |= {"mlm/dense/kernel": 0, "pair/kernel": 0, "encoder/final_norm/scale": 1}
 SHAPES = jax.eval_shape(small_objective("model.norm=pre").init, jax.random.key(0), small_batch())
-LAYERS = by_path(counts.layers_above(SHAPES))
+LAYERS = by_path(optimizer.layers_above(SHAPES))
 
 
 def steps_of(number: int, *overrides) -> list[dict]:
@@ -193,6 +193,34 @@ def test_layers_are_unfrozen_from_the_top():
     found = steps_of(7, "unfreeze_every=2", "weight_decay=0.1")
     for number, (before, after) in enumerate(itertools.pairwise(found)):
         assert changed(before, after) == {name for name in LAYERS if LAYERS[name] <= number // 2}
+
+
+@pytest.mark.parametrize("name", ["adam", "stable_adamw"])
+def test_layers_that_are_not_trained_yet_do_not_count(name):
+    """Neither in the norm of the gradient nor in Adam's moments; a layer's first update is that of a fresh Adam."""
+    keys = [f"optimizer.name={name}", "optimizer.unfreeze_every=2", "optimizer.weight_decay=0.001"]
+    settings = small_config(*keys).optimizer
+    sizes = {"encoder": {"pooler": {"bias": 3}, "blocks_0": {"bias": 2}}, "label": {"bias": 4}}
+    params = jax.tree.map(jnp.ones, sizes)
+    objective = base.Objective(
+        init=None,
+        weights=lambda batch: {"label": 1.0},
+        loss=lambda params, *_, train: (sum(x.sum() for x in jax.tree.leaves(params)), {}),
+        outputs=None,
+    )
+    update = optimizer.make(settings, lambda step: 1e-3)
+    select = partial(optimizer.select_trained, settings)
+    options = dict(objective=objective, optimizer=update, seed=0, micro_batches=1, select=select)
+    state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
+    batch = {"sequence_ids": np.ones((1, 1))}
+    for number in range(3):
+        before, (state, values, _) = state, step.train(state, batch, **options)
+        trained = 3 + 4 + 2 * (number == 2)
+        assert float(values["gradient_norm"][0]) == pytest.approx(trained**0.5)
+        moments = optax.tree.get(state.opt_state, "nu")["encoder"]["blocks_0"]["bias"]
+        assert (moments > 0).all() == (number == 2)
+    changes = jax.tree.map(jnp.subtract, before.params, state.params)["encoder"]["blocks_0"]
+    np.testing.assert_allclose(changes["bias"], 1e-3, rtol=0.02)
 
 
 def test_a_frozen_encoder_keeps_its_bits():

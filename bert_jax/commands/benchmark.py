@@ -56,7 +56,7 @@ def benchmark(config, phase=None, steps=10, log=print, processes=None, profile=N
     """
     processes = processes or Cluster()
     config = jax_setup.start(config)
-    tasks.local_store(config)  # fills keys such as the names of labels
+    tasks.local_store(config, log)  # fills keys such as the names of labels
     processes.agree(config)
     vocabulary = expected_vocabulary(config, log)  # that of the store on each host, if there is one
     processes.compare({"--phase": phase, "--steps": steps, "vocabulary": vocabulary._asdict()})

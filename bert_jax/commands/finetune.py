@@ -130,12 +130,13 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
         raise BadInput("config.init_from='': expected the run or the model to start from")
     if jax.process_count() > 1 and not download.exists(config.store):
         raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-    model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"])
+    model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
     config = config.copy_and_resolve_references()
     names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
     configs.apply(config, [f"model.name={model.config.model.name}"])
     config.model.update({key: model.config.model[key] for key in names})
     configs.apply(config, [each for each in overrides if each.startswith("model.")])
+    configs.check(config)  # also whether the model has what the rows of the task need
     store = examples.open_or_build(config, model.tokenizer)
     tasks.fill(config, store)
     if config.task.epochs:

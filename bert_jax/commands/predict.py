@@ -61,7 +61,7 @@ def predict(
     task's `decode` returns and the `text`.
     """
     texts = replace_surrogates(texts, "predict")
-    model = load_model.open_model(directory, overrides)
+    model = load_model.open_model(directory, overrides, head="label")
     task = examples.module_of(model.config)
     if not task:
         texts = texts or vocabulary_extension.read_lines(file, "--input")

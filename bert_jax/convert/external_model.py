@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.convert import names
+from bert_jax.convert.settings import Labeler
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base, mlm_batch
@@ -26,11 +27,15 @@ class Source(NamedTuple):
     tokenizer: Tokenizer
     shapes: dict[str, tuple[int, ...]]  # by the tensor names of names.py
     load: Callable[[str], np.ndarray]  # reads the tensor of such a name
+    labeler: Labeler = Labeler()
+
+    def table(self) -> list[names.Parameter]:
+        """Returns the parameters that the model may have."""
+        return names.parameters(self.settings, self.labeler.objective)
 
     def parts(self) -> set[str]:
         """Returns the parts of names.py of which the model has at least one tensor."""
-        table = names.parameters(self.settings)
-        return {item.part for item in table if getattr(item, self.format) in self.shapes}
+        return {item.part for item in self.table() if getattr(item, self.format) in self.shapes}
 
 
 # --- The config -----------------------------------------------------------------------------------
@@ -40,22 +45,24 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     """Returns the config (base if None) with the settings of the source's model, and the overrides applied.
 
     Without a config, objective.pair_task is nsp if the source has a pooler, and rows are at most as long as its
-    positions. Raises BadInput if the result is invalid or is another model than the source.
+    positions; but a source with a task decides objective, task and length. Raises BadInput if the result is invalid or
+    is another model than the source.
     """
     is_default = config is None
     config = configs.base() if is_default else config.copy_and_resolve_references()
-    with config.unlocked():
-        configs.apply(config, [f"model.name={source.settings['name']}"])
-        config.model.update(source.settings)
-        if is_default:
-            paired = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
-            config.objective.pair_task = "nsp" if paired else "none"
-            phase = config.phases.main
-            phase.length = min(phase.length, config.model.max_length)
-            phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
-            config.schedule.warmup = phase.steps // 10
-        configs.apply(config, overrides)
     try:
+        with config.unlocked():
+            configs.apply(config, [f"model.name={source.settings['name']}"])
+            config.model.update(source.settings)
+            if is_default:
+                paired = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
+                config.objective.pair_task = "nsp" if paired else "none"
+                phase = config.phases.main
+                phase.length = min(phase.length, config.model.max_length)
+                phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
+                config.schedule.warmup = phase.steps // 10
+                configs.apply(config, source.labeler.overrides)
+            configs.apply(config, overrides)
         configs.check(config)
     except BadInput as error:
         raise BadInput(f"{source.directory}: {error}") from None
@@ -84,7 +91,7 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     example = batch.synthetic(mlm_batch.shapes(1, 8, 1), source.tokenizer.size)
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
     shapes = {path: leaf.shape for path, leaf in names.by_path(tree).items()}
-    table = names.parameters(config.model)
+    table = names.parameters(config.model, config.objective.name)
     parts = source.parts()
     loaded = {
         item.path: convert_tensor(source, item, shapes[item.path])
@@ -137,10 +144,11 @@ def check(source: Source) -> None:
     layers, number = source.settings["layers"], len(source.shapes)
     if layers > number:
         raise BadInput(f"{source.directory}: {layers} layers in its config, but {number} tensors")
-    table, parts = names.parameters(source.settings), source.parts() | {"encoder"}
+    table, parts = source.table(), source.parts() | {"encoder"}
     expected, problems = {}, []
+    settings = source.settings | {"outputs": source.labeler.outputs}
     for item in table:
-        shape = names.shape(item, source.settings, source.pieces, source.format)
+        shape = names.shape(item, settings, source.pieces, source.format)
         expected[getattr(item, source.format)] = item, shape
     for name, (item, shape) in expected.items():
         actual = source.shapes.get(name)

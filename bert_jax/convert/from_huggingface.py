@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from bert_jax.convert import pretrained_tokenizer
 from bert_jax.convert import settings as config_json
 from bert_jax.convert.external_model import Source
+from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 
@@ -19,7 +20,9 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # float32 represents every value of these types exactly.
 FLOATS = ("F32", "F16", "BF16")
-BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
+# What the wrappers of torch.compile, DataParallel and FSDP add to names.
+WRAPPERS = re.compile(r"\b(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+BUFFERS = re.compile(r"(bert|model)\.embeddings\.(position_ids|token_type_ids)")
 BARE = ("embeddings.", "encoder.", "pooler.", "layers.", "final_norm.")  # parts of an encoder
 LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
 # {name of a tensor: that of its copy}: the output matrix is the word embeddings.
@@ -39,24 +42,36 @@ def matches(directory: Path) -> bool:
     return not others and path.is_file() and "model_type" in workdir.read_json(path)
 
 
-def read(directory: Path) -> Source:
-    """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support."""
+def read(directory: Path, head: str = "mlm") -> Source:
+    """Reads settings, tokenizer and tensor names; head: see load_model.open_model. Raises BadInput for a model that
+    bert_jax does not support."""
     directory = Path(directory)
     path = directory / "config.json"
     values = workdir.read_json(path)
     settings = config_json.from_huggingface(values, path)
+    labeler = Labeler()
+    if head == "label":
+        labeler = config_json.labeler_from_huggingface(values, path)
     files = open_files(directory)
-    tensors = rename(files, "bert." if settings["name"] == "bert" else "model.", directory)
+    scope = "bert." if settings["name"] == "bert" else "model."
+
+    def is_read(name: str) -> bool:
+        if not head:
+            return name.startswith((scope, "head."))
+        return bool(labeler.objective) or not name.startswith(LABELERS)
+
+    tensors = rename(files, scope, is_read, directory)
 
     def load(name: str) -> np.ndarray:
         return files[tensors[name]].get_tensor(tensors[name])
 
-    check_tied(directory, tensors, load)
+    if head:
+        check_tied(directory, tensors, load)
     slices = {name: files[stored].get_slice(stored) for name, stored in tensors.items()}
     shapes = {name: tuple(each.get_shape()) for name, each in slices.items() if name not in TIED}
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     tokenizer = pretrained_tokenizer.read(directory, values)
-    return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load)
+    return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load, labeler)
 
 
 # --- Tensors --------------------------------------------------------------------------------------
@@ -97,17 +112,18 @@ def open_weights(path: Path):
         raise BadInput(f"{path}: not a complete safetensors file ({reason})") from None
 
 
-def rename(files: dict[str, Any], scope: str, directory: Path) -> dict[str, str]:
-    """Returns {name in names.py: name in the file}. Accepts older names and a bare encoder; skips buffers and the
-    layers of fine-tuned models. Raises BadInput for other types than floats.
+def rename(files: dict[str, Any], scope: str, is_read: Callable, directory: Path) -> dict[str, str]:
+    """Returns {name in names.py: name in the file}. Accepts older names, a bare encoder, and names inside of WRAPPERS;
+    skips buffers. Raises BadInput for other types than floats.
 
-    scope: what a model with heads has in front of the names of its encoder.
+    scope: what a model with heads has in front of the names of its encoder. is_read: (name) -> whether it is read.
     """
     tensors = {}
     for stored in files:
-        if BUFFERS.fullmatch(stored) or stored.startswith(LABELERS):
+        name = WRAPPERS.sub("", stored)
+        name = f"{scope}{name}" if name.startswith(BARE) else name
+        if BUFFERS.fullmatch(name) or not is_read(name):
             continue
-        name = f"{scope}{stored}" if stored.startswith(BARE) else stored
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in tensors:

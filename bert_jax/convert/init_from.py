@@ -36,7 +36,7 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     name = config.init_from
     # With these keys, JAX remains set up as for this run.
     same = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
-    model = load_model.open_model(name, same)
+    model = load_model.open_model(name, same, head="")
     check_settings(config, model.config)
     params = load_model.trained(model)
     shared = {item.path for item in names.parameters(model.config.model) if item.part == "head"}

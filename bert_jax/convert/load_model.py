@@ -38,12 +38,16 @@ class Model(NamedTuple):
     params: Any  # NumPy arrays
 
 
-def open_model(name: Path | str, overrides: list[str] = ()) -> Model:
-    """Opens a run (a directory or an address), a Hugging Face directory, or a directory of a TensorFlow checkpoint."""
+def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -> Model:
+    """Opens a run (a directory or an address), a Hugging Face directory, or a directory of a TensorFlow checkpoint.
+
+    head: what is read of a model of another program besides its body. mlm: the heads of pretraining. label: also the
+    dense layer of a fine-tuned model that bert_jax exported. '': nothing; its heads may be of any kind.
+    """
     with workdir.opened(name) as run:
         if is_run(run.directory):
             return open_run(run, overrides)
-        return open_source(read_source(run.directory), None, overrides)
+        return open_source(read_source(run.directory, head), None, overrides)
 
 
 def untrained_parts(model: Model) -> list[str]:
@@ -81,7 +85,8 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     directory, checkpoints = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
-            raise BadInput(f"{directory}: not a run (no {name}); name the workdir of one")
+            hint = workdir.below(directory) or "name the workdir of one"
+            raise BadInput(f"{directory}: not a run (no {name}); {hint}")
     if not reader.steps(checkpoints):
         raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
     info = workdir.read_info(directory)
@@ -129,24 +134,27 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
     return config.load(str(path), [*defaults, *overrides])
 
 
-def read_source(directory: Path) -> Source:
-    """Reads and checks a model of another program, in any known format. Raises BadInput for an unsupported model."""
+def read_source(directory: Path, head: str = "mlm") -> Source:
+    """Reads and checks a model of another program, in any known format; head: see `open_model`. Raises BadInput for an
+    unsupported model."""
     if is_run(directory):
         raise BadInput(
             f"{directory}: a run of bert_jax; continue it with pretrain, or export it first"
         )
+    if directory.is_file():
+        raise BadInput(f"{directory}: a file; name the directory of the model, {directory.parent}")
     if not directory.is_dir():
         hint = "download a model from the hub first: hf download NAME --local-dir DIR"
         raise BadInput(f"{directory}: not a directory; {hint}")
     for form in (from_huggingface, tensorflow_checkpoint):
         if form.matches(directory):
-            source = form.read(directory)
+            source = form.read(directory, head)
             external_model.check(source)
             tokenizer = pretrained_tokenizer.with_unused(source.tokenizer, source.pieces)
             return source._replace(tokenizer=tokenizer)
     raise BadInput(
         f"{directory}: no model: expected a run, config.json and model.safetensors of Hugging Face,"
-        " or bert_config.json and bert_model.ckpt of Google's BERT"
+        f" or bert_config.json and bert_model.ckpt of Google's BERT; {workdir.below(directory)}"
     )
 
 

@@ -19,12 +19,12 @@ FORMATS = ("huggingface", "google")
 PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
 # {config.model.name: beginning of the classes in transformers}
 CLASSES = {"bert": "Bert", "modernbert": "ModernBert"}
-# {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it)}
+# {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
 LABELERS = {
-    "classifier": ("ForSequenceClassification", "text-classification"),
-    "token_classifier": ("ForTokenClassification", "token-classification"),
-    "spans": ("ForQuestionAnswering", "question-answering"),
-    "multiple_choice": ("ForMultipleChoice", "multiple-choice"),
+    "classifier": ("ForSequenceClassification", "text-classification", "classify"),
+    "token_classifier": ("ForTokenClassification", "token-classification", "entities"),
+    "spans": ("ForQuestionAnswering", "question-answering", "squad"),
+    "multiple_choice": ("ForMultipleChoice", "multiple-choice", "choice"),
 }
 
 # (axes, name in bert_jax, in Hugging Face) of a tensor, of a dense layer with `kernel` and `bias`, or of a norm with
@@ -105,13 +105,17 @@ class Parameter(NamedTuple):
         return self.axes[0] == "V"
 
 
-def parameters(model) -> list[Parameter]:
+def parameters(model, objective: str = "") -> list[Parameter]:
     """Returns all parameters of a model with the keys `name` and `layers`, heads included; the word embeddings are the
-    first. A model that no other program has gives none."""
+    first, the dense layer of an objective of LABELERS is the last. A model that no other program has gives none."""
     table = []
     for part, ours, theirs, rows, *first in PARTS.get(model["name"], ()):
         for number in range(*first, model["layers"] if "{}" in ours else 1):
             table += expand(part, ours.format(number), theirs.format(number), rows)
+    if table and objective in LABELERS:
+        is_bert = model["name"] == "bert"
+        layer = "qa_outputs" if is_bert and objective == "spans" else "classifier"
+        table += expand("label", "", "", [("DC", "label", layer)])
     return table
 
 
@@ -146,10 +150,7 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
     params: what `by_path` accepts; parameters without a name are left out. pieces: size of the vocabulary. Raises
     BadInput for NaN or infinite values.
     """
-    arrays, table = by_path(params), parameters(config.model)
-    is_bert, objective = config.model.name == "bert", config.objective.name
-    layer = "qa_outputs" if is_bert and objective == "spans" else "classifier"
-    table += expand("label", "", "", [("DC", "label", layer)])
+    arrays, table = by_path(params), parameters(config.model, config.objective.name)
     present, found = [item for item in table if item.path in arrays], {}
     for item in present:
         name, array = getattr(item, format), np.asarray(arrays[item.path], np.float32)
@@ -168,9 +169,11 @@ def by_path(tree) -> dict[str, Any]:
 
 
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
-    """Returns its shape without padding, from the keys of config.model, in `format` or (by default) in bert_jax."""
+    """Returns its shape without padding, from the keys of config.model and `outputs`, the number of logits, in `format`
+    or (by default) in bert_jax."""
     sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"], "2": 2}
     sizes |= {"V": vocabulary, "P": model["max_length"], "S": model.get("type_vocabulary")}
+    sizes |= {"C": model.get("outputs")}
     dimensions = [sizes[axis] for axis in parameter.axes]
     if format in parameter.transposed:
         dimensions.reverse()

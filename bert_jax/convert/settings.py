@@ -1,9 +1,11 @@
 """Converts config.json of Hugging Face and bert_config.json of Google's BERT from and to the keys of config.model."""
 
 from pathlib import Path
+from typing import NamedTuple
 
+from bert_jax import config as configs
 from bert_jax.convert import names
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 from bert_jax.models import modernbert_tables
 from bert_jax.models.modernbert_tables import POOLING
 
@@ -45,6 +47,8 @@ LIMIT = 1e9  # of numbers that are not sizes
 # {task.kind: what transformers calls it}
 PROBLEMS = {"classes": "single_label_classification", "labels": "multi_label_classification"}
 PROBLEMS |= {"number": "regression"}
+TASK = "bert_jax_task"  # the key of config.json with the keys of the task, which transformers does not read
+PLACES = ("name", "data", "train", "dev")  # keys of a task that say nothing about a model
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -68,6 +72,33 @@ def from_huggingface(values: dict, path: Path) -> dict:
     if name == "modernbert":
         settings["pooling"] = read_choice(values, "classifier_pooling", path, POOLING)
     return {"name": name} | settings | (names.PLAIN if name == "bert" else {})
+
+
+class Labeler(NamedTuple):
+    """The task of a fine-tuned model."""
+
+    objective: str = ""
+    outputs: int = 1  # of the dense layer
+    overrides: tuple[str, ...] = ()  # of the config: objective, task and length of a row
+
+
+def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
+    """Converts config.json of a model that bert_jax fine-tuned and exported. The names are those of names.LABELERS, so
+    that no other module is imported. Raises BadInput if it was altered."""
+    model, classes = values.get("model_type", "bert"), values.get("architectures")
+    for objective, (end, _, task) in names.LABELERS.items():
+        if classes == [names.CLASSES[model] + end] and TASK in values:
+            try:
+                keys = {key: value for key, value in values[TASK].items() if key not in PLACES}
+                length, labels = keys.pop("length"), list(keys["labels"])
+            except (AttributeError, KeyError, TypeError) as error:
+                raise BadInput(f"{path}: {TASK} is altered ({one_line(error)})") from None
+            outputs = {"spans": 2, "multiple_choice": 1}.get(objective) or len(labels) or 1
+            names_of_modules = f"objective.name={objective}", f"task.name={task}"
+            others = (f"task.{key}={value}" for key, value in keys.items())
+            overrides = *names_of_modules, f"phases.main.length={length}", *others
+            return Labeler(objective, outputs, overrides)
+    return Labeler()
 
 
 def from_google(values: dict, path: Path) -> dict:
@@ -138,6 +169,8 @@ def labels_to_huggingface(config) -> dict:
         values["label2id"] = {label: number for number, label in enumerate(labels)}
     if config.objective.name == "classifier":
         values["problem_type"] = PROBLEMS[config.task.kind]
+    values[TASK] = {key: value for key, value in config.task.items() if key not in PLACES}
+    values[TASK]["length"] = configs.phases(config)[-1].length
     if config.model.name == "modernbert":
         pool = config.objective.get("pool", "cls").replace("cls", config.model.pooling)
         values["classifier_pooling"] = find(POOLING, pool)

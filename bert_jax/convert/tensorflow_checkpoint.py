@@ -30,8 +30,9 @@ def matches(directory: Path) -> bool:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def read(directory: Path) -> Source:
-    """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
+def read(directory: Path, head: str = "mlm") -> Source:
+    """Reads settings, tokenizer and tensor names; head: see load_model.open_model. Raises BadInput for a model that
+    bert_jax does not support.
 
     bert_config.json does not say whether words are lower-cased: Google's BERT has a command-line option for it. It is
     read from tokenizer_config.json if that exists. Otherwise a model is cased if any piece has a capital letter (apart
@@ -44,7 +45,8 @@ def read(directory: Path) -> Source:
     pieces = bert_config.read_number(values, "vocab_size", path, 0)
     load = Loader(find_checkpoint(directory))
     tokenizer = read_tokenizer(directory)
-    return Source(directory, "google", settings, pieces, tokenizer, load.shapes, load)
+    shapes = {name: shape for name, shape in load.shapes.items() if head or name[:5] == "bert/"}
+    return Source(directory, "google", settings, pieces, tokenizer, shapes, load)
 
 
 def checkpoints(directory: Path) -> list[Path]:

@@ -36,7 +36,7 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
     end = next(end for heads, end in ARCHITECTURES if heads <= set(parts))
     values = settings.to_huggingface(config.model, vocabulary)
     if "label" in parts:
-        end, _ = names.LABELERS[config.objective.name]
+        end, *_ = names.LABELERS[config.objective.name]
         values |= settings.labels_to_huggingface(config)
     return {
         "architectures": [names.CLASSES[config.model.name] + end],

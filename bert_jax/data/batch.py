@@ -18,6 +18,8 @@ import hashlib
 import jax
 import numpy as np
 
+from bert_jax.errors import BadInput
+
 
 def shapes(batch: int, length: int, sequences: int = 1) -> dict:
     """Returns {name: jax.ShapeDtypeStruct} of the arrays of the contract."""
@@ -52,6 +54,24 @@ def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
             array = np.full(leaf.shape, name != "segments")
         arrays[name] = np.asarray(array, leaf.dtype)
     return arrays
+
+
+def check_ids(config, vocabulary: int, arrays: dict) -> None:
+    """Raises BadInput for ids in the arrays of a batch that the model or the task does not have: a lookup would take
+    other rows for them, without gradients. vocabulary: its size."""
+    model, length = config.model, arrays["tokens"].shape[1]
+    limits = {"tokens": vocabulary, "segments": model.get("type_vocabulary")}
+    limits |= {"_targets": vocabulary, "_positions": length}  # by the ends of names
+    if model.get("positions") == "learned":
+        limits["positions"] = model.max_length
+    limits["targets"] = len(config.task.get("labels", ()))
+    for name, array in arrays.items():
+        limit = limits.get(name) or limits.get(name[name.rfind("_") :])
+        if name == "targets" and "label_weights" in arrays:
+            array = array * (arrays["label_weights"] > 0).astype(array.dtype)
+        if limit and array.dtype == np.int32 and not 0 <= array.min() <= array.max() < limit:
+            hint = f"{name} has {array.min()} to {array.max()}, expected 0 to {limit - 1}"
+            raise BadInput(f"config.task.name={config.task.name!r}: {hint}")
 
 
 def weighted(arrays: dict, rows: np.ndarray, used: np.ndarray) -> dict:

@@ -152,9 +152,10 @@ def _forward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
             seen = visible(pairs, options)
             total = jnp.zeros(query.shape, jnp.float32)
             for head, own in heads_of(options.size, first[0]):
-                probabilities = weights(query * own, key, seen).astype(q.dtype)
+                probabilities = weights(query * own, key, seen)
                 kept = survivors(keys, row, head, pairs, q.shape, options.rate)
-                total += product(dropped(probabilities, kept, options.rate), value * own)
+                probabilities = dropped(probabilities, kept, options.rate).astype(q.dtype)
+                total += product(probabilities, value * own)
             out[row, at] = total.astype(out.dtype)
 
         each_block(block, starts, q_ids, k_ids)
@@ -183,7 +184,7 @@ def _backward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options)
                 d_probabilities = dropped(d_probabilities, kept, options.rate)
                 mean = (probabilities * d_probabilities).sum(-1, keepdims=True)
                 d_scores = (probabilities * (d_probabilities - mean)).astype(q.dtype)
-                probabilities = dropped(probabilities.astype(q.dtype), kept, options.rate)
+                probabilities = dropped(probabilities, kept, options.rate).astype(q.dtype)
                 totals[0] += product(d_scores, key * own)
                 totals[1] += product(d_scores.T, query_own)
                 totals[2] += product(probabilities.T, along_own)
@@ -301,5 +302,5 @@ def survivors(keys, row: int, head, pairs: Pairs, shape: tuple, rate: float):
 
 
 def dropped(x, kept, rate: float):
-    """Returns x with dropout applied as in `layers.dropout`; `kept` is its mask, or None for no dropout."""
-    return x if kept is None else jnp.where(kept, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)
+    """Returns float32 x with dropout as in `layers.dropout`; `kept` is its mask, or None for no dropout."""
+    return x if kept is None else jnp.where(kept, x * (1 / (1 - rate)), 0)

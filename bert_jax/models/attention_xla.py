@@ -46,9 +46,8 @@ def masked_softmax(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="b
     """Computes `masked_attention`. q_axes: the order of the axes of q and of the result; k_axes: of k and v."""
     scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
-    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q.dtype)
-    probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
-    return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
+    probabilities_BHLM = layers.maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
+    return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM.astype(q.dtype), v)
 
 
 @partial(jax.jit, static_argnames="dropout")

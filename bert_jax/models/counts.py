@@ -1,8 +1,6 @@
-"""Counts the floating-point operations of a training step, in the program of its forward pass, the parameters, and the
-layers above each."""
+"""Counts the floating-point operations of a training step, in the program of its forward pass, and the parameters."""
 
 import math
-import re
 
 import jax
 from jax.extend import core
@@ -53,26 +51,3 @@ def count(params, vocabulary: int) -> int:
         ):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total
-
-
-BLOCK = re.compile(r"encoder/blocks_(\d+)/")
-
-
-def layers_above(params):
-    """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
-
-    The layers are, from the top: the heads with the pooler, each block of the encoder, and its embeddings. The norm
-    after the last block belongs to it.
-    """
-    top = 1 + sum(name.startswith("blocks_") for name in params["encoder"])
-
-    def above(path, _):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if not name.startswith("encoder/") or name.startswith("encoder/pooler/"):
-            return 0
-        if name.startswith("encoder/final_norm/"):
-            return 1
-        block = BLOCK.match(name)
-        return top - 1 - int(block[1]) if block else top
-
-    return jax.tree.map_with_path(above, params)

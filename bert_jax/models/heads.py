@@ -122,7 +122,7 @@ class Classifier(nn.Module):
         if self.mlm and x.shape[-1] == self.encoder.width:
             x = self.mlm(x)
         x = layers.maybe_dropout(x, keys, DROPOUT, self.dropout)
-        return {"label_logits": self.label(x).astype(jnp.float32)}
+        return {"label_logits": self.label(x.astype(jnp.float32))}
 
 
 def pool(encoder, x, batch, name: str):

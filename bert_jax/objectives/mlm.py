@@ -42,7 +42,7 @@ class Pretrainer(nn.Module):
         outputs = {"mlm_logits": self.mlm(masked, self.encoder.vocabulary_logits)}
         if self.paired:
             pooled = self.encoder.pool(x, batch["cls_positions"])
-            outputs["pair_logits"] = self.pair(pooled).astype(jnp.float32)
+            outputs["pair_logits"] = self.pair(pooled.astype(jnp.float32))
         return outputs
 
 

@@ -115,7 +115,7 @@ def make_job(config: ConfigDict, phase: str | None, log) -> Job:
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "bfloat16"
-    store = tasks.local_store(config)
+    store = tasks.local_store(config, log)
     chosen, vocabulary = choose_phases(config, phase), expected_vocabulary(config, log)
     return Job(config, chosen, vocabulary, expected_work(config, chosen, vocabulary, store), log)
 

@@ -16,8 +16,9 @@ from bert_jax.storage import remote
 def start(config: ConfigDict) -> ConfigDict:
     """Sets up JAX for a config; returns a copy of the config with `dtype` resolved for the backend."""
     config = config.copy_and_resolve_references()
+    backend = find_backend()
     if config.dtype == "auto":
-        config.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        config.dtype = "float32" if backend == "cpu" else "bfloat16"
     if config.dtype == "float32":
         # By default float32 matmuls are bfloat16 passes on TPUs and TF32 on recent GPUs.
         jax.config.update("jax_default_matmul_precision", "highest")
@@ -27,6 +28,15 @@ def start(config: ConfigDict) -> ConfigDict:
     if jax.process_count() == 1:
         libtpu.restore_sigterm()  # with several processes, JAX's preemption service handles SIGTERM
     return config
+
+
+def find_backend() -> str:
+    """Returns the kind of JAX's devices: cpu, gpu or tpu. Raises BadInput, which names JAX_PLATFORMS, without any."""
+    try:
+        return jax.default_backend()
+    except (AssertionError, RuntimeError) as error:
+        name = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        raise BadInput(f"{name}: JAX finds no such device ({one_line(error)})") from None
 
 
 def cache_directory(config: ConfigDict) -> Path | None:

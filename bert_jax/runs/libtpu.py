@@ -2,9 +2,9 @@
 
 import os
 import signal
-import threading
 from importlib.metadata import PackageNotFoundError, version
 
+from bert_jax.errors import may_handle_signals
 from bert_jax.parallel.chips import TPUS, has_device
 
 # Without these, libtpu queries Google Cloud's metadata server, and warns that it does not answer.
@@ -51,5 +51,5 @@ def has_stack_flag() -> bool:
 def restore_sigterm() -> None:
     """Restores the handler of SIGTERM: libtpu's prints long stack traces. To be called after libtpu is loaded, that is,
     after JAX has found devices."""
-    if threading.current_thread() is threading.main_thread():
+    if may_handle_signals():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 
 from jax.experimental import multihost_utils
 
+from bert_jax.errors import may_handle_signals
 from bert_jax.parallel.processes import Cluster
 
 # Exit codes of a run that was stopped by a signal after saving.
@@ -43,7 +44,8 @@ class Stop:
 @contextmanager
 def stop_signals(processes: Cluster):
     """Handles signals within the context: SIGTERM and the first Ctrl-C request a stop; a second Ctrl-C raises
-    KeyboardInterrupt. A single process that has not started to write the workdir ends at once.
+    KeyboardInterrupt. A single process that has not started to write the workdir ends at once. Handles none where
+    `may_handle_signals` says so.
 
     With several processes, a signal to one stops all: JAX's preemption service, which handles SIGTERM, chooses a call
     of `requested` that no process has reached yet.
@@ -64,6 +66,7 @@ def stop_signals(processes: Cluster):
             os.kill(os.getpid(), signal.SIGTERM)
 
     numbers = SIGNALS if processes.is_single else [signal.SIGINT]
+    numbers = numbers if may_handle_signals() else []
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop

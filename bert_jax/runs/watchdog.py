@@ -11,21 +11,24 @@ import faulthandler
 import os
 import signal
 
+from bert_jax.errors import may_handle_signals
+
 LONGEST = 2**31 - 1  # the longest alarm in seconds
 
 
 class Watchdog:
-    """A context manager with one deadline at a time."""
+    """A context manager with one deadline at a time; with none where `may_handle_signals` says so."""
 
     def __init__(self, deadlines: dict[str, int]):
         """deadlines: {key: seconds, 0 for none}, the config's group `timeouts`."""
-        self.deadlines = dict(deadlines)
+        self.deadlines = dict(deadlines) if may_handle_signals() else dict.fromkeys(deadlines, 0)
         self.key = ""  # of the current deadline
 
     def __enter__(self):
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2)  # prints the stacks if JAX aborts the process
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent process may have ignored it
+        if may_handle_signals():
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent process may have ignored it
         self.stacks = open_stacks()
         faulthandler.register(signal.SIGALRM, file=self.stacks, all_threads=True, chain=True)
         return self

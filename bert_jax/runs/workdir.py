@@ -31,7 +31,7 @@ from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-FORMAT = 3  # of run.json and config.json
+FORMAT = 4  # of run.json and config.json
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
@@ -220,6 +220,12 @@ def check_writable(directory: Path) -> None:
         raise BadInput(f"--workdir {directory}: {parent} is not a directory")
     if not os.access(parent, os.W_OK):
         raise BadInput(f"--workdir {directory}: {parent} cannot be written")
+
+
+def below(directory: Path) -> str:
+    """Returns what an error says about the first directory below this one that has a run or a model; '' for none."""
+    found = [*directory.glob("*/*config.json"), *directory.glob("*/*/*config.json")]
+    return f"did you mean {found[0].parent}?" if found else ""
 
 
 # --- Its files ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput, Unfinished, may_handle_signals
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 # Messages of C++ libraries, in their own error types, if the disk is full or a file may not grow.
@@ -81,6 +81,9 @@ def terminable() -> Iterator[None]:
     def leave(number, frame) -> None:
         sys.exit(TERMINATED)
 
+    if not may_handle_signals():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield

@@ -43,12 +43,16 @@ def attention(config, phase, mesh) -> str:
     return module.resolve(config, phase, shapes, mesh) if hasattr(module, "resolve") else ""
 
 
-def local_store(config) -> Store | None:
+def local_store(config, log) -> Store | None:
     """Opens the store of a config if it is on this disk, and fills the task's keys from it; None if it is not.
 
-    Raises BadInput if the store is damaged.
+    Labels that are known neither from the store nor from the config are taken to be two, which is logged. Raises
+    BadInput if the store is damaged.
     """
     if remote.is_address(config.store) or not download.exists(config.store):
+        if config.task.get("labels", ("",)) == ():
+            log("config.task.labels=(): not known without the store; two are assumed")
+            take_filled(config, {"labels": ("0", "1")})
         return None
     store = open_store(config.store)
     fill(config, store)

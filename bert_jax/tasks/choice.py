@@ -37,7 +37,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     require(config.task.context, "task.context", config, "expected one or more columns")
     require(len(config.task.endings) > 1, "task.endings", config, "expected two or more columns")
-    texts.check(config, least=5 * len(config.task.endings))
+    texts.check(config, least=5 * len(config.task.endings), paired=True)
 
 
 def load(config, path) -> list[Example]:

@@ -37,7 +37,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, choices={"task.kind": tuple(labels.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
-    texts.check(config)
+    texts.check(config, paired=len(config.task.text) == 2)
 
 
 def load(config, path) -> list[Example]:

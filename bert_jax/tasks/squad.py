@@ -41,7 +41,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, at_least_one=("task.stride", "task.question_length", "task.answer_length"))
     known = answer_scores.NAMES[: None if config.task.no_answer else 2]
-    texts.check(config, lambda: known, config.task.question_length + 4)
+    texts.check(config, lambda: known, config.task.question_length + 4, paired=True)
 
 
 def load(config, path) -> list[Example]:

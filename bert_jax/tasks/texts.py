@@ -18,11 +18,15 @@ from bert_jax.objectives import labels, predictions, scores
 from bert_jax.tasks.documents import sequence_sizes
 
 
-def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
+def check(config, metrics: Callable = scores.of_texts, least: int = 5, paired=False) -> None:
     """Checks the keys of all tasks with texts; metrics: see objectives/scores.py.
 
-    Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens.
+    Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens, and
+    for a model without a second segment if rows are `paired`.
     """
+    fits = not paired or config.model.get("type_vocabulary", 2) > 1
+    hint = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
+    require(fits, "model.type_vocabulary", config, hint)
     check_keys(config, shares=["task.heldout"])
     scores.check(config, metrics)
     for name, phase in config.phases.items():

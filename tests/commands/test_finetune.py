@@ -1,6 +1,7 @@
 """`finetune` and `predict`, end to end: a small model learns a task, is killed and resumed, and predicts."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
@@ -13,6 +14,7 @@ from bert_jax.cli import main
 from bert_jax.commands import finetune, predict
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
+from bert_jax.planning import plan
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +190,39 @@ def test_every_row_has_its_prediction(tuned, tmp_path, capsys):
     (tmp_path / "out.tsv").unlink()
     assert "new.tsv:9" in refused(*command, "--output", tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
+
+
+def test_a_run_whose_data_and_model_were_moved_resumes(tuned, tmp_path, capsys):
+    settings, workdir = tuned
+    shutil.copytree(settings["task.data"], tmp_path / "data")
+    shutil.copytree(settings["init_from"], tmp_path / "model")
+    moved = {"task.data": tmp_path / "data", "init_from": tmp_path / "model"}
+    assert main(labelled.command(settings | moved, workdir)) == 0
+    assert "already done" in capsys.readouterr().out
+    labelled.sentences(tmp_path / "data", 30, 20)
+    text = refused(*labelled.command(settings | moved, workdir))
+    assert "config.task.data" in text
+
+
+def test_pairs_need_a_second_segment(tmp_path):
+    """Before the store is made."""
+    keys = "objective.pair_task=none", "model.type_vocabulary=1", "model.layers=1"
+    runs.make_run(tmp_path / "start", *keys, words=labelled.tokenizer())
+    data = labelled.sentences(tmp_path / "data", 20, 20)
+    settings = labelled.places(tmp_path / "start", data) | {"task.text": "sentence,label"}
+    before = sorted(tmp_path.rglob("*"))
+    text = refused(*labelled.command(settings, tmp_path / "run"))
+    assert "config.model.type_vocabulary=1" in text and sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_task_is_planned_before_its_labels_are_known(tmp_path):
+    settings = {"store": tmp_path / "none", "model.layers": 1}
+    lines = []
+    job = plan.make_job(labelled.load("glue:sst2", settings), None, lines.append)
+    assert job.work["main"]["flops_per_step"] > 0 and "config.task.labels" in " ".join(lines)
+    keys = settings | {"task.labels": "a,b,c"}
+    job = plan.make_job(labelled.load("glue:sst2", keys), None, lines.append)
+    assert job.config.task.labels == ("a", "b", "c")
 
 
 def test_bad_input_is_one_line(tuned, tmp_path):

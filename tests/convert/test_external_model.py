@@ -18,6 +18,7 @@ from kits.malformed_inputs import (
     WORDS,
     check_same,
     open_directory,
+    refused,
     refused_import,
     spelled,
     split,
@@ -57,7 +58,16 @@ def with_buffers(tensors):
     return tensors | ids | {"bert.embeddings.token_type_ids": np.zeros((1, 32), np.int64)}
 
 
-@pytest.mark.parametrize("spell", [old_names, with_copies, with_decoder_bias, with_buffers])
+def with_wrappers(tensors):
+    """The names of torch.compile within DataParallel, and of a compiled part."""
+    wrapped = {name.replace(".encoder.", ".encoder._orig_mod."): x for name, x in tensors.items()}
+    return {f"module._orig_mod.{name}": array for name, array in with_buffers(wrapped).items()}
+
+
+SPELLINGS = [old_names, with_copies, with_decoder_bias, with_buffers, with_wrappers]
+
+
+@pytest.mark.parametrize("spell", SPELLINGS)
 def test_all_spellings_of_tensor_names_are_read(spell, tmp_path):
     tensors = external_models.make_tensors()
     model = open_directory(external_models.write_huggingface(tmp_path / "model", spell(tensors)))
@@ -245,6 +255,19 @@ def test_a_damaged_model_is_refused_with_the_problem(form, kind, intact, tmp_pat
     line = refused_import(directory)
     assert line.startswith(str(directory))
     assert re.search(pattern.replace("{up}", re.escape(spelled(form, UP))), line), line
+
+
+@pytest.mark.parametrize("depth", ["", "snapshots/", "model/snapshots/"])
+def test_a_file_or_a_directory_above_is_refused_with_the_directory(intact, tmp_path, depth):
+    place = tmp_path / "top" / depth / "one"
+    external_models.copy(intact["huggingface"], place)
+    line = refused("import", "--source", place / WEIGHTS, "--workdir", tmp_path / "run")
+    assert line.startswith(f"{place / WEIGHTS}: ") and line.endswith(str(place))
+    top = place.parents[min(2, depth.count("/") + 1) - 1]
+    for command in (("import", "--source"), ("predict", "a", "--model"), ("export", "--model")):
+        more = {"import": ["--workdir"], "export": ["--output"]}.get(command[0], [])
+        line = refused(*command, top, *[part for key in more for part in (key, tmp_path / "new")])
+        assert line.startswith(f"{top}: ") and str(place) in line
 
 
 def test_directories_without_a_model_are_refused(tmp_path):

@@ -4,15 +4,19 @@ import json
 import shutil
 import signal
 
+import numpy as np
 import pytest
 from kits import external_models
-from kits.runs import assert_same_bits, lines, load, make_run, params, signal_at
+from kits.malformed_inputs import refused
+from kits.runs import assert_same_bits, lines, load, make_run, params, pretraining, signal_at
 from kits.small import mesh_keys
 
 from bert_jax import loop, train
 from bert_jax.commands import export
+from bert_jax.convert import init_from, load_model
 from bert_jax.data import prepare
 from bert_jax.errors import BadInput
+from bert_jax.parallel.processes import Cluster
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tokenizers import tokenizer
 
@@ -81,6 +85,45 @@ def test_a_part_of_the_encoder_that_the_source_lacks_is_fresh(finished, random, 
     assert_same_bits(started["encoder"], source["encoder"] | pooler)
     info = json.loads((tmp_path / "run/run.json").read_text())
     assert info["fresh"] == ["mlm", "pair", "pooler"]
+
+
+def test_a_resumed_run_knows_the_source_by_its_content(finished, random, tmp_path):
+    """Another path of the same model is no change, and neither is none; another model is refused."""
+    settings, source = finished
+    begin(settings, tmp_path / "run", **START | {"init_from": source})
+    shutil.copytree(source, tmp_path / "copy")
+    start = train.read_start(Workdir(tmp_path / "run"), 5, "run")
+    for place in (source, tmp_path / "copy", ""):
+        config = load(settings, **START | {"init_from": place, "phases.main.steps": 9})
+        train.check(config, Workdir(tmp_path / "run"), start)
+        train.check_encoder(config, start, Cluster())
+    changes = START | {"init_from": random, "phases.main.steps": 9}
+    assert "config.init_from=" in refused(*pretraining(settings, tmp_path / "run", **changes))
+    for name in (
+        "config.json",
+        "run.json",
+    ):  # a moved run, whose paths are replaced by hand, is no altered one
+        path = tmp_path / "run" / name
+        path.write_text(path.read_text().replace(str(source), str(tmp_path / "copy")))
+    assert load_model.open_model(tmp_path / "run").step == 5
+
+
+def test_heads_of_any_kind_do_not_matter(tmp_path):
+    """A layer with another name or type, another number of classes, and an output matrix that is not tied."""
+    tensors = external_models.make_tensors()
+    plain = external_models.write_huggingface(tmp_path / "plain", tensors)
+    decoder = {"cls.predictions.decoder.weight": np.ones((3, 16), np.float32)}
+    pair = {"cls.seq_relationship.weight": np.ones((3, 16), np.float32)}
+    counter = {"loss.steps": np.arange(3), "score.dense.weight": np.ones((2, 16), np.float32)}
+    foreign = tensors | decoder | pair | counter
+    external_models.write_huggingface(tmp_path / "foreign", foreign, architectures=["Mine"])
+    config = load_model.open_model(plain, ["dtype=float32", "batches=saved"]).config
+    encoders = []
+    for name in ("plain", "foreign"):
+        config = config.copy_and_resolve_references()
+        config.init_from = str(tmp_path / name)
+        encoders.append(init_from.read(config, Cluster()))
+    assert encoders[0].source["fingerprint"] == encoders[1].source["fingerprint"]
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from kits.small import MODERN
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
+from bert_jax.commands import predict
 from bert_jax.convert import load_model, model_card, names, to_huggingface
 from bert_jax.models import heads
 from bert_jax.objectives import base
@@ -20,6 +21,8 @@ from bert_jax.objectives import base
 
 def write(directory, run, fresh=()):
     """Writes a directory without the parts in `fresh`; returns its config.json."""
+    if isinstance(run, load_model.Model):
+        run = run.config, run.vocabulary, run.tokenizer, run.params
     config, vocabulary, tokenizer, params = run
     directory.mkdir()
     left_out = {item.path for item in names.parameters(config.model) if item.part in fresh}
@@ -188,6 +191,40 @@ def test_the_encoder_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
     for path in ours.keys() - {"encoder/embedder/words", "label/kernel", "label/bias"}:
         np.testing.assert_array_equal(theirs[path], ours[path])
     assert ours["encoder/embedder/words"].shape == theirs["encoder/embedder/words"].shape
+
+
+PREDICTED = {
+    "classifier": (
+        "task.name=classify",
+        "task.kind=number",
+        "task.metrics=pearson",
+        "task.text=a,b",
+    ),
+    "token_classifier": ("task.name=entities", "task.labels=O,B-x", *MODERN),
+    "spans": ("task.name=squad", "task.question_length=5", "task.stride=9"),
+}
+
+
+@pytest.mark.parametrize("objective", PREDICTED)
+def test_an_exported_model_predicts_what_its_run_does(tmp_path, objective):
+    """With the columns, labels and lengths of its task; other commands read its body."""
+    keys = [*PREDICTED[objective], "model.max_length=64", "phases.main.length=24"]
+    make_run(tmp_path / "run", f"objective.name={objective}", *keys)
+    write(tmp_path / "out", load_model.open_model(tmp_path / "run"))
+    texts = ["the cat sat on the mat", "where the dog was " * 9]
+    (ours, _), (theirs, _) = (predict.predict(tmp_path / name, texts) for name in ("run", "out"))
+    assert len(ours) == (2 if objective == "token_classifier" else 1)
+    for result, expected in zip(theirs, ours, strict=True):
+        assert result.keys() == expected.keys()
+        for key, value in expected.items():
+            same = pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+            assert result[key] == same
+    assert load_model.open_model(tmp_path / "out").config.objective.name == "mlm"
+    path = tmp_path / "out/config.json"
+    values = json.loads(path.read_text())
+    for altered in ({"labels": 3}, [], {"length": 24, "labels": [], "columns": "x"}):
+        path.write_text(json.dumps(values | {"bert_jax_task": altered}))
+        assert str(tmp_path / "out") in refused("predict", "--model", tmp_path / "out", "a", "b")
 
 
 # --- With PyTorch ---------------------------------------------------------------------------------

@@ -70,13 +70,15 @@ def test_bfloat16_is_differentiated_on_one_device():
     np.testing.assert_allclose(actual, np.einsum("bli,blo->io", x, weights), atol=0.1)
 
 
-def test_dropout_statistics_and_gradient():
-    x, keys = jnp.ones((8, 64, 64)), jnp.arange(8, dtype=jnp.uint32)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_statistics_and_gradient(dtype):
+    x, keys = jnp.ones((8, 64, 64), dtype), jnp.arange(8, dtype=jnp.uint32)
     y, pull = jax.vjp(lambda x: layers.dropout(x, keys, 0.1), x)
     dropped = float((y == 0).mean())
     assert dropped == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / x.size) ** 0.5)
     np.testing.assert_allclose(y[y != 0], 1 / 0.9, rtol=1e-6)
-    np.testing.assert_array_equal(pull(x)[0], y)  # the backward pass drops the same elements
+    # The backward pass drops the same elements.
+    np.testing.assert_array_equal(pull(jnp.ones_like(y))[0], y.astype(dtype))
     assert len({row.tobytes() for row in np.asarray(y)}) == 8  # each row has its own mask
 
 

@@ -1,6 +1,9 @@
 """Setup of a process: the compilation cache, and where and when the initial state is computed."""
 
+import os
 import stat
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -46,6 +49,14 @@ def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
     jax_setup.start(configs.base())
     assert not jax.config.jax_compilation_cache_dir
     assert f"{tmp_path}/file" in capsys.readouterr().err
+
+
+def test_a_platform_that_is_not_there_is_named():
+    command = [sys.executable, "-m", "bert_jax", "benchmark", "--config", "demo"]
+    environment = os.environ | {"JAX_PLATFORMS": "cuda"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 2 and line.startswith("bert-jax: JAX_PLATFORMS=cuda: ")
 
 
 @pytest.mark.slow

@@ -1,0 +1,43 @@
+"""Ids that the model does not have are refused, not clamped: a lookup would take another row for them."""
+
+import numpy as np
+import pytest
+from kits.small import VOCABULARY, small_batch, small_config
+
+from bert_jax.data.batch import check_ids
+from bert_jax.errors import BadInput
+
+LIMITS = {
+    "tokens": 200,
+    "segments": 2,
+    "positions": 32,
+    "masked_positions": 32,
+    "masked_targets": 200,
+    "cls_positions": 32,
+    "targets": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def config():
+    labels = "task.name=classify", "objective.name=classifier", "task.labels=a,b,c"
+    return small_config(*labels)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_an_id_out_of_range_is_refused(config, name):
+    batch = small_batch() | {"targets": np.full(16, 2, np.int32), "label_weights": np.ones(16)}
+    check_ids(config, VOCABULARY.size, batch)
+    for number in (-1, LIMITS[name]):
+        array = batch[name].copy()
+        array.flat[-1] = number
+        with pytest.raises(BadInput, match=f"{name} has .*{LIMITS[name] - 1}"):
+            check_ids(config, VOCABULARY.size, batch | {name: array})
+
+
+def test_labels_without_weight_and_models_without_tables_have_no_limit(config):
+    weights = np.zeros(16, np.float32)
+    batch = small_batch() | {"targets": np.full(16, -100, np.int32), "label_weights": weights}
+    check_ids(config, VOCABULARY.size, batch)
+    modern = small_config("model.name=modernbert", "objective.pair_task=none")
+    check_ids(modern, VOCABULARY.size, batch | {"segments": np.full((16, 32), 7, np.int32)})
