@@ -85,7 +85,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     directory, checkpoints = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
-            hint = workdir.below(directory) or "name the workdir of one"
+            hint = f"name the workdir of one{workdir.below(directory)}"
             raise BadInput(f"{directory}: not a run (no {name}); {hint}")
     if not reader.steps(checkpoints):
         raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
@@ -154,7 +154,7 @@ def read_source(directory: Path, head: str = "mlm") -> Source:
             return source._replace(tokenizer=tokenizer)
     raise BadInput(
         f"{directory}: no model: expected a run, config.json and model.safetensors of Hugging Face,"
-        f" or bert_config.json and bert_model.ckpt of Google's BERT; {workdir.below(directory)}"
+        f" or bert_config.json and bert_model.ckpt of Google's BERT{workdir.below(directory)}"
     )
 
 

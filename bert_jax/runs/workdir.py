@@ -225,7 +225,7 @@ def check_writable(directory: Path) -> None:
 def below(directory: Path) -> str:
     """Returns what an error says about the first directory below this one that has a run or a model; '' for none."""
     found = [*directory.glob("*/*config.json"), *directory.glob("*/*/*config.json")]
-    return f"did you mean {found[0].parent}?" if found else ""
+    return f"; did you mean {found[0].parent}?" if found else ""
 
 
 # --- Its files ------------------------------------------------------------------------------------
