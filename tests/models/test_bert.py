@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core
 from kits.attention import assert_aligned
 from kits.small import VOCABULARY, loss_of, small_batch, small_config, small_objective, small_params
 
@@ -68,6 +69,28 @@ def test_bfloat16_is_differentiated_on_one_device():
 
     actual = jax.jit(jax.grad(total))(kernel, x, weights)
     np.testing.assert_allclose(actual, np.einsum("bli,blo->io", x, weights), atol=0.1)
+
+
+def products(jaxpr):
+    """Yields the shapes and types of the results of all matrix products of a jaxpr."""
+    for equation in jaxpr.eqns:
+        for part in core.jaxprs_in_params(equation.params):
+            yield from products(part)
+        if equation.primitive.name == "dot_general":
+            yield equation.outvars[0].aval
+
+
+CLASSIFY = "task.name=classify", "objective.name=classifier", "task.labels=a,b,c"
+
+
+@pytest.mark.parametrize(("keys", "outputs"), [((), 2), (CLASSIFY, 3)])
+def test_logits_of_small_heads_are_not_rounded(keys, outputs):
+    """bfloat16 has only some hundred values near 1, so that many texts would have the same logits."""
+    objective, batch = small_objective("dtype=bfloat16", *keys), small_batch()
+    params = jax.eval_shape(objective.init, jax.random.key(0), batch)
+    results = [*products(jax.make_jaxpr(objective.outputs)(params, batch).jaxpr)]
+    assert {str(x.dtype) for x in results if x.shape[-1] == outputs} == {"float32"}
+    assert "bfloat16" in {str(x.dtype) for x in results}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
