@@ -6,16 +6,18 @@ import re
 # The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
 # them is here.
 ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256 cp874".split()
-ENCODINGS += "koi8_r koi8_u iso8859_5 cp866".split()
-# Those of two bytes a character, with the bytes of common characters: the first part of each table, and kana.
+ENCODINGS += "koi8_r koi8_u iso8859_5 iso8859_6 cp866".split()
+# Those of two bytes a character, with the bytes of common characters: punctuation, kana, the first part of each table.
 PAIRS = {
-    "EUC-KR": rb"[\xb0-\xc8][\xa1-\xfe]",
-    "EUC-JP": rb"[\xa4\xa5\xb0-\xcf][\xa1-\xfe]",
-    "GB18030": rb"[\xb0-\xd7][\xa1-\xfe]",
-    "BIG5": rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
-    "SHIFT-JIS": rb"[\x82\x83\x88-\x97][\x40-\xfc]",
+    "EUC-KR": rb"[\xa1\xa3\xb0-\xc8][\xa1-\xfe]",
+    "CP949": rb"[\xa1\xa3\xb0-\xc8][\xa1-\xfe]",  # which has more characters, like CP932
+    "EUC-JP": rb"[\xa1\xa3-\xa5\xb0-\xcf][\xa1-\xfe]",
+    "GB18030": rb"[\xa1\xa3\xb0-\xd7][\xa1-\xfe]",
+    "BIG5": rb"[\xa1\xa4-\xc6][\x40-\x7e\xa1-\xfe]",
+    "SHIFT-JIS": rb"[\x81-\x83\x88-\x97][\x40-\xfc]",
+    "CP932": rb"[\x81-\x83\x88-\x97][\x40-\xfc]",
 }
-COMMON = 0.6  # share of the characters
+COMMON = 0.85  # share of the characters
 # Those that write all characters in ASCII, by how they mark the others.
 ESCAPES = {"ISO-2022-JP": b"\x1b$", "ISO-2022-JP-2": b"\x1b$", "ISO-2022-KR": b"\x1b$"}
 ESCAPES |= {"HZ": b"~{", "UTF-7": b"+"}
