@@ -37,8 +37,8 @@ def cache() -> dict:
 
 def environment(devices: int, **variables) -> dict:
     """Returns the variables of a process with simulated devices."""
-    simulated = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    return os.environ | simulated | cache() | variables
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    return os.environ | {"XLA_FLAGS": flags} | cache() | variables
 
 
 @contextlib.contextmanager
