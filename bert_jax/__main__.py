@@ -19,6 +19,8 @@ def run() -> None:
     if not COMPUTING.isdisjoint(sys.argv[1:]):
         malloc.restart_process()
     libtpu.configure()
+    # TensorFlow imports Keras at its own import, for seconds, unless told to use the older one, which is not installed.
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # In the background of a script the signal is ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # TensorFlow logs errors only
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # otherwise it logs a notice at any log level
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as the command line sets it
+os.environ.setdefault("GLIBC_TUNABLES", "")  # otherwise commands that compute start twice
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # leaves the developer's own cache unchanged
 # Programs compile in a third of the time, and run slower. With --full they are compiled as for users.
 CHEAP = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

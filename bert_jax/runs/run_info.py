@@ -1,7 +1,8 @@
 """run.json and the head of the log: what is being trained, and reference values for its loss."""
 
 import platform
-from importlib.metadata import distributions
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bert_jax import __version__
@@ -37,8 +38,11 @@ def collect(config, data, trainer) -> dict:
 
 def versions() -> dict[str, str]:
     """Returns the versions of bert_jax, Python and those of PACKAGES that are installed."""
-    installed = {each.name: each.version for each in distributions() if each.name in PACKAGES}
-    return {"bert_jax": __version__, "python": platform.python_version(), **installed}
+    versions = {"bert_jax": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def phase_info(config, phase, trainer) -> dict:
