@@ -25,19 +25,15 @@ child=     # the process that is running
 stopping=  # whether this script was signalled to end
 signalled= # whether a signal arrived during the wait
 
-trap 'stopping=yes signalled=yes; forward' TERM
+trap 'stopping=yes signalled=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
 trap 'stopping=yes signalled=yes' INT # the terminal signals the command, too; a second signal would end it unsaved
-
-forward() { # sends SIGTERM to the command
-  [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
-}
 
 # A shell handles SIGTERM only after its foreground command has ended, so the command runs in the background.
 run() { # COMMAND ...
   local code
   (trap - INT TERM; exec "$@") <&0 &
   child=$!
-  [ -z "$stopping" ] || forward
+  [ -z "$stopping" ] || kill -TERM "$child" 2>/dev/null
   while true; do
     signalled=''
     code=0
@@ -57,19 +53,10 @@ was_stopped() { # CODE: returns whether neither the command itself nor its user 
   esac
 }
 
-workdir() { # COMMAND ...: prints the value of --workdir
-  while [ $# -gt 0 ]; do
-    case "$1" in
-      --workdir) echo "${2:-}"; return ;;
-      --workdir=*) echo "${1#*=}"; return ;;
-    esac
-    shift
-  done
-}
-
-newest() { # COMMAND ...: prints the step of the newest checkpoint, or -1
-  local step
-  step=$(bert-jax status --workdir "$(workdir "$@")" --json - 2>/dev/null </dev/null |
+newest() { # COMMAND ...: prints the step of the newest checkpoint in the last --workdir, or -1
+  local step workdir
+  workdir=$(printf '%s\n' "$@" | sed -n -e '/^--workdir$/{n;p;}' -e 's/^--workdir=//p' | tail -n 1)
+  step=$(bert-jax status --workdir "$workdir" --json - 2>/dev/null </dev/null |
     sed -n 's/.*"last_checkpoint": *\([0-9][0-9]*\).*/\1/p')
   echo "${step:--1}"
 }
@@ -82,8 +69,7 @@ while true; do
   after=$(newest "$@")
   [ "$after" -le "$before" ] || pause=${AGAIN_WAIT:-5} fruitless=0
   before=$after # less than before if a damaged checkpoint was skipped
-  fruitless=$((fruitless + 1))
-  if [ "$fruitless" -gt "${AGAIN_TIMES:-5}" ]; then
+  if [ $((fruitless += 1)) -gt "${AGAIN_TIMES:-5}" ]; then
     echo "exit code $code; giving up: no new checkpoint in $fruitless starts" >&2
     exit "$code"
   fi

@@ -7,33 +7,21 @@ is_usable() { # PYTHON [MODULES]: returns whether it runs, is new enough, and ha
   "$1" -c "import sys${2:-}; sys.exit(sys.version_info < (3, 11))" </dev/null >/dev/null 2>&1
 }
 
-identity() { # PYTHON: prints what distinguishes it from other Pythons; the same in its environments
-  "$1" -c 'import sys; print(sys.version, sys.base_prefix)' </dev/null 2>/dev/null
-}
-
-find_python() {
-  local name names=(python3.12 python3.11 python3 python) # constraints.txt was tested with the first two
+create() {
+  local name names=(python3.12 python3.11 python3 python) uv # constraints.txt was tested with the first two
   [ -z "${PYTHON:-}" ] || names=("$PYTHON")
   for name in "${names[@]}"; do
-    is_usable "$name" ', ensurepip, venv' && echo "$name" && return
+    ! is_usable "$name" ', ensurepip, venv' || { "$name" -m venv --clear .venv; return; }
   done
-  return 1
-}
-
-# TPU images have Python 3.10. uv, from PyPI, installs another one into a directory, without root.
-create() {
-  local python uv
-  if python=$(find_python); then
-    "$python" -m venv --clear .venv
-  elif [ -n "${PYTHON:-}" ]; then
+  if [ -n "${PYTHON:-}" ]; then
     echo "PYTHON=$PYTHON: does not run, is older than 3.11, or has no venv" >&2
     return 2
-  else
-    echo "no Python 3.11 or newer with venv: installing 3.12 with uv"
-    uv=$(mktemp -d)
-    python3 -m pip install --quiet --target "$uv" --constraint constraints.txt uv </dev/null &&
-      "$uv/bin/uv" venv --quiet --seed --clear --python 3.12 .venv
-  fi && pwd -P >.venv/created-in
+  fi
+  # TPU images have Python 3.10. uv, from PyPI, installs another one into a directory, without root.
+  echo "no Python 3.11 or newer with venv: installing 3.12 with uv"
+  uv=$(mktemp -d)
+  python3 -m pip install --quiet --target "$uv" --constraint constraints.txt uv </dev/null &&
+    "$uv/bin/uv" venv --quiet --seed --clear --python 3.12 .venv
 }
 
 # Returns whether .venv can be installed into. One that was created here is not valid before its first installation has
@@ -43,12 +31,8 @@ is_valid() {
   [ ! -e .venv/created-in ] || { [ -e .venv/installed- ] && [ "$(cat .venv/created-in)" = "$(pwd -P)" ]; }
 }
 
-is_installed() { # MARK [EXTRA,...]: returns whether all extras were installed with this mark
-  local extra
-  [ -x .venv/bin/python ] || return
-  for extra in '' ${2//,/ }; do
-    grep -qsxF "$1" ".venv/installed-$extra" || return
-  done
+is_installed() { # MARK EXTRAS: returns whether these extras were installed with this mark
+  [ -x .venv/bin/python ] && grep -qsxF "$1" ".venv/installed-$2"
 }
 
 pip() { # ARGUMENT ...
@@ -62,8 +46,8 @@ install_by_uv() { # ARGUMENT ...
   .venv/bin/python -m uv pip install --python .venv/bin/python "$@" </dev/null
 }
 
-install() { # MARK [EXTRA,...]
-  local extra arguments=(--constraint constraints.txt)
+install() { # MARK EXTRAS
+  local arguments=(--constraint constraints.txt)
   [ -t 1 ] || arguments+=(--quiet) # on a terminal, uv and pip show their progress
   arguments+=(--editable ".${2:+[$2]}")
   if is_valid; then
@@ -72,20 +56,18 @@ install() { # MARK [EXTRA,...]
     echo "$PWD/.venv: its Python does not run or is older than 3.11; remove or rename .venv" >&2
     return 2
   else
-    create || return
+    create && pwd -P >.venv/created-in || return
   fi
   echo "installing into .venv: once, up to a few minutes"
   # --use-pep517: the default of pip 25.3 and later; without it, older ones cannot build seqeval.
   install_by_uv "${arguments[@]}" || { echo "installing by pip"; pip install --use-pep517 "${arguments[@]}"; } || return
-  # An environment with an extra also has the base.
-  for extra in '' ${2//,/ }; do
-    echo "$1" >".venv/installed-$extra"
-  done
+  tee ".venv/installed-$2" .venv/installed- <<<"$1" >/dev/null # it also has what is installed without extras
 }
 
 environment() {
-  local mark
-  if [ -n "${PYTHON:-}" ] && [ -x .venv/bin/python ] && [ "$(identity "$PYTHON")" != "$(identity .venv/bin/python)" ]; then
+  local mark identity='import sys; print(sys.version, sys.base_prefix)' # the same in the environments of a Python
+  if [ -n "${PYTHON:-}" ] && [ -x .venv/bin/python ] &&
+    [ "$("$PYTHON" -c "$identity" 2>/dev/null)" != "$(.venv/bin/python -c "$identity")" ]; then
     echo "$PWD/.venv: has another Python than PYTHON=$PYTHON; remove or rename .venv" >&2
     return 2
   fi

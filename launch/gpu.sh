@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: bash launch/gpu.sh COMMAND ...
 #
-# Creates .venv, installs bert_jax with the extra gpu if setup.cfg has changed, checks that the driver and JAX find GPUs,
-# and runs bert-jax COMMAND ... on all of them through launch/again.sh, for example
+# Creates .venv, installs bert_jax with the extra gpu if setup.cfg has changed, checks that driver and JAX find GPUs, and
+# runs bert-jax COMMAND ... on all of them through launch/again.sh, for example
 #   bash launch/gpu.sh pretrain --config bert_base --workdir runs/base
 #
 # CUDA_VISIBLE_DEVICES=0,1 selects GPUs. Paths are relative to the current directory. PYTHON names the Python of .venv.
@@ -15,16 +15,10 @@ case "${1:-}" in
   '' | -*) echo "gpu.sh: expected a command of bert-jax (--help)" >&2; exit 2 ;;
 esac
 
-no_gpu() { # REASON
-  echo "gpu.sh: $*" >&2
-  exit 1
-}
-
 where=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader ||
-  no_gpu "nvidia-smi finds no GPU, or no driver"
+nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader || exit 1
 source launch/environment.sh
 environment gpu
 # Deterministic kernels: without them a run that was killed and resumed differs in the last bits from an undisturbed
@@ -33,6 +27,7 @@ export XLA_FLAGS="${XLA_FLAGS---xla_gpu_deterministic_ops=true}"
 # The share of GPU memory that JAX allocates at the start; the rest is for NCCL and cuDNN.
 export XLA_PYTHON_CLIENT_MEM_FRACTION="${XLA_PYTHON_CLIENT_MEM_FRACTION-0.9}"
 # Without its CUDA plugin, or with an old driver, JAX would use the CPU without an error.
-python -c 'import jax; print(*jax.devices("gpu"))' || no_gpu "JAX finds no GPU: is the driver too old for CUDA 12?"
+python -c 'import jax; print(*jax.devices("gpu"))' ||
+  { echo "gpu.sh: JAX finds no GPU: is the driver too old for CUDA 12?" >&2; exit 1; }
 cd "$where"
 exec bash "$root/launch/again.sh" bert-jax "$@"

@@ -28,10 +28,8 @@ workdir=runs/$(basename "$config" .py)
 case "$config" in *.py) config=$(here "$config") ;; esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ "$config" != demo ] || cat <<'END'
-On two cores, after the installation: prepare the text (10 seconds), compile (10 seconds), train (2 minutes, with a
-progress bar), evaluate and fill in masks (20 seconds).
-END
+[ "$config" != demo ] || echo "On two cores, after the installation: prepare the text (10 seconds), compile (10 seconds)," \
+  "train (2 minutes, with a progress bar), evaluate and fill in masks (20 seconds)."
 source launch/environment.sh
 environment
 set -x # print the commands
@@ -39,8 +37,6 @@ bash launch/again.sh bert-jax pretrain --config "$config" --workdir "$workdir"
 bert-jax evaluate --model "$workdir"
 # The sentences are similar to the demo's text, the documentation of Python.
 [ "$config" != demo ] || bert-jax predict --model "$workdir" \
-  "Return a new [MASK] with the given name." \
   "If the file does not [MASK], an error is raised." \
   "Return [MASK] if the string is empty, False otherwise." \
-  "A [MASK] of the same shape and type as x." \
   "Returns: A list of [MASK]."

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # usage: bash launch/tpu.sh --name NAME --type TYPE --zone ZONE [OPTION ...] -- pretrain --config C --workdir gs://B/RUN
-#        bash launch/tpu.sh status|log|stop|delete --name NAME --zone ZONE [--project PROJECT]
+#        bash launch/tpu.sh status|stop|delete --name NAME --zone ZONE [--project PROJECT]
 #
 # Creates a Cloud TPU slice, copies this checkout to all of its workers, installs it there, and starts bert-jax with the
-# arguments after -- on all of them, detached, through launch/again.sh. An existing slice of that name is used as it is.
-# The script ends once the run has started. It does not replace a preempted slice; launch/skypilot.yaml does.
+# arguments after -- (pretrain, finetune or benchmark) on all of them, detached, through launch/again.sh. An existing
+# slice of that name is used as it is. The script ends once the run has started. It does not replace a preempted slice;
+# launch/skypilot.yaml does.
 #
 #   --name NAME        name of the slice
 #   --type TYPE        such as v5litepod-16, v6e-8, v5p-8, v4-32
@@ -14,8 +15,7 @@
 #   --OPTION[=VALUE]   any other option is passed to `gcloud compute tpus tpu-vm create`: --spot, --service-account=ACCOUNT
 #   --dry-run          checks the command, prints the calls of gcloud and runs none
 #
-#   status   prints the state of the slice, and for each worker whether a run is active and the end of its log
-#   log      prints 200 lines of the log of a worker (--worker N; default 0)
+#   status   prints the state of the slice, and for each worker whether a run is active and the end of bert_jax.log
 #   stop     saves and ends the run, or ends its installation; the slice stays and costs money
 #   delete   deletes the slice and its disks; no other action deletes anything
 #
@@ -31,47 +31,46 @@ wrong() { # REASON: bad input, before anything is done
 }
 
 case "${1:-}" in -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
-action=launch name='' type='' zone='' project='' version='' worker=0 dry='' more=()
-case "${1:-}" in status | log | stop | delete) action=$1; shift ;; esac
-while [ $# -gt 0 ]; do
+action=launch name='' type='' zone='' project='' version='' dry='' more=()
+case "${1:-}" in status | stop | delete) action=$1; shift ;; esac
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  option=${1%%=*}
   case "$1" in
-    --name=* | --type=* | --zone=* | --project=* | --version=* | --worker=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-  esac
-  case "$1" in
-    --name | --type | --zone | --project | --version | --worker)
+    --name=* | --type=* | --zone=* | --project=* | --version=*) printf -v "${option#--}" %s "${1#*=}" ;;
+    --name | --type | --zone | --project | --version)
       [ $# -gt 1 ] || wrong "$1: needs a value"
-      printf -v "${1#--}" %s "$2"
-      shift 2
+      printf -v "${option#--}" %s "$2"
+      shift
       ;;
-    --dry-run) dry=yes; shift ;;
-    --) shift; break ;;
-    --*) more+=("$1"); shift ;;
+    --dry-run) dry=yes ;;
+    --*) more+=("$1") ;;
     *) wrong "$1: unknown argument (--help)" ;;
   esac
+  shift
 done
+[[ $action = launch || ($# -eq 0 && ${#more[@]} -eq 0) ]] || wrong "$action: takes no command and no options ${more[*]-}"
+[ $# -eq 0 ] || shift
 [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || wrong "--name '$name': expected small letters, digits and hyphens"
 [ -n "$zone" ] || wrong "--zone: missing"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-place=("$name" --zone="$zone" --quiet) # no questions: the terminal may be unattended
+place=(--zone="$zone" --quiet) # no questions: the terminal may be unattended
 [ -z "$project" ] || place+=(--project="$project")
-removal="bash launch/tpu.sh delete --name $name --zone $zone${project:+ --project $project}"
+slice="--name $name --zone $zone${project:+ --project $project}"
 
-call() { # COMMAND ...: prints and runs it
-  echo "+$(printf ' %q' "$@")" >&2
-  [ -n "$dry" ] || "$@" </dev/null
+tpu() { # VERB ARGUMENT ...: prints a command of gcloud and runs it
+  echo "+ gcloud compute tpus tpu-vm$(printf ' %q' "$@" "${place[@]}")" >&2
+  [ -n "$dry" ] || gcloud compute tpus tpu-vm "$@" "${place[@]}" </dev/null
 }
 
-on() { # WORKER LINE: runs a line of shell, which may call the functions below, on one worker or on all
-  echo "+ on worker $1: $2" >&2
-  [ -n "$dry" ] || gcloud compute tpus tpu-vm ssh "${place[@]}" --worker="$1" \
-    --command="$(declare -f is_running begin show stop); $2" </dev/null
+read_state() { tpu describe "$name" '--format=value(state)'; }
+
+on_workers() { # LINE: runs a line of shell, which may call the next three functions, on all workers
+  echo "+ on all workers: $1" >&2
+  [ -n "$dry" ] || gcloud compute tpus tpu-vm ssh "$name" "${place[@]}" --worker=all \
+    --command="$(declare -f begin show stop); $1" </dev/null
 }
 
-# The next four functions run on a worker, in its home directory. The installation and the run hold the lock.
-
-is_running() {
-  ! flock --nonblock bert_jax.lock true
-}
+# These run on a worker, in its home directory. The installation and the run hold the lock.
 
 begin() { # ARCHIVE WORD ...
   exec 9>>bert_jax.lock
@@ -95,93 +94,61 @@ begin() { # ARCHIVE WORD ...
   [ -e ../bert_jax.installed ] || { tail ../bert_jax.log; return 1; }
 }
 
-show() { # LINES
-  echo "$(hostname): $(is_running && echo running || echo not running)"
-  tail -n "$1" bert_jax.log || true
+show() {
+  flock --nonblock bert_jax.lock echo "$(hostname): not running" || echo "$(hostname): running"
+  tail -n 5 bert_jax.log || true
 }
 
 stop() {
   echo stopped >bert_jax.command
-  ! is_running || kill -TERM -- "-$(cat bert_jax.pid)" # its process group
+  flock --nonblock bert_jax.lock true || kill -TERM -- "-$(cat bert_jax.pid)" # its process group
 }
 
-# The functions below run on this machine.
-
-collect() { # DIRECTORY: copies the files of the checkout into it, as they are now, with a list of them
-  local path problem
-  problem=$(git ls-files -z --cached --others --exclude-standard 2>&1 >"$scratch/names") || wrong "${problem//$'\n'/ }"
-  while IFS= read -r -d '' path; do
-    case "$path" in tests/*) continue ;; esac
-    [ ! -f "$path" ] || printf '%s\0' "$path" # not what was deleted, nor links to directories
-  done <"$scratch/names" >"$1/.files"
-  tar --null -chf - -T "$1/.files" | tar -xf - -C "$1" # links become files
-  find "$1" -mindepth 2 -name pyvenv.cfg -exec sh -c 'rm -r "${1%/*}"' - {} \; # virtual environments
-  [ -e "$1/launch/again.sh" ] || wrong "$PWD: git ignores its files; is it inside another repository?"
-}
-
-check() { # DIRECTORY WORD ...: validates the command with the files in the directory
-  local word path
-  for word in "${@:2}"; do
-    path=${word#--*=}
-    [ ! -e "$path" ] || [[ $path != /* && -e $1/$path ]] ||
-      wrong "$word: a path of this machine, not one of the files of $PWD that are copied to the workers"
-  done
-  source launch/environment.sh
-  environment
-  (cd "$1" && python launch/check_command.py "${@:2}")
-}
-
-state() { # prints the state of the slice; nothing if there is none
-  [ -n "$dry" ] || gcloud compute tpus tpu-vm describe "${place[@]}" '--format=value(state)' </dev/null 2>/dev/null || true
-}
-
-launch() { # WORD ...
-  local archive tries=0
-  case "$type" in
-    v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
-    v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
-    v5p-*) : "${version:=v2-alpha-tpuv5}" ;;
-    v6e-*) : "${version:=v2-alpha-tpuv6e}" ;;
-  esac
-  [[ $type && $version ]] || wrong "--type $type: missing, or unknown and without --version"
-  scratch=$(mktemp -d)
-  slice='' # its state
-  trap 'rm -rf "$scratch"; [ -z "$slice" ] || echo "The slice costs money until you run: $removal" >&2' EXIT
-  mkdir "$scratch/bert_jax"
-  collect "$scratch/bert_jax"
-  check "$scratch/bert_jax" "$@"
-  archive=bert_jax-${scratch##*.}.tar.gz
-  tar -czf "$scratch/$archive" -C "$scratch/bert_jax" .
-  [ "$(wc -c <"$scratch/$archive")" -lt 100000000 ] || wrong "$PWD: the packed files exceed 100 MB; exclude files by .gitignore"
-  slice=$(state)
-  case "${slice:-none}" in
-    READY) echo "$name: exists" >&2 ;;
-    none)
-      [ -n "$dry" ] || slice=CREATING
-      call gcloud compute tpus tpu-vm create "${place[@]}" --accelerator-type="$type" --version="$version" \
-        ${more[@]+"${more[@]}"} || { code=$?; slice=$(state); exit "$code"; }
-      ;;
-    *) echo "$name: $slice; wait, or delete it" >&2; exit 1 ;;
-  esac
-  until call gcloud compute tpus tpu-vm scp "$scratch/$archive" "$name:" "${place[@]:1}" --worker=all; do
-    [ $((tries += 1)) -lt 4 ] || exit 1
-    sleep 30 # ssh may not work in the first minute
-  done
-  on all "begin$(printf ' %q' "$archive" "$@")"
-  [ -n "$dry" ] || echo "The run has started on all workers: bash launch/tpu.sh status|log|stop ${removal#*delete }" >&2
-}
-
-if [ "$action" = launch ]; then
-  launch "$@"
-  exit
-fi
-[ $# -eq 0 ] && [ ${#more[@]} -eq 0 ] || wrong "$action: takes no command and no options ${more[*]-}"
 case "$action" in
-  status)
-    call gcloud compute tpus tpu-vm describe "${place[@]}" '--format=value(state)'
-    on all 'show 5'
-    ;;
-  log) on "$worker" 'show 200' ;;
-  stop) on all stop ;;
-  delete) call gcloud compute tpus tpu-vm delete "${place[@]}" ;;
+  status) read_state && on_workers show; exit ;;
+  stop) on_workers stop; exit ;;
+  delete) tpu delete "$name"; exit ;;
 esac
+
+# Checks the command with a copy of the files of the checkout, as they are now.
+case "$type" in
+  v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
+  v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
+  v5p-*) : "${version:=v2-alpha-tpuv5}" ;;
+  v6e-*) : "${version:=v2-alpha-tpuv6e}" ;;
+esac
+[[ $type =~ -[0-9]+$ && $version ]] || wrong "--type $type: missing, or unknown and without --version"
+state='' # of the slice
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"; [ -z "$state" ] || echo "The slice costs money until you run: bash launch/tpu.sh delete $slice" >&2' EXIT
+copy=$scratch/bert_jax archive=$scratch/bert_jax-${scratch##*.}.tar.gz
+mkdir "$copy"
+problem=$(git ls-files -z --cached --others --exclude-standard 2>&1 >"$scratch/names") || wrong "${problem//$'\n'/ }"
+while IFS= read -r -d '' path; do
+  case "$path" in tests/*) continue ;; esac
+  [ ! -f "$path" ] || printf '%s\0' "$path" # not what was deleted, nor links to directories
+done <"$scratch/names" >"$copy/.files"
+tar --null -chf - -T "$copy/.files" | tar -xf - -C "$copy" # links become files
+# Virtual environments. `+`: they are removed after the search.
+find "$copy" -mindepth 2 -name pyvenv.cfg -exec sh -c 'for file; do rm -rf "${file%/*}"; done' - {} +
+[ -e "$copy/launch/again.sh" ] || wrong "$PWD: git ignores its files; is it inside another repository?"
+source launch/environment.sh
+environment
+(cd "$copy" && python launch/check_command.py "$type" "$@")
+tar -czf "$archive" -C "$copy" .
+[ "$(wc -c <"$archive")" -lt 100000000 ] || wrong "$PWD: the packed files exceed 100 MB; exclude files by .gitignore"
+
+state=$(read_state 2>/dev/null || true) # nothing if there is no slice
+[[ $state =~ ^(READY)?$ ]] || { echo "$name: $state; wait, or delete it" >&2; exit 1; }
+if [ -z "$state" ]; then
+  [ -n "$dry" ] || state=CREATING
+  tpu create "$name" --accelerator-type="$type" --version="$version" ${more[@]+"${more[@]}"} ||
+    { code=$?; state=$(read_state 2>/dev/null || true); exit "$code"; }
+fi
+tries=0
+until tpu scp "$archive" "$name:" --worker=all; do
+  [ $((tries += 1)) -lt 4 ] || exit 1
+  sleep 30 # ssh may not work in the first minute
+done
+on_workers "begin$(printf ' %q' "${archive##*/}" "$@")"
+[ -n "$dry" ] || echo "The run has started on all workers: bash launch/tpu.sh status|stop $slice" >&2

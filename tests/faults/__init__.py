@@ -1,1 +1,1 @@
-"""Random faults that a run must survive. See `bash launch/faults.sh --help`."""
+"""Random faults that a run must survive. See docs/faults.md."""

@@ -1,5 +1,5 @@
-"""Writes the tables of `bash launch/test.sh --full` and `bash launch/faults.sh`: docs/tests.md, a row for each folder
-of tests, and docs/faults.md, a row for each fault."""
+"""Writes the tables of `bash launch/test.sh --full`: docs/tests.md, a row for each folder of tests, and with several
+`--tries` docs/faults.md, a row for each fault."""
 
 import re
 import subprocess

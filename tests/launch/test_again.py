@@ -28,7 +28,7 @@ def test_waits_double_up_to_the_limit_of_restarts(cloud):
     assert code == 75 and cloud.lines("slept") == ["50", "100", "200", "300"]
 
 
-@pytest.mark.parametrize("arguments", [["--workdir", "run"], ["--workdir=run"]])
+@pytest.mark.parametrize("arguments", [["--workdir", "run"], ["--workdir=a", "--workdir=run"]])
 def test_a_new_checkpoint_resets_the_wait_and_the_limit(cloud, arguments):
     ends = "75 75 saved75 75 signal9 75 0"
     code, output = cloud.run(*AGAIN, *arguments, ENDS=ends, AGAIN_TIMES="3")

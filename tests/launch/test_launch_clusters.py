@@ -26,7 +26,7 @@ def test_gpu_sh_restarts_bert_jax_with_its_arguments(cloud):
 
 def test_gpu_sh_fails_without_a_gpu(cloud):
     code, output = cloud.run("bash", "launch/gpu.sh", *PRETRAIN)
-    assert code == 1 and "nvidia-smi" in output and not cloud.calls()
+    assert code == 1 and "nvidia-smi" in output.lower() and not cloud.calls()
 
 
 def submit(*options: str) -> list[str]:
@@ -139,9 +139,8 @@ def test_the_skypilot_task_installs_an_extra_and_restarts_pretrain(cloud, gpus):
     variables = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2"}
     variables |= {"SKYPILOT_NODE_RANK": "1", "GPUS": gpus}
     variables |= {"CONFIG": "mine.py", "STORE": "gs://b/it's", "WORKDIR": "gs://b/a run"}
-    for part in ("setup", "run"):
-        code, output = cloud.run("bash", "-c", SKY[part], ENDS="76 0", **variables)
-        assert code == 0, output
+    code, output = cloud.run("bash", "-c", SKY["run"], ENDS="76 0", **variables)
+    assert code == 0, output
     arguments = ["--config", "mine.py", "--config.store=gs://b/it's", "--workdir", "gs://b/a run"]
     assert cloud.calls() == [["laptop", "pretrain", *arguments]] * 2
     assert cloud.lines("extras") == ["gpu,gcs" if gpus else "tpu"]
