@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bert_jax import config as configs
 from bert_jax.data.sources import encodings, files, hf, parquet, pydocs, text, tfds
-from bert_jax.data.sources.problems import add_problem, numbers_of
+from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 
@@ -23,7 +23,7 @@ PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES, MOST_BAD_SHARE = 5, 0.05
 # How a file of a format begins, and one that is of none.
-SIGNS = {"wiki": rb"<doc ", "jsonl": rb'\{\s*"', "a JSON array": rb"\[\s*\{"}
+SIGNS = {"wiki": rb"<doc ", "jsonl": rb'\{\s*"', "a JSON array": rb'\[\s*(\{|"[^"\n]*",)'}
 
 
 class Reading(NamedTuple):
@@ -120,33 +120,34 @@ def open_source(config, name: str, form: str) -> Source:
 def check_format(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     problems = Counter()
+    with files.open_text(path) as file:
+        begin = file.read(PROBE)
+    if files.ARCHIVE.match(begin):
+        hint = "an archive, or compressed in a way that its name does not say; unpack it"
+        raise BadInput(f"config.corpus.source: {path}: {hint}")
     pieces = files.read_lines(path, reading.form, problems, PROBE)
     # A second piece holds the text after the last line break.
     first = b"".join(itertools.islice(pieces, 2))
-    if files.ARCHIVE.match(first):
-        hint = "an archive, or compressed in a way that its name does not say; unpack it"
-        raise BadInput(f"config.corpus.source: {path}: {hint}")
     parsed = list(text.parse(first, reading.form, reading.field, problems))
-    kept = sum(map(len, parsed))
+    kept = len(parsed) if reading.form == "jsonl" else sum(map(len, parsed))
     _, escaped = encodings.escaped_lines(first)
-    bad_lines = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
-    good_lines = max(0, kept - escaped)
-    for bad, good in ((bad_lines, good_lines), (problems[text.RECORD_NOT_UTF8], len(parsed))):
-        if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
-            share = f"{bad / (good + bad):.0%} of its beginning"
-            likely = encodings.likely_encoding(first)
-            raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
-    begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
+    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
+    good = max(0, kept - escaped)
+    if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
+        share = f"{bad / (good + bad):.0%} of its beginning"
+        likely = encodings.likely_encoding(first)
+        raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
+    begin = begin.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((form for form in SIGNS if re.match(SIGNS[form], begin)), reading.form)
     if reading.form == "wiki" and begin and not re.search(SIGNS["wiki"], first):
         likely = "a text without <doc>"
     if reading.form not in (likely, "files"):
         start = " ".join(begin[:40].decode(errors="replace").split())
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins like {likely}: {start}")
-    numbers = numbers_of(problems)
-    if kept < sum(numbers.values()):
-        reasons = ", ".join(f"{number} {reason}" for reason, number in numbers.items())
-        reasons += "; set config.corpus.field" * ("without" in reasons)
+    if kept < sum(numbers_of(problems).values()):
+        reasons = describe(problems)
+        if "without" in reasons:
+            reasons += "; set config.corpus.field"
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
 
 

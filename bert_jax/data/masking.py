@@ -56,7 +56,8 @@ def apply(task, mask_rate: float, predictions, special, word_starts, keys, array
     length = tokens.shape[1]
     wanted = number_wanted(mask_rate, predictions, pairs, length)
     if task.masking == "token":
-        positions = choose_tokens(predictions, pairs, wanted, maskable)
+        draws = pairs.draw("choose", tf.range(length)[None, :])
+        positions = choose_tokens(predictions, pairs, wanted, maskable, draws)
     else:
         clipped = tf.minimum(tokens, len(word_starts) - 1)
         starts = maskable & (begins | tf.gather(tf.constant(word_starts), clipped))
@@ -107,28 +108,27 @@ def spans_of_words(kind: str, pairs: Pairs, begins):
     return tf.cumsum(as_ids(begins), axis=1)
 
 
-def random_order(pairs: Pairs, eligible, number: int, groups=None, purpose="choose"):
-    """Returns int32[B, number]: the eligible positions of a row, pair by pair, in random order within each pair.
+def random_order(pairs: Pairs, eligible, number: int, draws):
+    """Returns int32[B, number]: the eligible positions of a row, pair by pair, by descending draws within each pair.
 
-    Positions that are not eligible, bool[B, L], come last. groups: int32[B or 1, L], ascending; positions with the same
-    number stay together, in their order.
+    Positions that are not eligible, bool[B, L], come last. draws: uint32[B, L]; positions with the same draw stay
+    together, in their order.
     """
-    position = tf.range(eligible.shape[1])[None, :]
-    drawn = pairs.draw(purpose, position if groups is None else groups)
-    scores = as_ids(tf.bitwise.right_shift(drawn, np.uint32(1)))
+    scores = as_ids(tf.bitwise.right_shift(draws, np.uint32(1)))
     scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
-        owner = tf.cast(owners(pairs.ends, position), tf.int64)
+        owner = tf.cast(owners(pairs.ends, tf.range(eligible.shape[1])[None, :]), tf.int64)
         scores = tf.where(eligible, tf.cast(scores, tf.int64) - owner * 2**31, tf.int64.min)
     return tf.math.top_k(scores, number).indices
 
 
-def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable, purpose="choose"):
-    """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
+def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable, draws):
+    """Returns int32[B, P]: the `wanted` positions of each pair with the largest draws, uint32[B, L]; ascending, then
+    L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
     # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
     number = predictions if sequences == 1 else length
-    order = random_order(pairs, maskable, number, purpose=purpose)
+    order = random_order(pairs, maskable, number, draws)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(predictions)[None, :]
     first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
@@ -140,29 +140,20 @@ def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts, words
     """Returns int32[B, P]: the positions of the whole words of randomly drawn spans; ascending, then L.
 
     As in the original code, skips a word that would exceed `wanted` tokens of its pair. Then adds single tokens where
-    no word was left that fits. starts: bool[B, L], where words
-    begin. words: int32[B, L], the word at each position. spans: int32[B or 1, L], the span of each word.
+    no word was left that fits. starts: bool[B, L], where words begin. words: int32[B, L], the word at each position.
+    spans: int32[B or 1, L], the span of each word.
     """
     length = maskable.shape[1]
     sizes = count_by_column(words, maskable)
     # Like `pairs`, but in units of words: a word is drawn by its number in the row.
     ends = tf.cumsum(sums_by_pair(starts, pairs.ends)[1], axis=1)
     of_words = Pairs(ends, ends - exclusive(ends), pairs.keys)
-    order = random_order(of_words, sizes > 0, length, spans)
+    order = random_order(of_words, sizes > 0, length, pairs.draw("choose", spans))
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
     taken = count_by_column(order, taken)
-    chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
-    from_end = tf.where(chosen, length - tf.range(length), 0)
-    positions = length - tf.math.top_k(from_end, predictions).values
-    room = wanted - sums_by_pair(chosen, pairs.ends)[1]
-
-    def with_parts():
-        free = maskable & ~chosen
-        rest = pairs._replace(sizes=sums_by_pair(free, pairs.ends)[1])
-        parts = choose_tokens(predictions, rest, room, free, "parts")
-        return tf.sort(tf.concat([positions, parts], axis=1), axis=1)[:, :predictions]
-
-    return tf.cond(tf.reduce_any(room > 0), with_parts, lambda: positions)
+    parts = pairs.draw("parts", tf.range(length)[None, :])
+    draws = tf.where(tf.gather(taken, words, batch_dims=1) > 0, np.uint32(2**32 - 1), parts)
+    return choose_tokens(predictions, pairs, wanted, maskable, draws)
 
 
 def count_by_column(columns, flags):

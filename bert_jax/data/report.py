@@ -84,9 +84,8 @@ def share_altered(tokenizer, numbers: Iterable[int]) -> float:
         return 0.0
     pieces = [tokenizer.pieces[number] for number in numbers]
     # Without the spaces that BERT's rules put around ideographs.
-    return float(
-        np.mean([tokenizer.normalize(piece).replace(" ", "") != piece for piece in pieces])
-    )
+    texts = [tokenizer.normalize(piece).replace(" ", "") for piece in pieces]
+    return float(np.mean(np.array(texts) != np.array(pieces)))
 
 
 def recommend(config, report: dict) -> None:
@@ -97,8 +96,11 @@ def recommend(config, report: dict) -> None:
 
 def count_split(split: stores.Split) -> dict[str, int]:
     """Returns the number of documents, sentences and tokens of a split."""
-    ends = split.document_ends, split.sentence_ends, split.tokens
-    return dict(zip(("documents", "sentences", "tokens"), map(len, ends), strict=True))
+    return {
+        "documents": len(split.document_ends),
+        "sentences": len(split.sentence_ends),
+        "tokens": len(split.tokens),
+    }
 
 
 def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
@@ -118,51 +120,91 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
 
 def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields (name, what is likely to harm a run, what to do about it)."""
-    share, pairs = report["single_sentence_share"], config.objective.get("pair_task", "none")
-    if share > SHORT_DOCUMENTS and pairs != "none":
-        what = f"{share:.0%} of the documents have a single sentence, too short for pairs ({pairs})"
-        other = "put blank lines only between documents"
-        if config.corpus.sentences != "rules":
-            other += ", or try config.corpus.sentences=rules"
-        yield "short_documents", what, f"set config.objective.pair_task=none, {other}"
-    if (share := report["longest_document_share"]) > LARGEST_DOCUMENT:
-        what = f"one document has {share:.0%} of the training tokens"
-        yield "large_document", what, "check that config.corpus.format is that of the files"
-    if (mean := report["mean_sentence"]) > LONG_SENTENCES:
-        remedy = f"try another config.corpus.sentences than {config.corpus.sentences}"
-        yield "long_sentences", f"sentences have {mean:.0f} tokens on average", remedy
-    if (share := report["copies"] / max(report["documents_read"], 1)) > COPIES:
-        what = f"{share:.0%} of the documents read are copies, which are left out"
-        yield "copies", what, "check whether config.corpus.source names a text twice"
-    if (share := report["unknown_share"]) > LOST:
-        what = f"{share:.1%} of the characters are unknown to the vocabulary, or in words over its limit"
-        remedy = "config.tokenizer.kind=byte_bpe with config.tokenizer.path='' has no unknowns"
-        yield "unknown_pieces", what, f"check config.tokenizer.lowercase and path; {remedy}"
-    if (share := report["altered_share"]) > LOST:
-        what = f"lower-casing changes {share:.0%} of the vocabulary, so text never has these pieces"
-        yield "cased_vocabulary", what, "set config.tokenizer.lowercase=False"
-    if (share := report["stripped_share"]) > LOST:
-        what = f"{share:.1%} of the characters lose a mark, such as an accent or a vowel sign"
-        remedy = "set config.tokenizer.lowercase=False, and no uncased config.tokenizer.path"
-        yield "stripped_marks", what, remedy
-    if number := report["problems"].get(files.EMPTY):
-        what = f"{number:,} {files.EMPTY}"
-        yield "dropped_empty", what, "check whether all files of config.corpus.source have text"
-    if number := report["literal_unknown"]:
-        what = f"the text has {number:,} literal <unk>, put there by another program"
-        yield "literal_unknown", what, "name the original text in config.corpus.source"
-    if (share := report["unused_share"]) > UNUSED:
-        remedy = "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size"
-        yield "unused_pieces", f"{share:.0%} of the vocabulary is never used", remedy
-    if (tokens := report["train"]["tokens"]) < FEW_TOKENS:
-        what = f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}"
-        yield "few_tokens", what, "add text to config.corpus.source"
-    if (documents := report["heldout"]["documents"]) < FEW_HELDOUT:
-        what = f"only {documents} documents are held out, so held-out metrics will be noisy"
-        share, total = config.corpus.heldout, documents + report["train"]["documents"]
-        better = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / total):.1g}")
-        remedy = f"--config.corpus.heldout={better:g} (now {share:g}) with a new --config.store"
-        yield "few_heldout", what, f"{remedy} would hold out about {better * total:,.0f}"
+    pairs, sentences = config.objective.get("pair_task", "none"), config.corpus.sentences
+    documents, tokens = report["heldout"]["documents"], report["train"]["tokens"]
+    rules = "" if sentences == "rules" else ", or try config.corpus.sentences=rules"
+    copies = report["copies"] / max(report["documents_read"], 1)
+    total = documents + report["train"]["documents"]
+    heldout = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / total):.1g}")
+    checks = [
+        (
+            pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS,
+            "short_documents",
+            f"{report['single_sentence_share']:.0%} of the documents have a single sentence, too short for"
+            f" pairs ({pairs})",
+            f"set config.objective.pair_task=none, or put blank lines only between documents{rules}",
+        ),
+        (
+            report["longest_document_share"] > LARGEST_DOCUMENT,
+            "large_document",
+            f"one document has {report['longest_document_share']:.0%} of the training tokens",
+            "check that config.corpus.format is that of the files",
+        ),
+        (
+            report["mean_sentence"] > LONG_SENTENCES,
+            "long_sentences",
+            f"sentences have {report['mean_sentence']:.0f} tokens on average",
+            f"try another config.corpus.sentences than {sentences}",
+        ),
+        (
+            copies > COPIES,
+            "copies",
+            f"{copies:.0%} of the documents read are copies, which are left out",
+            "check whether config.corpus.source names a text twice",
+        ),
+        (
+            report["unknown_share"] > LOST,
+            "unknown_pieces",
+            f"{report['unknown_share']:.1%} of the characters are unknown to the vocabulary, or in words"
+            " over its limit",
+            "check config.tokenizer.lowercase and path; config.tokenizer.kind=byte_bpe with config.tokenizer.path=''"
+            " has no unknowns",
+        ),
+        (
+            report["altered_share"] > LOST,
+            "cased_vocabulary",
+            f"lower-casing changes {report['altered_share']:.0%} of the vocabulary, so text never has these pieces",
+            "set config.tokenizer.lowercase=False",
+        ),
+        (
+            report["stripped_share"] > LOST,
+            "stripped_marks",
+            f"{report['stripped_share']:.1%} of the characters lose a mark, such as an accent or a vowel sign",
+            "set config.tokenizer.lowercase=False, and no uncased config.tokenizer.path",
+        ),
+        (
+            files.EMPTY in report["problems"],
+            "dropped_empty",
+            f"{report['problems'].get(files.EMPTY)} {files.EMPTY}",
+            "check whether all files of config.corpus.source have text",
+        ),
+        (
+            report["literal_unknown"],
+            "literal_unknown",
+            f"the text has {report['literal_unknown']:,} literal <unk>, put there by another program",
+            "name the original text in config.corpus.source",
+        ),
+        (
+            report["unused_share"] > UNUSED,
+            "unused_pieces",
+            f"{report['unused_share']:.0%} of the vocabulary is never used",
+            "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size",
+        ),
+        (
+            tokens < FEW_TOKENS,
+            "few_tokens",
+            f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}",
+            "add text to config.corpus.source",
+        ),
+        (
+            documents < FEW_HELDOUT,
+            "few_heldout",
+            f"only {documents} documents are held out, so held-out metrics will be noisy",
+            f"--config.corpus.heldout={heldout:g} (now {config.corpus.heldout:g}) with a new"
+            f" --config.store would hold out about {heldout * total:,.0f}",
+        ),
+    ]
+    return (warning for is_present, *warning in checks if is_present)
 
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:

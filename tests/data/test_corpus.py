@@ -82,6 +82,8 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
         (b'[{"text": "a"}, {"text": "b"}]\n', "jsonl"),
         (b'[\n  {\n    "text": "a"\n  }\n]\n', "jsonl"),
         (b'[{"text": "a"}]\n', "lines"),
+        (b'["a", "b"]', "jsonl"),
+        (b'[{"text": "' + b"a " * 8_100_000 + b'"}]', "jsonl"),
     ],
 )
 def test_a_file_of_another_format_is_refused(tmp_path, content, form):

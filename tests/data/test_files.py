@@ -104,7 +104,7 @@ def test_a_window_that_is_too_long_is_named(tmp_path):
         read(write(tmp_path / "b.zst", frame))
 
 
-@pytest.mark.parametrize("after", [b"", b"\r"])
+@pytest.mark.parametrize("after", [b"", b"\r", b"\n"])
 def test_carriage_returns_alone_are_line_breaks(tmp_path, after):
     path = write(tmp_path / "a.txt", b"a\rb\r\rc" + after)
     assert read(path) == b"a\nb\n\nc" + after.replace(b"\r", b"\n")

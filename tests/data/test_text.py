@@ -62,7 +62,7 @@ def test_bad_lines_are_dropped_and_counted():
     [
         ("lines", b"a\xffb", "lines not UTF-8"),
         ("files", b"nul\0nul", "lines with NUL bytes"),
-        ("jsonl", b'{"text": "a\xff"}', "records not UTF-8"),
+        ("jsonl", b'{"text": "a\xff"}', "lines not UTF-8"),
         ("jsonl", b'{"text": "a"', "records not JSON"),
         ("jsonl", b'{"body": "a long text"}', "records without 'text'"),
     ],
@@ -85,7 +85,7 @@ def test_records_without_text_are_dropped_and_counted():
     good = {"meta": {"text": "a"}}
     found, problems = records(good, *bad, *without, good, field="meta.text")
     assert found == [["a"], ["a"]]
-    counts = {"records not JSON": 5, "records not UTF-8": 1, "records without 'meta.text'": 8}
+    counts = {"records not JSON": 5, "lines not UTF-8": 1, "records without 'meta.text'": 8}
     assert problems == counts
 
 
@@ -101,8 +101,9 @@ BOM = b"\xef\xbb\xbf"
 
 @pytest.mark.parametrize("between", [b"\n" + BOM, BOM, b"\r\n" + BOM + b"\r\n"])
 def test_joined_files_with_byte_order_marks(between):
-    found = parse(BOM + between.join([b'{"text": "a"}', b'{"text": "b"}']), "jsonl")
-    assert found == ([["a"], ["b"]], {})
+    first = '{"text": "{a}\ufeff"}'.encode()
+    found = parse(BOM + between.join([first, b'{"text": "b"}']), "jsonl")
+    assert found == ([["{a}"], ["b"]], {})
 
 
 def test_lines_and_documents_of_joined_files_begin_with_no_byte_order_mark():

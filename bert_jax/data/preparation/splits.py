@@ -12,7 +12,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.preparation.shards import Shard
-from bert_jax.data.sources.problems import numbers_of
+from bert_jax.data.sources.problems import describe
 from bert_jax.errors import BadInput
 
 TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
@@ -31,12 +31,10 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     different = int(is_first.sum())
     if different < 4:
-        reasons = "".join(
-            f", {number} {reason}" for reason, number in sorted(numbers_of(problems).items())
-        )
         needs = "at least four are needed, two to train on and two held out"
         hint = "separate documents by blank lines, or set another config.corpus.format"
-        found = f"{different} distinct documents with text{reasons}"
+        dropped = describe(problems) or "no problems"
+        found = f"{different} distinct documents with text ({dropped})"
         raise BadInput(f"corpus: {found}; {needs}; {hint}")
     heldout_count = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)

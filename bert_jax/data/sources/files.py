@@ -123,7 +123,16 @@ def explain(path: Path, *kinds: type) -> Iterator[None]:
             raise OSError(error.errno, error.strerror, str(path)) from None
         if "too much memory" in str(error):  # of zstd, which accepts windows of up to 128 MB
             raise BadInput(f"{path}: compressed with a window over 128 MB; unpack it") from None
-        raise BadInput(f"{path}: damaged or cut short ({one_line(error)})") from None
+        reason = f"damaged, cut short, or not what its name says ({one_line(error)})"
+        raise BadInput(f"{path}: {reason}") from None
+
+
+@contextlib.contextmanager
+def open_text(path: Path):
+    """Opens a file for reading, and decompresses it. Raises BadInput and OSError as `explain` does."""
+    opener = OPENERS.get(path.suffix.lower(), open)
+    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
+        yield file
 
 
 def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
@@ -134,10 +143,9 @@ def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> I
     Raises BadInput for a damaged archive, and OSError with the path if reading fails.
     """
     rest, skipped = b"", 0
-    opener = OPENERS.get(path.suffix.lower(), open)
-    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
+    with open_text(path) as file:
         while data := file.read(size):
-            if b"\n" not in data and b"\r" in data[:-1]:
+            if b"\n" not in data[:-1] and b"\r" in data[:-2]:
                 data = data.replace(b"\r", b"\n")
             head, newline, tail = data.rpartition(b"\n")
             if newline:

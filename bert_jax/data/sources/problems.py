@@ -14,3 +14,8 @@ def add_problem(problems: Counter, reason: str, size: int) -> None:
 def numbers_of(problems: Mapping[str, int]) -> dict[str, int]:
     """Returns how often each problem occurred: {reason: number}."""
     return {reason: n for reason, n in problems.items() if not reason.startswith(BYTES)}
+
+
+def describe(problems: Mapping[str, int]) -> str:
+    """Returns the numbers of the problems as text."""
+    return ", ".join(f"{number} {reason}" for reason, number in numbers_of(problems).items())

@@ -14,7 +14,6 @@ from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import add_problem
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
-RECORD_NOT_UTF8 = "records not UTF-8"
 SURROGATES = re.compile(
     "[\ud800-\udfff]"
 )  # escapes of JSON, and bytes of arguments that are not UTF-8
@@ -22,10 +21,9 @@ SURROGATES = re.compile(
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
-    if codecs.BOM_UTF8[0] in text:  # joined files have a mark at each beginning
-        text = text.removeprefix(codecs.BOM_UTF8).replace(b"\n" + codecs.BOM_UTF8, b"\n")
+    # Joined files have a byte order mark at each beginning, and not always a line break at the end.
+    text = text.replace(b"}" + codecs.BOM_UTF8 + b"{", b"}\n{").replace(codecs.BOM_UTF8, b"")
     if form == "jsonl":
-        text = text.replace(b"}" + codecs.BOM_UTF8, b"}\n")
         for record in records(text, field, problems):
             yield from single_document(decode(record, problems))
     else:
@@ -90,7 +88,7 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             try:
                 value = json.loads(line.decode())
             except UnicodeDecodeError:
-                add_problem(problems, RECORD_NOT_UTF8, len(line))
+                add_problem(problems, NOT_UTF8, len(line))
                 continue
             except (ValueError, RecursionError):
                 add_problem(problems, "records not JSON", len(line))
