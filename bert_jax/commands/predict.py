@@ -64,18 +64,20 @@ def predict(
     model = load_model.open_model(directory, overrides, head="label")
     task = examples.module_of(model.config)
     if not task:
-        texts = texts or vocabulary_extension.read_lines(file, "--input")
         load_model.check_masks(directory, model)
+        found = texts or vocabulary_extension.read_lines(file, "--input")
+    else:
+        found = task.load(model.config, file) if file else task.parse(model.config, texts)
+    if not found:
+        raise BadInput(f"--input {file}: has no examples")
+    if not task:
         model = model._replace(params=jax.device_put(model.params))
         results = []
-        for number, text in enumerate(texts, 1):
+        for number, text in enumerate(found, 1):
             place = f"--input {file}:{number}" if file else repr(text[:40])
             masks = fill_mask.candidates(model, text, top, place)
             results.append({"text": text, "masks": masks})
         return results, {}
-    found = task.load(model.config, file) if file else task.parse(model.config, texts)
-    if not found:
-        raise BadInput(f"--input {file}: has no examples")
     if broken := [each.place for each in found if not each.texts]:
         raise BadInput(f"{broken[0]}: {examples.OTHER_COLUMNS}")
     return predict_examples(model, drop_unknown_labels(model.config, found))
@@ -113,11 +115,12 @@ def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
         outputs = {name: array[np.argsort(batches.places())] for name, array in outputs.items()}
         results = task.decode(config, store, split, outputs, rows)
         labelled = [number for number, example in enumerate(found) if example.label is not None]
-        chosen = np.isin(dataset.group(rows), labelled)
-        outputs = {name: array[chosen] for name, array in outputs.items()}
-        scores = {"examples": len(labelled)} if labelled else {}
+        scores = {}
         if labelled:
-            scores |= dataset.score(split, outputs, rows[chosen])
+            chosen = np.isin(dataset.group(rows), labelled)
+            outputs = {name: array[chosen] for name, array in outputs.items()}
+            scores = dataset.score(split, outputs, rows[chosen])
+            scores["examples"] = len(labelled)
     return [{"text": " | ".join(e.texts)} | r for e, r in zip(found, results, strict=True)], scores
 
 

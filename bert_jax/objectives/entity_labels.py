@@ -2,16 +2,9 @@
 
 import re
 
-OUTSIDE = "O"
-PLACED = re.compile(
-    r"([BIMELSU])(?:[\W_](.+))?|(.+)[\W_]([BIMELSU])", re.I
-)  # B-PER, b_per, B, PER-B
-SYNONYMS = str.maketrans("MLU", "IES")  # of the letters of BILOU and BMES
-
-
-def outside(names: tuple[str, ...]) -> str:
-    """Returns the label of words outside of entities, O or o."""
-    return next((name for name in names if name.upper() == OUTSIDE), OUTSIDE)
+# B-PER, b_per, B, PER-B
+PLACED = re.compile(r"([BIMELSUW])(?:[\W_](.+))?|(.+)[\W_]([BIMELSUW])", re.I)
+SYNONYMS = str.maketrans("MLUW", "IESS")  # of the letters of BILOU, BMES and BMEWO
 
 
 def parse(name: str) -> tuple[str, str]:
@@ -23,9 +16,17 @@ def parse(name: str) -> tuple[str, str]:
     return letter, match[2] or match[3] or ""
 
 
+def outside(names: tuple[str, ...]) -> str:
+    """Returns the label of words outside of entities: O or o, or the only one without a letter; O if there is none."""
+    others = [name for name in names if not parse(name)[0]]
+    if len(others) == 1:
+        return others[0]
+    return "o" if "o" in others and "O" not in others else "O"
+
+
 def are_tags(names: tuple[str, ...]) -> bool:
     """Returns whether labels are no entities: without O, or all of one letter, unless all have letters with B or I."""
-    entities = [name for name in names if name.upper() != OUTSIDE]
+    entities = {*names} - {outside(names)}
     letters = {parse(name)[0] for name in entities}
     if "" not in letters and not letters.isdisjoint("BI"):
         return False
@@ -42,4 +43,4 @@ def spellings(names: tuple[str, ...]) -> dict[str, str]:
     if letters.isdisjoint("BI") or are_tags(names):
         parts = {name: ("I", name) for name in names}
     result = {name: f"{letter or 'I'}-{kind}" for name, (letter, kind) in parts.items()}
-    return result | {outside(names): OUTSIDE}
+    return result | {outside(names): "O"}

@@ -10,9 +10,11 @@ from bert_jax.config_checks import split_list
 from bert_jax.data import examples, tables
 from bert_jax.errors import BadInput
 
-NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d\d?)?\s*", re.I)
-# of a list between other marks than commas, or as another program writes it
-OTHER_LIST = re.compile(r"""[;|]|[\[({]\s*["']|^\s*[\[({][^\])}]*,""")
+LARGEST = float(np.finfo(np.float32).max)
+# {kind of labels: of what is no such label, but looks like a list}
+LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[;|]|\s*[\[({]")}
+EXPECTED = {"classes": "one name", "labels": "names between commas or in a JSON list, each once"}
+ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
 
@@ -27,16 +29,14 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
     it. Raises BadInput for several names of classes, a name twice, and other lists."""
     label = example.label
     names = label if isinstance(label, list) else read_list(label)
-    is_text = names is None
-    if is_text:
+    is_other = names is None and LISTS[kind].match(label)
+    if names is None:
         names = split_list(label) if kind == "labels" else [label]
     names = [tables.text_of(example.place, name) for name in names if name != ""]
-    if kind == "classes" and len(names) != 1:
-        raise BadInput(f"{example.place}: label {label!r}: expected one")
-    is_other = is_text and kind == "labels" and OTHER_LIST.search(label)
-    if is_other or len({*names}) < len(names):
-        hint = "expected names between commas or in a JSON list, each once"
-        raise BadInput(f"{example.place}: label {label!r}: {hint}")
+    is_one_hot = len(names) > 1 and ONE_HOT >= {*names}
+    is_several = kind == "classes" and len(names) != 1
+    if is_other or is_one_hot or is_several or len({*names}) < len(names):
+        raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED[kind]}")
     return names
 
 
@@ -48,13 +48,21 @@ def read_list(text: str) -> list | None:
     return None
 
 
+def number_of(text: str) -> float | None:
+    """Returns the number in a text; None if it has none, or none that is finite in float32."""
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        return number if abs(number) <= LARGEST else None
+
+
 def target(example: examples.Example, names: list[str], kind: str) -> int | float | np.ndarray:
     """Converts a label to a target; None to the first label. Raises BadInput for a label that is not in `names`."""
     label = example.label
     if kind == "number":
-        if not NUMBER.fullmatch(str(label or 0)):
+        number = 0.0 if label is None else number_of(str(label))
+        if number is None:
             raise BadInput(f"{example.place}: label {label!r}: expected a number")
-        return float(label or 0)
+        return number
     chosen = [] if label is None else names_of(example, kind)
     numbers = [examples.number(example, name, names) for name in chosen]
     return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
@@ -65,5 +73,6 @@ def warnings(names: tuple[str, ...]) -> list[str]:
     groups = {}
     for name in names:
         key = " ".join(name.casefold().split())
-        groups.setdefault(float(key) if NUMBER.fullmatch(key) else key, []).append(name)
+        number = number_of(key)
+        groups.setdefault(key if number is None else number, []).append(name)
     return [f"labels {group} are different ones" for group in groups.values() if len(group) > 1]

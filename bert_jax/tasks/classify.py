@@ -42,9 +42,12 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    label, is_set = config.task.label, config.task.kind == "labels"  # a set may be empty
-    rows = tables.read(path, [*config.task.text, label], optional=label)
-    return [Example(place, row[:-1], row[-1] if is_set else row[-1] or None) for place, row in rows]
+    columns, found = [*config.task.text, config.task.label], []
+    for place, (*row, label) in tables.read(path, columns, optional=config.task.label):
+        if config.task.kind != "labels" and not str(label).strip():  # a set may be empty
+            label = None
+        found.append(Example(place, row, label))
+    return found
 
 
 def parse(config, found: list[str]) -> list[Example]:

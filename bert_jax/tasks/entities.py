@@ -55,29 +55,30 @@ def load(config, path) -> list[Example]:
     if not isinstance(path, Path):
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     text = io.StringIO(tables.read_text(path), newline=None).read()
-    lines = textwrap.dedent(text.replace("\ufeff", "")).split(
-        "\n"
-    )  # joined files may have several byte order marks
-    rows = [(f"{path}:{number}", split_columns(line)) for number, line in enumerate(lines, 1)]
-    size = next((len(row) for _, row in rows if row and row[0][:1] != "#"), 0)
+    lines = textwrap.dedent(text).split("\n")
+    first = next((line for line in lines if line.strip() and line[0] not in "#-"), "")
+    is_tabbed = "\t" in first.strip()
+    rows = [
+        (f"{path}:{number}", split_columns(line, is_tabbed)) for number, line in enumerate(lines, 1)
+    ]
+    size = len(split_columns(first, is_tabbed))
     rows = [(place, row) for place, row in rows if not is_comment(config, row, size)]
     groups = groupby(rows, lambda row: bool(row[1]))
     return [sentence(config, [*group]) for is_sentence, group in groups if is_sentence]
 
 
-def split_columns(line: str) -> list[str]:
-    """Returns the columns of a line; [] if it separates sentences."""
+def split_columns(line: str, is_tabbed: bool) -> list[str]:
+    """Returns the columns of a line, between tabs or else blanks; [] if it separates sentences."""
     if not line.strip() or line.startswith("-DOCSTART-"):
         return []
-    return line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]
+    return line.rstrip().split("\t") if is_tabbed else re.split("[ \t]+", line.strip())
 
 
 def is_comment(config, row: list[str], size: int) -> bool:
     """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none. size: columns of words."""
     if row and row[0].startswith("#"):
-        return len(row) != size
-    is_numbered = len(row) == 10 and config.task.columns[0] != 0
-    return is_numbered and bool(re.fullmatch(r"\d+[-.]\d+", row[0]))
+        return len(row) != size > 0
+    return bool(row and config.task.columns[0] and re.fullmatch(r"\d+[-.]\d+", row[0]))
 
 
 def sentence(config, rows: list[tuple[str, list[str]]]) -> Example:

@@ -60,7 +60,7 @@ def load(config, path) -> list[Example]:
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadInput(f"{path}: not a file of SQuAD ({one_line(error)})") from None
-    for name, count in Counter(str(question.place) for question in questions).most_common(1):
+    for name, count in Counter(question.place for question in questions).most_common(1):
         if count > 1:
             raise BadInput(f"{path}: {count} questions with the id {name!r}")
     return questions
@@ -80,7 +80,7 @@ def read_question(path, question: dict, context: str, title: str) -> Example:
         if not text or start < 0 or not context.startswith(text, start):
             there = f"the text of {len(context)} characters has not {text!r} there"
             raise BadInput(f"{path}: question {question['id']}: answer_start={start}: {there}")
-    return Example(question["id"], [question["question"], context], label, title)
+    return Example(str(question["id"]), [question["question"], context], label, title)
 
 
 def parse(config, found: list[str]) -> list[Example]:

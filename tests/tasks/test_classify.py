@@ -55,7 +55,7 @@ def test_several_labels_and_numbers(tmp_path):
     rows = [("one", "1.5"), ("two", "-2"), ("three", "0")]
     config, _, *made = build(tmp_path / "b", rows, kind="number", metrics="pearson")
     assert labelled.batch_of(*made)[1]["targets"].tolist() == [1.5, -2, 0]
-    for label in ("many", "nan", ["1"]):
+    for label in ("many", "nan", "1e39", ["1"]):
         with pytest.raises(BadInput, match="train:1: label "):
             classify.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
     with pytest.raises(BadInput, match="train:1: label .*one"):
@@ -82,14 +82,16 @@ def test_lists_of_labels_are_read(label, names):
 @pytest.mark.parametrize(
     "label",
     ["a;b", "a|b", "a,a", ["1", "0", "1"], "[1, 0, 1]", "[[1]]", '["a", null]']
-    + ["('a', 'b')", "{'a'}", "['a' 'b']", "[a, b]", "{a,b}"],
+    + ["('a', 'b')", "{'a'}", "['a' 'b']", "[a, b]", "{a,b}", "[a]", ["1", "0"], "[false, true]"],
 )
 def test_other_lists_of_labels_are_refused(label):
     with pytest.raises(BadInput, match="t:1"):
         labels.names_of(Example("t:1", ["x"], label), "labels")
 
 
-@pytest.mark.parametrize("label", [[], ["a", "b"], "['a', 'b']", '["a", "b"]', "[]"])
+@pytest.mark.parametrize(
+    "label", [[], ["a", "b"], "['a', 'b']", "[]", "['a' 'b']", "('a',)", '{"name": "a"}', "[1, 0]"]
+)
 def test_a_class_is_one_label(label):
     with pytest.raises(BadInput, match="t:1"):
         labels.target(Example("t:1", ["x"], label), ["a", "b"], "classes")
@@ -124,6 +126,13 @@ def test_rows_without_text_are_skipped_and_counted(tmp_path, capsys):
         (tmp_path / "train.csv").write_text("\n".join([*rows, row]))
         with pytest.raises(BadInput, match="train.csv:20[35]"):
             examples.read(config)
+
+
+def test_a_blank_label_is_none(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\na, \nb,x \nc,\n")
+    config = labelled.load("classify", labelled.places("", tmp_path))
+    found = classify.load(config, tmp_path / "t.csv")
+    assert [each.label for each in found] == [None, "x ", None]
 
 
 def test_predictions_are_written_with_their_digits():

@@ -67,6 +67,10 @@ LINES = {
     "indented": ("\ta\tb c\n\n\t\tO\n", [["a"], [""]]),
     "indented blanks": ("\t a X\n \n\t b O\n", [["a"], ["b"]]),
     "a tag": ("a O\n# X\n#a O\n", [["a", "#", "#a"]]),
+    "some indented": ("a O\n\tb O\n c O\n", [["a", "b", "c"]]),
+    "blanks behind": ("a\tO \nb\tO\t\n\n", [["a", "b"]]),
+    "comments between tabs": ("# c\na\tO\n# d\n#\tO\n", [["a", "#"]]),
+    "tags alone": ("#a O\n#b O\n", [["#a", "#b"]]),
     "comments": ("#begin document (a); part 0\na O\n# text = b\nb X\n", [["a", "b"]]),
 }
 
@@ -172,6 +176,8 @@ def test_entities_are_those_of_their_scheme(scheme, spelling):
         (("o", "per"), True),
         (("O", "B", "I"), True),
         (("O", "B-a", "I-a", "MISC"), True),
+        (("0", "B-a", "I-a"), True),
+        (("B-a", "I-a", "OTHER"), True),
         (("NOUN", "VERB", "OTHER"), False),
         (("N", "V", "O", "B", "E"), False),  # a pronoun may be O
         (("-LRB-", "NN-I", "VB"), False),
@@ -181,6 +187,16 @@ def test_tags_are_told_from_entities(names, is_of_entities):
     assert entity_labels.are_tags(names) != is_of_entities
     found = entity_labels.spellings(names)
     assert len({found[name] for name in names}) == len(names)
+
+
+def test_labels_of_bmewo_and_of_words_outside_are_read():
+    assert entity_labels.spellings(("OTHER", "B-a", "M-a", "E-a", "W-a")) == {
+        "OTHER": "O",
+        "B-a": "B-a",
+        "M-a": "I-a",
+        "E-a": "E-a",
+        "W-a": "S-a",
+    }
 
 
 def sentences() -> list[list[tuple[str, str]]]:
