@@ -13,7 +13,7 @@ from bert_jax.errors import BadInput
 LARGEST = float(np.finfo(np.float32).max)
 # {kind of labels: of what is no such label, but looks like a list}
 LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[;|]|\s*[\[({]")}
-EXPECTED = {"classes": "one name", "labels": "names between commas or in a JSON list, each once"}
+EXPECTED = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
 ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
@@ -36,7 +36,7 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
     is_one_hot = len(names) > 1 and ONE_HOT >= {*names}
     is_several = kind == "classes" and len(names) != 1
     if is_other or is_one_hot or is_several or len({*names}) < len(names):
-        raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED[kind]}")
+        raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED}")
     return names
 
 

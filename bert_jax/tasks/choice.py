@@ -54,7 +54,7 @@ def load(config, path) -> list[Example]:
 
 def parse(config, found: list[str]) -> list[Example]:
     """Returns examples without labels, each of a context and its endings."""
-    return texts.parse(found, 1 + len(config.task.endings), "a context and all its endings")
+    return texts.parse(found, 1 + len(config.task.endings))
 
 
 def names(config, found: list[Example]) -> list[str]:

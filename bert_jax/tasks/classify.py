@@ -52,7 +52,7 @@ def load(config, path) -> list[Example]:
 
 def parse(config, found: list[str]) -> list[Example]:
     """Returns examples without labels, each of as many of the texts as there are columns of texts."""
-    return texts.parse(found, len(config.task.text), "pairs of texts")
+    return texts.parse(found, len(config.task.text))
 
 
 def names(config, found: list[Example]) -> list[str]:

@@ -85,7 +85,7 @@ def read_question(path, question: dict, context: str, title: str) -> Example:
 
 def parse(config, found: list[str]) -> list[Example]:
     """Returns examples without answers, each of a question and a text."""
-    return texts.parse(found, 2, "a question and a text")
+    return texts.parse(found, 2)
 
 
 def names(config, found: list[Example]) -> list[str]:

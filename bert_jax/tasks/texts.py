@@ -34,10 +34,10 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5, paired=Fa
         require(fits, f"phases.{name}.length", config, f"expected at least {least}")
 
 
-def parse(found: list[str], size: int, expected: str) -> list[Example]:
+def parse(found: list[str], size: int) -> list[Example]:
     """Returns examples without labels, of `size` texts each. Raises BadInput if some texts are left over."""
     if len(found) % size:
-        raise BadInput(f"{found[-1]!r}: {len(found)} texts; expected {expected}")
+        raise BadInput(f"{found[-1]!r}: {len(found)} texts; expected {size} for each example")
     parts = (found[start : start + size] for start in range(0, len(found), size))
     return [Example(part[0], part, None) for part in parts]
 
