@@ -8,14 +8,12 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint
-from bert_jax.convert import load_model, names, pretrained_tokenizer
+from bert_jax.convert import load_model, names
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
 from bert_jax.storage import checksums
-from bert_jax.tokenizers import huggingface
-from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 class Encoder(NamedTuple):
@@ -24,7 +22,7 @@ class Encoder(NamedTuple):
     arrays: dict[str, np.ndarray]  # {path in params: float32 array}
     source: dict  # what run.json says about it
     vocabulary: int  # its size
-    tokenizers: set[str]  # fingerprints: a file may be readable as two kinds of tokenizer
+    tokenizer: str  # its fingerprint
 
 
 def read(config: ConfigDict, processes: Cluster) -> Encoder:
@@ -49,12 +47,7 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}
     source["positions"] = load_model.trained_positions(model)
-    encoder = Encoder(arrays, source, model.vocabulary.size, {model.tokenizer.fingerprint})
-    if (file := Path(name, huggingface.FILE)).is_file():
-        # A store prepared with this file has a tokenizer of its kind, even if that equals a WordPiece tokenizer.
-        same = tokenizers.from_file(file, lowercase=False)
-        if pretrained_tokenizer.as_wordpiece(same).fingerprint in encoder.tokenizers:
-            encoder.tokenizers.add(same.fingerprint)
+    encoder = Encoder(arrays, source, model.vocabulary.size, model.tokenizer.fingerprint)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, encoder, "tokenizer.path", tokenizer)
@@ -77,7 +70,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
 
 def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -> None:
     """Raises BadInput unless the encoder was trained with this tokenizer, that of the data, which `key` names."""
-    if not (tokenizer and tokenizer.fingerprint in encoder.tokenizers):
+    if not (tokenizer and tokenizer.fingerprint == encoder.tokenizer):
         raise BadInput(
             f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
             " prepare a store with config.tokenizer.path set to its file; if the model has more rows, or other rules in"

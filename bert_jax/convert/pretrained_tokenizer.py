@@ -6,6 +6,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken
 from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import ByteLevel
 
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
@@ -15,16 +16,11 @@ from bert_jax.tokenizers.tokenizer import Tokenizer, as_bad_input
 
 SETTINGS = "tokenizer_config.json"
 
-# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT take nothing but the vocabulary from
-# tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
-BERT = "Bert ConvBert DistilBert DPRQuestionEncoder Electra LayoutLM Lxmert MobileBert SqueezeBert"
-OTHERS = (
-    "PreTrained TokenizersBackend Albert Bart Barthez BigBird Camembert Deberta DebertaV2 Funnel Gemma GPT2 GPTNeoX"
-    " Herbert LED Llama Longformer MBart MPNet Qwen2 RemBert RetriBert Roberta T5 XLMRoberta XLNet"
-)
-BYTE_LEVEL = (
-    "Bart Deberta GPT2 LED Longformer Roberta"  # of OTHERS; SETTINGS have one of their rules
-)
+# {class of transformers, without "Tokenizer" and "Fast": its type of model}. Those of WordPiece and BPE take only their
+# model from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
+BERT = "Bert DistilBert Electra LayoutLM Lxmert MobileBert SqueezeBert"
+MODELS = dict.fromkeys(BERT.split(), "WordPiece") | {"Roberta": "BPE"}
+MODELS |= dict.fromkeys(["PreTrained", "TokenizersBackend"])
 # transformers adds special tokens that a vocabulary lacks in this order.
 NAMES = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 
@@ -34,41 +30,30 @@ def read(directory: Path, config: dict) -> Tokenizer:
     settings = read_optional(directory / SETTINGS)
     if "added_tokens_decoder" not in settings:
         settings |= read_optional(directory / "special_tokens_map.json")
-    name = find_class(directory, settings, config)
-    file, vocab = directory / huggingface.FILE, directory / wordpiece.FILE
-    document, is_bert = {}, name in BERT.split()
+    file, document = directory / huggingface.FILE, {}
     if file.is_file():
         library = huggingface.open_library(workdir.read_json(file), file)
         document = json.loads(library.to_str())
-        is_bert = is_bert and document["model"]["type"] == "WordPiece"
+    kind = find_model(directory, settings, config, document)
+    if document:
         vocabulary = document["model"]["vocab"]
-    elif is_bert and vocab.is_file():
-        with as_bad_input(vocab):
-            lines = wordpiece.read_pieces(vocab)
-        vocabulary = {piece: number for number, piece in enumerate(lines)}
-    elif is_bert:
-        raise BadInput(f"{directory}: neither {huggingface.FILE} nor {wordpiece.FILE}")
     else:
-        raise BadInput(
-            f"{directory}: no {huggingface.FILE} for tokenizer_class {name}Tokenizer; transformers writes it, by"
-            " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
-        )
+        file = directory / wordpiece.FILE
+        with as_bad_input(file):
+            vocabulary = {piece: id for id, piece in enumerate(wordpiece.read_pieces(file))}
     with as_bad_input(directory / SETTINGS):
-        if is_bert:
+        if kind == "WordPiece":
             settings = {f"{name}_token": piece for name, piece in SPECIAL.items()} | settings
         values = {name: settings.get(f"{name}_token") for name in SPECIAL}
         names = {name: as_token(value)["content"] for name, value in values.items() if value}
-        if is_bert:
+        if kind == "WordPiece":
             library = bert_library(vocabulary, settings, names)
-        elif name in BYTE_LEVEL.split() and document["pre_tokenizer"]["type"] == "ByteLevel":
-            library.pre_tokenizer.add_prefix_space = settings.get("add_prefix_space", False)
+        elif kind == "BPE":
+            library.normalizer = None
+            prefix = settings.get("add_prefix_space", False)
+            library.pre_tokenizer = ByteLevel(add_prefix_space=prefix)
         library.add_tokens(added_tokens(directory, settings, document))
-    tokenizer = huggingface.from_library(library, file if document else vocab, names)
-    if is_bert and document and vocab.is_file():
-        lines = wordpiece.read_pieces(vocab)
-        if tokenizer.pieces[: len(lines)] != lines:
-            raise BadInput(f"{vocab}: not the vocabulary of {file}")
-    return as_wordpiece(tokenizer)
+    return huggingface.from_library(library, file, names)
 
 
 def read_optional(path: Path) -> dict:
@@ -76,17 +61,24 @@ def read_optional(path: Path) -> dict:
     return workdir.read_json(path) if path.is_file() else {}
 
 
-def find_class(directory: Path, settings: dict, config: dict) -> str:
-    """Returns the name of the class without "Tokenizer" and "Fast". Raises BadInput for one that is unknown."""
+def find_model(directory: Path, settings: dict, config: dict, document: dict) -> str | None:
+    """Returns the class's type of model, None for any. Raises BadInput for a class that is unknown or has another type
+    than `document`, the content of tokenizer.json, which only BERT's may lack."""
     default = "BertTokenizer" if config["model_type"] == "bert" else "PreTrainedTokenizerFast"
     full = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
-    if settings.get("auto_map") or name not in f"{BERT} {OTHERS}".split():
+    types = {None, document["model"]["type"]} if document else set(MODELS.values())
+    if settings.get("auto_map") or MODELS.get(name, "") not in types:
         raise BadInput(
             f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; only if {huggingface.FILE} has"
             f" all its rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
         )
-    return name
+    if not document and MODELS[name] != "WordPiece":
+        raise BadInput(
+            f"{directory}: no {huggingface.FILE} for tokenizer_class {full}; transformers writes it, by"
+            " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
+        )
+    return MODELS[name]
 
 
 def as_token(value: str | dict) -> dict:
@@ -112,8 +104,10 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
         }
         tokens |= {token["id"]: token for token in document.get("added_tokens", [])}
     tokens = [tokens[number] for number in sorted(tokens, key=int)]
-    keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-    return [AddedToken(**{k: token[k] for k in keys if k in token}) for token in tokens + special]
+    keys = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
+    return [
+        AddedToken(**{key: token[key] for key in keys & token.keys()}) for token in tokens + special
+    ]
 
 
 def bert_library(vocabulary: dict, settings: dict, names: dict) -> tokenizers.Tokenizer:
@@ -139,21 +133,3 @@ def with_unused(tokenizer: Tokenizer, size: int) -> Tokenizer:
     tokens = [added_token(name, number) for name, number in zip(names, numbers, strict=True)]
     added = {"added_tokens": tokenizer.document["added_tokens"] + tokens}
     return huggingface.HuggingFace(tokenizer.document | added, tokenizer.special, tokenizer.path)
-
-
-def as_wordpiece(tokenizer: huggingface.HuggingFace) -> Tokenizer:
-    """Returns a tokenizer.json as WordPiece if it has exactly BERT's rules, which need no tokenizer.json."""
-    rules = json.loads(tokenizer.tokenizer.to_str())
-    normalizer = rules["normalizer"] or {}
-    lowercase = normalizer.get("lowercase")
-    if lowercase is None or not set(SPECIAL.values()) <= set(tokenizer.pieces):
-        return tokenizer
-    if normalizer.get("strip_accents") == lowercase:
-        normalizer["strip_accents"] = None  # which means the same
-    same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
-    expected = json.loads(same.tokenizer.to_str())
-    is_same = all(rules[key] == expected[key] for key in ("normalizer", "pre_tokenizer", "model"))
-    added = {token["id"] for token in tokenizer.document["added_tokens"]}
-    if is_same and same.special == tokenizer.special and added <= set(same.special.values()):
-        return same
-    return tokenizer

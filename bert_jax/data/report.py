@@ -164,7 +164,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
             report["altered_share"] > LOST,
             "cased_vocabulary",
             f"lower-casing changes {report['altered_share']:.0%} of the vocabulary, so text never has these pieces",
-            "set config.tokenizer.lowercase=False",
+            "set config.tokenizer.lowercase=False, and no uncased config.tokenizer.path",
         ),
         (
             report["stripped_share"] > LOST,

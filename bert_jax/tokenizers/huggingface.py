@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,6 @@ MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
 # A text with characters that vocabularies lack: private use, unassigned, an ideograph, an emoji, an accent.
 PROBE = "a \ue000\U000e0fff b 鱼🙂\u0301 \x00"
-NEVER = -1e9  # the score of a piece that a Unigram model never chooses
 
 
 class HuggingFace(Tokenizer):
@@ -106,20 +104,18 @@ def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
     with library_errors(path):
         library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
     library.encode_special_tokens = True  # encodes "[MASK]" in a document as text
+    list_pieces(library, path)  # raises for gaps, over which the library loops when it writes
     return library
 
 
 def list_pieces(library: tokenizers.Tokenizer, path: object) -> list[str]:
-    """Returns the pieces by id. An id without a piece gets the name [unusedN]; two ids may have one piece.
-
-    Raises BadInput if pieces share an id, or more ids have no piece than have one.
-    """
-    vocabulary, number = library.get_vocab(), library.get_vocab_size()
-    size = max([number, *(id + 1 for id in vocabulary.values())])
-    pieces = {id: piece for piece, id in vocabulary.items()}
-    if len(pieces) < len(vocabulary) or size > 2 * number:
-        raise BadInput(f"{path}: ids have gaps, or several pieces share an id")
-    return [pieces.get(id) or library.id_to_token(id) or unused_name(id) for id in range(size)]
+    """Returns the pieces by id; two ids may have one piece. Raises BadInput if an id below the last has none."""
+    pieces = [library.id_to_token(number) for number in range(library.get_vocab_size())]
+    if None in pieces:
+        raise BadInput(
+            f"{path}: ids have gaps, or several pieces share an id: {pieces.index(None)} has no piece"
+        )
+    return pieces
 
 
 def unused_name(number: int) -> str:
@@ -143,17 +139,14 @@ def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
 
 def unit_pattern(document: dict) -> re.Pattern | None:
     """Returns the pattern of units that can be encoded one by one; None if the rules are not known to allow it."""
-    normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
-    name = normalizer.get("type")
+    splitter = document["pre_tokenizer"] or {}
+    if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
+        return None
     read = [token for token in document["added_tokens"] if not token["special"]]
     flags = ("single_word", "lstrip", "rstrip")  # they make a token depend on what is beside it
     wide = any(" " in token["content"] or any(token[flag] for flag in flags) for token in read)
-    if splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True):
-        return SPACED if name in (None, "Lowercase") and not wide else None
-    bert = not read and splitter.get("type") == "BertPreTokenizer" and name == "BertNormalizer"
-    if bert and normalizer["handle_chinese_chars"] and document["model"]["type"] == "WordPiece":
-        return wordpiece.UNITS
-    return None
+    normalizer = document["normalizer"] or {"type": None}
+    return SPACED if normalizer["type"] in (None, "Lowercase") and not wide else None
 
 
 def read(directory: Path, settings: dict) -> HuggingFace:
@@ -165,7 +158,7 @@ def read(directory: Path, settings: dict) -> HuggingFace:
     return tokenizer
 
 
-def from_file(path: Path) -> HuggingFace:
+def from_file(path: Path) -> Tokenizer:
     """Reads an external tokenizer.json, or one that `save` wrote; special tokens that it lacks get the ids after its
     last."""
     saved = path.with_name("settings.json")
@@ -176,21 +169,19 @@ def from_file(path: Path) -> HuggingFace:
     return from_library(open_library(document, path), path, {})
 
 
-def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, str]) -> HuggingFace:
-    """Returns the tokenizer of a library's. Raises BadInput if it fails at characters that its vocabulary lacks.
+def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, str]) -> Tokenizer:
+    """Returns the tokenizer of a library's, WordPiece if it has BERT's rules. Raises BadInput if it fails at characters
+    that its vocabulary lacks.
 
     names: {name: spelling} of special tokens; the others have the usual spellings.
     """
     with library_errors(path):
         document = json.loads(library.to_str())  # unlike older files, it has all keys
     model, tokens, pieces = document["model"], document["added_tokens"], list_pieces(library, path)
-    unused = {piece: id for id, piece in enumerate(pieces) if library.id_to_token(id) is None}
-    if unused:  # the library would give these ids to added tokens
-        model["vocab"] = dict(sorted((model["vocab"] | unused).items(), key=itemgetter(1)))
     special, appended = find_ids(pieces, unknown_id(model), names)
     pieces += appended
     mark_special(tokens, pieces, special)
-    set_unknown(model, tokens, pieces, special["unk"])
+    set_unknown(model, pieces, special["unk"], path)
     if "dropout" in model:
         model["dropout"] = None  # it would draw other ids at each call
     # Texts must not be truncated or padded by the library.
@@ -198,7 +189,20 @@ def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, s
     tokenizer = HuggingFace(document, special, path)
     check_ids(special, tokenizer.size, path)
     tokenizer.encode([PROBE])
-    return tokenizer
+    return as_wordpiece(tokenizer)
+
+
+def as_wordpiece(tokenizer: HuggingFace) -> Tokenizer:
+    """Returns the same tokenizer as WordPiece if its rules and added tokens are exactly BERT's."""
+    document, special = tokenizer.document, tokenizer.special
+    lowercase = (document["normalizer"] or {}).get("lowercase")
+    names = {name: tokenizer.pieces[number] for name, number in special.items()}
+    if lowercase is None or names != SPECIAL or len(document["added_tokens"]) > len(special):
+        return tokenizer
+    same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    rules = json.loads(same.tokenizer.to_str())
+    is_same = all(rules[key] == document[key] for key in ("normalizer", "pre_tokenizer", "model"))
+    return same if is_same else tokenizer
 
 
 def unknown_id(model: dict) -> dict[str, int]:
@@ -210,22 +214,19 @@ def unknown_id(model: dict) -> dict[str, int]:
     return {} if number is None else {"unk": number}
 
 
-def set_unknown(model: dict, tokens: list[dict], pieces: list[str], unk: int) -> None:
+def set_unknown(model: dict, pieces: list[str], unk: int, path: object) -> None:
     """Gives a model our unknown token if its own is missing: the library would fail at unknown characters.
 
-    A BPE model may have none; the library then skips unknown characters. tokens: the added tokens.
+    A BPE model may have none; the library then skips unknown characters. Raises BadInput if none is in the vocabulary.
     """
-    vocabulary, is_unigram = model["vocab"], model["type"] == "Unigram"
     optional = model["type"] == "BPE" and model["unk_token"] is None
     if optional or unknown_id(model):
         return
-    size = len(vocabulary)
-    for token in tokens if unk >= size else []:  # the model gets the added tokens, whose ids stay
-        if token["id"] >= size and is_unigram:
-            vocabulary.append([token["content"], NEVER])
-        elif token["id"] >= size:
-            vocabulary[token["content"]] = token["id"]
-    model |= {"unk_id": unk} if is_unigram else {"unk_token": pieces[unk]}
+    if unk >= len(model["vocab"]):
+        raise BadInput(
+            f"{path}: the vocabulary of its model has no unknown token, such as {pieces[unk]}"
+        )
+    model |= {"unk_id": unk} if model["type"] == "Unigram" else {"unk_token": pieces[unk]}
 
 
 def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:

@@ -32,6 +32,7 @@ def hostile(number: int) -> list[str]:
 
 
 TEXTS = hostile(3000)
+FEW = TEXTS[:300]
 
 
 def lines(pieces) -> str:
@@ -60,7 +61,9 @@ def documents() -> dict[str, dict]:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     keys = {"initial_alphabet": alphabet, "special_tokens": NAMES[5:]}
     roberta.train_from_iterator(PROSE, trainers.BpeTrainer(vocab_size=500, **keys))
-    return parsed | {"bytes": json.loads(roberta.to_str())}
+    parsed["bytes"] = json.loads(roberta.to_str())
+    parsed["lower-cased bytes"] = parsed["bytes"] | {"normalizer": {"type": "Lowercase"}}
+    return parsed
 
 
 ADDED = {"added_tokens_decoder": {str(len(PIECES)): token("<e1>", special=True)}}
@@ -98,6 +101,7 @@ DIRECTORIES = {
     "other names": (None, NAMED, {}),
     "two spellings": ("uncased", {"mask_token": "<mask>", "entity_token": "<e1>"}, {}),
     "bytes": ("bytes", ROBERTA, {}),
+    "the class's own rules": ("lower-cased bytes", ROBERTA, {}),
     "bytes after a space": ("bytes", ROBERTA | {"add_prefix_space": True}, {}),
     "bytes, added": ("bytes", PLAIN | {"extra_special_tokens": ["<e1>", "covid"]}, {}),
 }
@@ -119,17 +123,18 @@ def read(directory):
     return pretrained_tokenizer.read(directory, {"model_type": "bert"})
 
 
+@pytest.mark.parametrize("texts", [FEW, pytest.param(TEXTS, marks=pytest.mark.full)], ids=len)
 @pytest.mark.parametrize("name", DIRECTORIES)
-def test_ids_equal_transformers(tmp_path, documents, name):
+def test_ids_equal_transformers(tmp_path, documents, name, texts):
     directory = write(tmp_path / "model", documents, *DIRECTORIES[name])
     ours, theirs = read(directory), transformers.AutoTokenizer.from_pretrained(directory)
 
     def encode(texts):
         return theirs(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
-    assert ours.encode(TEXTS) == encode(TEXTS)
+    assert ours.encode(texts) == encode(texts)
     assert ours.size == len(theirs)
-    documents = as_documents(TEXTS)
+    documents = as_documents(texts)
     expected = encode([" ".join(document) for document in documents])
     assert ours.corpus_encoder()(documents)[0].tolist() == sum(expected, [])
     special = {name: getattr(theirs, f"{name}_token_id") for name in SPECIAL}
@@ -172,19 +177,29 @@ def test_rows_that_pad_the_embeddings_get_pieces(tmp_path, documents, kind):
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "kind", "named"),
     [
-        ({"tokenizer_class": "BertJapaneseTokenizer", "mecab_kwargs": {}}, "BertJapaneseTokenizer"),
-        ({"tokenizer_class": "MyTokenizer"}, "MyTokenizer"),
-        ({"auto_map": {"AutoTokenizer": ["mine.Mine", None]}}, "auto_map"),
-        ({"tokenizer_class": "XLMRobertaTokenizer"}, "tokenizer.json"),
-        ({"do_lower_case": "yes"}, "tokenizer_config.json"),
-        ({"added_tokens_decoder": [1]}, "tokenizer_config.json"),
-        ({"tokenizer_class": 3}, "tokenizer_class 3"),
+        ({"tokenizer_class": "BertJapaneseTokenizer", "mecab_kwargs": {}}, None, "BertJapanese"),
+        ({"tokenizer_class": "MyTokenizer"}, None, "MyTokenizer"),
+        ({"auto_map": {"AutoTokenizer": ["mine.Mine", None]}}, None, "auto_map"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, None, "save_pretrained"),
+        ({"do_lower_case": "yes"}, None, "tokenizer_config.json"),
+        ({"added_tokens_decoder": [1]}, None, "tokenizer_config.json"),
+        ({"added_tokens_decoder": {"68": "covid"}}, None, "tokenizer_config.json"),
+        ({"tokenizer_class": 3}, None, "tokenizer_class 3"),
+        # transformers gives these classes rules of their own, whatever tokenizer.json has.
+        ({"tokenizer_class": "MPNetTokenizer"}, "uncased", "MPNetTokenizer"),
+        ({"tokenizer_class": "XLMRobertaTokenizer"}, "bytes", "XLMRobertaTokenizer"),
+        ({"tokenizer_class": "GPTNeoXTokenizerFast"}, "bytes", "GPTNeoXTokenizerFast"),
+        # The class has another type of model.
+        ({"tokenizer_class": "RobertaTokenizer"}, "uncased", "RobertaTokenizer"),
+        ({}, "bytes", "BertTokenizer"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_by_name(tmp_path, settings, named):
+def test_what_cannot_be_followed_is_refused_by_name(tmp_path, documents, settings, kind, named):
     directory = external_models.write_huggingface(tmp_path / "model")
+    if kind:
+        (directory / "tokenizer.json").write_text(json.dumps(documents[kind]))
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     line = refused_import(directory)
     assert line.startswith(str(directory)) and named in line

@@ -32,13 +32,13 @@ SAME = [text for text in DIFFICULT if "ΣΑΣ" not in text and "e\u0301" not in 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_ids_of_a_trained_vocabulary_equal_pure_python(tmp_path, lowercase):
-    texts = manual_lines(2000)
+    texts = manual_lines(1000)
     tokenizers.train("wordpiece", texts[::2], 4000, lowercase).save(tmp_path)
     check_python(tmp_path / "vocab.txt", lowercase, texts + SAME)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [2000, pytest.param(20_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("number", [500, pytest.param(20_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
 def test_ids_of_googles_vocabularies_equal_pure_python(name, number):
     path = published(f"bert_base_{name}_vocab.txt")
