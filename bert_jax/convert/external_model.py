@@ -145,24 +145,18 @@ def check(source: Source) -> None:
     if layers > number:
         raise BadInput(f"{source.directory}: {layers} layers in its config, but {number} tensors")
     table, parts = source.table(), source.parts() | {"encoder"}
-    expected, problems = {}, []
     settings = source.settings | {"outputs": source.labeler.outputs}
     for item in table:
         shape = names.shape(item, settings, source.pieces, source.format)
-        expected[getattr(item, source.format)] = item, shape
-    for name, (item, shape) in expected.items():
+        name = getattr(item, source.format)
         actual = source.shapes.get(name)
         if actual is None and item.part in parts:
-            problems.append(f"{name} is missing, expected {show(shape)}")
-        elif actual is not None and actual != shape:
-            problems.append(f"{name} is {show(actual)}, expected {show(shape)}")
-    for name in sorted(source.shapes.keys() - expected.keys()):
-        problems.append(
-            f"{name} {show(source.shapes[name])} is not a tensor of {source.settings['name']}"
-        )
-    if problems:
-        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-        raise BadInput(f"{source.directory}: {problems[0]}{more}")
+            raise BadInput(f"{source.directory}: {name} is missing, expected {show(shape)}")
+        if actual not in (None, shape):
+            raise BadInput(f"{source.directory}: {name} is {show(actual)}, expected {show(shape)}")
+    for name in sorted(source.shapes.keys() - {getattr(item, source.format) for item in table}):
+        what = f"{name} {show(source.shapes[name])}"
+        raise BadInput(f"{source.directory}: {what} is not a tensor of {source.settings['name']}")
     if source.tokenizer.size > source.pieces:
         embeddings = getattr(table[0], source.format)
         raise BadInput(

@@ -12,7 +12,7 @@ from bert_jax.convert import pretrained_tokenizer
 from bert_jax.convert import settings as config_json
 from bert_jax.convert.external_model import Source
 from bert_jax.convert.settings import Labeler
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import workdir
 
 WEIGHTS, SHARDS = "model.safetensors", "model-?????-of-?????.safetensors"
@@ -108,8 +108,7 @@ def open_weights(path: Path):
     try:
         return safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise BadInput(f"{path}: not a complete safetensors file ({reason})") from None
+        raise BadInput(f"{path}: not a complete safetensors file ({one_line(error)})") from None
 
 
 def rename(files: dict[str, Any], scope: str, is_read: Callable, directory: Path) -> dict[str, str]:
@@ -129,8 +128,7 @@ def rename(files: dict[str, Any], scope: str, is_read: Callable, directory: Path
         if name in tensors:
             raise BadInput(f"{directory}: {tensors[name]} and {stored} are the same tensor")
         if (dtype := files[stored].get_slice(stored).get_dtype()) not in FLOATS:
-            expected = ", ".join(FLOATS)
-            raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {expected}")
+            raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {FLOATS}")
         tensors[name] = stored
     for copy, name in TIED.items():
         if copy in tensors:  # some files have a tensor under both names, others under one alone

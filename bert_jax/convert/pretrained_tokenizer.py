@@ -6,21 +6,19 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken
 from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import ByteLevel
 
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.tokenizers import huggingface, wordpiece
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
-from bert_jax.tokenizers.tokenizer import Tokenizer, as_bad_input
 
 SETTINGS = "tokenizer_config.json"
 
-# {class of transformers, without "Tokenizer" and "Fast": its type of model}. Those of WordPiece and BPE take only their
-# model from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
-BERT = "Bert DistilBert Electra LayoutLM Lxmert MobileBert SqueezeBert"
-MODELS = dict.fromkeys(BERT.split(), "WordPiece") | {"Roberta": "BPE"}
-MODELS |= dict.fromkeys(["PreTrained", "TokenizersBackend"])
+# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT take nothing but the vocabulary from
+# tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
+BERT = ("Bert", "DistilBert", "Electra", "LayoutLM", "Lxmert", "MobileBert", "SqueezeBert")
+OTHERS = ("PreTrained", "TokenizersBackend")
 # transformers adds special tokens that a vocabulary lacks in this order.
 NAMES = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 
@@ -34,7 +32,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if file.is_file():
         library = huggingface.open_library(workdir.read_json(file), file)
         document = json.loads(library.to_str())
-    kind = find_model(directory, settings, config, document)
+    is_bert = check_class(directory, settings, config, document) in BERT
     if document:
         vocabulary = document["model"]["vocab"]
     else:
@@ -42,16 +40,12 @@ def read(directory: Path, config: dict) -> Tokenizer:
         with as_bad_input(file):
             vocabulary = {piece: id for id, piece in enumerate(wordpiece.read_pieces(file))}
     with as_bad_input(directory / SETTINGS):
-        if kind == "WordPiece":
+        if is_bert:
             settings = {f"{name}_token": piece for name, piece in SPECIAL.items()} | settings
         values = {name: settings.get(f"{name}_token") for name in SPECIAL}
         names = {name: as_token(value)["content"] for name, value in values.items() if value}
-        if kind == "WordPiece":
+        if is_bert:
             library = bert_library(vocabulary, settings, names)
-        elif kind == "BPE":
-            library.normalizer = None
-            prefix = settings.get("add_prefix_space", False)
-            library.pre_tokenizer = ByteLevel(add_prefix_space=prefix)
         library.add_tokens(added_tokens(directory, settings, document))
     return huggingface.from_library(library, file, names)
 
@@ -61,24 +55,23 @@ def read_optional(path: Path) -> dict:
     return workdir.read_json(path) if path.is_file() else {}
 
 
-def find_model(directory: Path, settings: dict, config: dict, document: dict) -> str | None:
-    """Returns the class's type of model, None for any. Raises BadInput for a class that is unknown or has another type
-    than `document`, the content of tokenizer.json, which only BERT's may lack."""
+def check_class(directory: Path, settings: dict, config: dict, document: dict) -> str:
+    """Returns the name of the class without "Tokenizer" and "Fast". Raises BadInput for one that cannot be followed.
+
+    document: the content of tokenizer.json, which BERT's classes may lack.
+    """
     default = "BertTokenizer" if config["model_type"] == "bert" else "PreTrainedTokenizerFast"
     full = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
-    types = {None, document["model"]["type"]} if document else set(MODELS.values())
-    if settings.get("auto_map") or MODELS.get(name, "") not in types:
+    is_wordpiece = not document or document["model"]["type"] == "WordPiece"
+    is_followed = name in BERT and is_wordpiece or name in OTHERS and document
+    if settings.get("auto_map") or not is_followed:
         raise BadInput(
-            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; only if {huggingface.FILE} has"
-            f" all its rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
+            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; if {huggingface.FILE}, which"
+            " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) of transformers writes, has all its"
+            f" rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
         )
-    if not document and MODELS[name] != "WordPiece":
-        raise BadInput(
-            f"{directory}: no {huggingface.FILE} for tokenizer_class {full}; transformers writes it, by"
-            " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
-        )
-    return MODELS[name]
+    return name
 
 
 def as_token(value: str | dict) -> dict:
@@ -127,9 +120,9 @@ def with_unused(tokenizer: Tokenizer, size: int) -> Tokenizer:
     numbers = range(tokenizer.size, size)
     if not numbers:
         return tokenizer
-    names = [huggingface.unused_name(number) for number in numbers]
     if tokenizer.kind == wordpiece.KIND:
+        names = map(huggingface.unused_name, numbers)
         return wordpiece.WordPiece([*tokenizer.pieces, *names], tokenizer.lowercase)
-    tokens = [added_token(name, number) for name, number in zip(names, numbers, strict=True)]
+    tokens = [added_token(huggingface.unused_name(number), number) for number in numbers]
     added = {"added_tokens": tokenizer.document["added_tokens"] + tokens}
     return huggingface.HuggingFace(tokenizer.document | added, tokenizer.special, tokenizer.path)

@@ -51,8 +51,9 @@ def check(proto) -> None:
         "spaces are suffixes of words": trainer.treat_whitespace_as_suffix,
         "has pieces marked as unused": any(p.type == types.UNUSED for p in proto.pieces),
     }
-    if found := [problem for problem, has_it in problems.items() if has_it]:
-        raise BadInput(f"sentencepiece.model: {found[0]}, which tokenizer.json cannot express")
+    for problem, has_it in problems.items():
+        if has_it:
+            raise BadInput(f"sentencepiece.model: {problem}, which tokenizer.json cannot express")
 
 
 def normalizer_steps(spec):

@@ -1,16 +1,31 @@
 """The base class of all tokenizers: ids, special tokens, word starts, saving."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers.special_tokens import SPECIAL, ban, mask_pattern
 
 # {word mark: a character that is never in one piece with the text after it}. For "▁" it is a private-use character,
 # which is in no training text. Byte-level rules ("Ġ") treat that one as punctuation, which may be in a piece with other
 # punctuation; a line break never is.
 BARRIER = {"▁": "\ue000", "Ġ": "\n"}
+
+
+@contextlib.contextmanager
+def as_bad_input(path: object) -> Iterator[None]:
+    """Converts errors and panics of the libraries, and errors of the file system, to BadInput that names `path`."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except BaseException as error:  # a panic in Rust is not an Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
 
 
 class Tokenizer:

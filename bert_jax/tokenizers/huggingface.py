@@ -4,7 +4,6 @@ Ids equal those of the library and of transformers' fast tokenizers, except that
 from text; all other added tokens are.
 """
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from bert_jax.errors import BadInput, one_line
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.base import Tokenizer
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder, whole
 from bert_jax.tokenizers.sample import lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check_ids, find_ids
@@ -62,13 +61,13 @@ class HuggingFace(Tokenizer):
         return [self.document, self.special]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        with library_errors(self.path):
+        with as_bad_input(self.path):
             batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         # A Unigram model contains its special tokens as pieces, and uses them.
         return ban((encoding.ids for encoding in batch), self.special)
 
     def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
-        with library_errors(self.path):
+        with as_bad_input(self.path):
             yield from super().encode_with_offsets(texts)
 
     def readable(self, number: int) -> str:
@@ -78,8 +77,8 @@ class HuggingFace(Tokenizer):
         return self.tokenizer.decode([int(number)], skip_special_tokens=False).replace(" ", "▁")
 
     def corpus_encoder(self) -> Callable:
-        if pattern := unit_pattern(self.document):
-            return CachedEncoder(self.encode, pattern)
+        if is_cachable(self.document):
+            return CachedEncoder(self.encode, SPACED)
         return partial(whole, self.encode_with_offsets)
 
     def write(self, directory: Path) -> dict:
@@ -88,20 +87,9 @@ class HuggingFace(Tokenizer):
         return {"special": self.special}
 
 
-@contextlib.contextmanager
-def library_errors(path: object) -> Iterator[None]:
-    """Converts errors and panics of the library to BadInput that names `path`."""
-    try:
-        yield
-    except BaseException as error:  # a panic in Rust is not an Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
-
-
 def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
     """Opens a parsed tokenizer.json with the library. Raises BadInput that names `path`."""
-    with library_errors(path):
+    with as_bad_input(path):
         library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
     library.encode_special_tokens = True  # encodes "[MASK]" in a document as text
     list_pieces(library, path)  # raises for gaps, over which the library loops when it writes
@@ -125,28 +113,25 @@ def unused_name(number: int) -> str:
 
 def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
     """Returns the prefixes of pieces that begin a word and of pieces that continue one; one of the two is ''."""
-    if model["type"] == "WordPiece":
-        return "", model.get("continuing_subword_prefix") or "##"
+    if prefix := model.get("continuing_subword_prefix"):
+        return "", prefix
     if model["type"] == "WordLevel":  # every piece is a word
         return "", ""
     for mark in MARKS:
         if any(piece.startswith(mark) for piece in pieces):
             return mark, ""
-    if model.get("continuing_subword_prefix"):
-        return "", model["continuing_subword_prefix"]
     raise BadInput(f"{path}: its pieces do not mark where words start (no ##, ▁ or Ġ)")
 
 
-def unit_pattern(document: dict) -> re.Pattern | None:
-    """Returns the pattern of units that can be encoded one by one; None if the rules are not known to allow it."""
-    splitter = document["pre_tokenizer"] or {}
+def is_cachable(document: dict) -> bool:
+    """Returns whether the units of a text can be encoded one by one: False if the rules are not known to allow it."""
+    splitter, normalizer = document["pre_tokenizer"] or {}, document["normalizer"] or {}
     if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
-        return None
+        return False
     read = [token for token in document["added_tokens"] if not token["special"]]
     flags = ("single_word", "lstrip", "rstrip")  # they make a token depend on what is beside it
     wide = any(" " in token["content"] or any(token[flag] for flag in flags) for token in read)
-    normalizer = document["normalizer"] or {"type": None}
-    return SPACED if normalizer["type"] in (None, "Lowercase") and not wide else None
+    return not wide and normalizer.get("type", "Lowercase") == "Lowercase"
 
 
 def read(directory: Path, settings: dict) -> HuggingFace:
@@ -175,8 +160,7 @@ def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, s
 
     names: {name: spelling} of special tokens; the others have the usual spellings.
     """
-    with library_errors(path):
-        document = json.loads(library.to_str())  # unlike older files, it has all keys
+    document = json.loads(library.to_str())  # unlike older files, it has all keys
     model, tokens, pieces = document["model"], document["added_tokens"], list_pieces(library, path)
     special, appended = find_ids(pieces, unknown_id(model), names)
     pieces += appended

@@ -4,25 +4,15 @@ wordpiece.py (vocab.txt), sentencepiece.py (.model) and huggingface.py (tokenize
 base.Tokenizer, and the functions `from_file` (reads an external file), `read` (reads what `write` wrote) and `train`.
 """
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from bert_jax.errors import BadInput, one_line
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
-from bert_jax.tokenizers.base import Tokenizer
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
-
-
-@contextlib.contextmanager
-def as_bad_input(path: Path) -> Iterator[None]:
-    """Converts errors of the libraries and the file system to BadInput that names `path`."""
-    try:
-        yield
-    except (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
 
 
 def load(directory: str | Path) -> Tokenizer:

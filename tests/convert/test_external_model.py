@@ -126,11 +126,11 @@ def test_settings_come_from_config_json(tmp_path):
 # --- The tokenizer --------------------------------------------------------------------------------
 
 
-def test_vocab_txt_must_have_the_pieces_of_tokenizer_json(source):
+def test_tokenizer_json_takes_precedence_over_vocab_txt(source):
+    """As in transformers."""
     write_tokenizer(source)
-    assert load_model.read_source(source).tokenizer.pieces == external_models.PIECES
     external_models.write_vocabulary(source, [*external_models.PIECES[:-1], "else"])
-    assert refused_import(source).startswith(f"{source / 'vocab.txt'}: ")
+    assert load_model.read_source(source).tokenizer.pieces == external_models.PIECES
 
 
 # --- Damages: functions (directory, format) that change the files ---------------------------------
