@@ -51,7 +51,7 @@ def test_columns_have_other_names(model, tmp_path):
     (found,) = choice.load(config, tmp_path / "train.csv")
     assert found.texts == ["One, two three", "4", "", "6"] and found.label is None
     assert choice.names(config, [found]) == ["0", "1", "2"]
-    with pytest.raises(BadInput, match="endings"):
+    with pytest.raises(BadInput, match="2 texts.* 4 "):
         choice.parse(config, ["context", "ending"])
     for key, value in (("task.endings", "x"), ("task.context", "()"), ("phases.main.length", 19)):
         with pytest.raises(BadInput, match=key):
