@@ -137,12 +137,10 @@ def suggestion(key: str, names: Iterable[str]) -> str:
     last = SHORT_NAMES.get(last, last)
     names = {*names, *(name.rpartition(".")[0] for name in names)} - {""}  # with the groups
     parts = {name: name.rpartition(".")[2] for name in sorted(names)}
+    likely = difflib.get_close_matches(last, parts.values(), 1)
     # The most common slip is a key without its group: `--config.width=64`.
-    same = [name for name in parts if parts[name] == last]
-    number, least = (2, 0) if same else (1, 0.6)
-    close = difflib.get_close_matches(f"{group}{dot}{last}", same or parts, number, least)
-    if not close and (likely := difflib.get_close_matches(last, parts.values(), 1, 0.75)):
-        close = [name for name in parts if parts[name] == likely[0]][:2]
+    same = [name for name in parts if parts[name] in likely]
+    close = difflib.get_close_matches(f"{group}{dot}{last}", same, 2, 0)
     hint = f"; did you mean {' or '.join(close)}?"
     return hint if close else "; see bert-jax config for all keys"
 

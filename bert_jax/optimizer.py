@@ -19,13 +19,11 @@ def make(config, rate) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
     scale = {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
     decay = optax.add_decayed_weights(config.weight_decay, decayed)
-    layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
     return optax.chain(
         clip_by_norm(config.clip) if config.clip else optax.identity(),
         scale(config),
         *([decay] if config.name != "stable_adamw" else []),
-        scale_by_rate(rate),
-        *([scale_by_layer(config)] if layered else []),
+        scale_by_rate(config, rate),
     )
 
 
@@ -76,40 +74,36 @@ def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by -rate(step). Optax's own schedule counts updates, so a skipped step would shift it."""
+def scale_by_rate(config, rate) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by -rate(step) and by `layer_decay` once for each layer above. Leaves out those of layers that
+    are not trained: not yet (`unfreeze_every`), or never (`frozen`).
+
+    Optax's own schedule counts updates, so a skipped step would shift it. For the layers see arXiv:1801.06146, sections
+    3.2 and 3.3; its factor is 1 / 2.6. ELECTRA's model/optimization.py has the same rates, but counts one more layer
+    between the last block and the heads.
+    """
+    layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
 
     def update(updates, state, params=None, *, step, **_):
         size = -rate(step)
-        return jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates), state
 
-    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
-
-
-def scale_by_layer(config) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by `layer_decay` once for each layer above, and leaves out those of layers that are not
-    trained: not yet (`unfreeze_every`), or never (`frozen`).
-
-    arXiv:1801.06146, sections 3.2 and 3.3; its factor is 1 / 2.6. ELECTRA's model/optimization.py has the same rates,
-    but counts one more layer between the last block and the heads.
-    """
-
-    def update(updates, state, params=None, *, step, **_):
-        def scale(u, above: int):
+        def scale_layer(u, above: int):
             is_trained = (step >= above * config.unfreeze_every) & (above == 0 or not config.frozen)
             # x + -0.0 has the bits of x, and x + 0.0 has not if x is -0.0.
             return jnp.where(is_trained, config.layer_decay**above * u, -0.0)
 
-        return jax.tree.map(scale, updates, layers_above(updates)), state
+        updates = jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates)
+        if layered:
+            updates = jax.tree.map(scale_layer, updates, layers_above(updates))
+        return updates, state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def adam(config, always_corrected=False) -> optax.GradientTransformation:
+def adam(config) -> optax.GradientTransformation:
     """Returns Adam (arXiv:1412.6980), without bias correction if so configured, as in the original BERT.
 
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
-    always_corrected: whether there is bias correction even if the config has none.
     """
     betas, dtype = (config.beta1, config.beta2), config.moment_dtype
 
@@ -122,24 +116,22 @@ def adam(config, always_corrected=False) -> optax.GradientTransformation:
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count, moments = optax.safe_increment(state.count), (mu, nu)
-        is_corrected = config.bias_correction or always_corrected
-        correct = partial(correct_bias, config, count, is_corrected)
-        moments = map(correct, betas, moments)
+        moments = map(partial(correct_bias, config, count), betas, moments)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
     return optax.GradientTransformation(init, update)
 
 
-def correct_bias(config, count, always: bool, beta: float, moments):
+def correct_bias(config, count, beta: float, moments):
     """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
 
-    Those of a layer that is trained from a later step on start there. They are corrected even if not `always`: no
-    warm-up makes up for it, and the first updates of the layer would be up to seven times too large.
+    Those of a layer that is trained from a later step on start there. They are corrected even without
+    `bias_correction`: no warm-up makes up for it, and the layer's first updates would be up to seven times too large.
     """
 
     def correct(moment, first: int):
-        if not (always or first):
+        if not (config.bias_correction or first):
             return moment
         return moment / (1 - beta ** jnp.maximum(count - first, 1))
 
@@ -154,11 +146,13 @@ def stable_adamw(config) -> optax.GradientTransformation:
     like the update. torch-optimi debiases the betas instead of the moments, which has the same results.
     """
     decay = optax.add_decayed_weights(config.weight_decay / config.learning_rate, decayed)
-    adamw = optax.chain(adam(config, always_corrected=True), decay)
+    config = config.copy_and_resolve_references()
+    config.bias_correction = True
+    adamw = optax.chain(adam(config), decay)
 
     def update(gradients, state, params):
         updates, state = adamw.update(gradients, state, params)
-        nu = correct_bias(config, state[0].count, True, config.beta2, state[0].nu)
+        nu = correct_bias(config, state[0].count, config.beta2, state[0].nu)
 
         def stabilize(u, g, v):
             rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))

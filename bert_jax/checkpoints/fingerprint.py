@@ -22,7 +22,6 @@ from bert_jax.parallel.mesh import AXES, path_name, with_shardings
 # An odd multiplier: elements whose first hashes collide have different second hashes.
 AGAIN = np.uint32(0x85EBCA6B)
 PIECE = 1 << 18  # elements of a host array that are hashed at a time
-SHOWN = 3  # names in a message, at most
 
 
 class Leaf(NamedTuple):
@@ -143,10 +142,12 @@ def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
     names = [path_name(path) for path, _ in leaves]
     bad = [f"{name} ({count})" for name, count in zip(names, counts, strict=True) if count]
     if bad:
-        raise FloatingPointError(f"values are not finite in {join(bad)}")
+        raise FloatingPointError(f"values are not finite in {', '.join(bad)}")
     different = np.flatnonzero((totals != totals[:1]).any(axis=(0, 2)))
     if different.size:
-        raise Unfinished(f"devices hold different copies: {join(outliers(totals, names, mesh))}")
+        raise Unfinished(
+            f"devices hold different copies: {', '.join(outliers(totals, names, mesh))}"
+        )
     return {
         name: Leaf(str(leaf.dtype), list(leaf.shape), digest(total))
         for name, (_, leaf), total in zip(names, leaves, totals[0], strict=True)
@@ -161,13 +162,8 @@ def outliers(totals: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
         majority = max(sorted(set(digests)), key=digests.count)
         pairs = zip(mesh.devices.flat, digests, strict=True)
         if others := [str(device) for device, total in pairs if total != majority]:
-            texts.append(f"{name} on {join(others)}")
+            texts.append(f"{name} on {', '.join(others)}")
     return texts
-
-
-def join(names: list[str]) -> str:
-    rest = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def differences(saved: dict[str, Leaf], current: dict[str, Leaf]) -> str:

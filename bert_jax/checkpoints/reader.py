@@ -32,7 +32,6 @@ FINGERPRINTS = "fingerprints"
 FORMAT = 1  # of fingerprints/metadata
 UNFINISHED = "its save did not finish"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
-LONGEST = 300  # characters of a message
 # Errors of the machine, not of the file: a later start may succeed.
 TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
@@ -115,8 +114,8 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
         if is_machine_error(error):
             is_remote = remote.is_address(path) and remote.is_unreachable(error)
             error_type = Unavailable if is_remote else Unfinished
-            raise error_type(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
-        return f"cannot be read ({one_line(error)})"[:LONGEST]
+            raise error_type(f"{path}: cannot be read now ({one_line(error)})") from None
+        return f"cannot be read ({one_line(error)})"
     return ""
 
 
@@ -246,7 +245,7 @@ def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
         if cluster.is_loss(error):
             raise
         error_type = Unavailable if remote.is_unreachable(error) else Unfinished
-        raise error_type(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
+        raise error_type(f"{path}: cannot be restored ({one_line(error)})") from None
 
 
 def read_sharded(path: Path, tree):

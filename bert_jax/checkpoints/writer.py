@@ -118,8 +118,7 @@ def saving(checkpoints: Manager):
     except Exception as error:  # of any type, by Orbax, TensorStore or the file system
         if cluster.is_loss(error):
             raise
-        reason = one_line(error, reader.LONGEST)
-        text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
+        text = f"{checkpoints.directory}: a checkpoint was not saved ({one_line(error)})"
         if remote.is_unreachable(error):
             raise Unavailable(text) from None
         raise Unfinished(f"{text}; {name_last(checkpoints.directory)}") from None

@@ -53,11 +53,12 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
 
     cli.log_progress("prepare: timing a few steps of the recommended run")
     try:
-        phases = configs.phases(configs.load(name, overrides))
-        rows = {phase.name: max(1, TOKENS // phase.length) for phase in phases}
-        few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
-        whole = "train.micro_batches=1", "train.tokens_per_device=0"
-        config = configs.load(name, [*overrides, *few, *whole])
+        config = configs.load(name, overrides)
+        phases = configs.phases(config)
+        config.train.update(micro_batches=1, tokens_per_device=0)
+        for phase in phases:
+            rows = max(1, TOKENS // phase.length)
+            config.phases[phase.name].batch = rows * jax.device_count()
         timed = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")

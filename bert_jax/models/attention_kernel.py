@@ -35,7 +35,7 @@ BYTES_PER_TOKEN, BYTES_PER_SCORE, LEAST_MEMORY = 7936, 48, 16 << 20
 
 
 class Drop(NamedTuple):
-    """The dropout mask of this device's part of [B, H, L, M], equal to that of `layers.dropout` on the whole array."""
+    """The dropout mask of this device's part of [B, H, L, M], equal to that of `dropout.dropout` on the whole array."""
 
     keys: jax.Array  # uint32[B]
     head: jax.Array  # int32[1], index of this device's first head among all heads
@@ -302,5 +302,5 @@ def survivors(keys, row: int, head, pairs: Pairs, shape: tuple, rate: float):
 
 
 def dropped(x, kept, rate: float):
-    """Returns float32 x with dropout as in `layers.dropout`; `kept` is its mask, or None for no dropout."""
+    """Returns float32 x with dropout as in `dropout.dropout`; `kept` is its mask, or None for no dropout."""
     return x if kept is None else jnp.where(kept, x * (1 / (1 - rate)), 0)

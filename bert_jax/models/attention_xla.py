@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from bert_jax import prng
 from bert_jax.models import layers
+from bert_jax.models.dropout import maybe_dropout
 from bert_jax.parallel import constraints
 
 PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
@@ -46,7 +47,7 @@ def masked_softmax(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="b
     """Computes `masked_attention`. q_axes: the order of the axes of q and of the result; k_axes: of k and v."""
     scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
-    probabilities_BHLM = layers.maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
+    probabilities_BHLM = maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
     return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM.astype(q.dtype), v)
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
 from bert_jax.models import attention, encoder, layers, rotary
+from bert_jax.models.dropout import maybe_dropout
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -76,7 +77,7 @@ class Encoder(encoder.Encoder, kw_only=True):
         options = dict(causal=self.causal, angles=angles)
         attend = attention.make(name, batch, self.attention_dropout, remat, **options)
         x = self.embedder(batch["tokens"], positions, batch["segments"])
-        x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
+        x = maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         return self.apply_blocks(x, [attend] * self.layers, keys)
 
     def pool(self, x, cls_positions):

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.models import layers
+from bert_jax.models.dropout import maybe_dropout
 
 
 class LMHead(nn.Module):
@@ -121,7 +122,7 @@ class Classifier(nn.Module):
             x = pool(self.encoder, x, batch, self.pool)
         if self.mlm and x.shape[-1] == self.encoder.width:
             x = self.mlm(x)
-        x = layers.maybe_dropout(x, keys, DROPOUT, self.dropout)
+        x = maybe_dropout(x, keys, DROPOUT, self.dropout)
         return {"label_logits": self.label(x.astype(jnp.float32))}
 
 

@@ -3,8 +3,7 @@
 B batch, L length, M memory length, D width, H heads, K head size, F hidden width, I inputs, O outputs, V vocabulary.
 
 Activations have the compute data type (`config.dtype`); parameters are float32. Layer norm and softmax are computed in
-float32, gradients of dense layers and word embeddings in `gradient_dtype`. Dropout is applied if `keys` (uint32[B], one
-per row) are given, and not if they are None.
+float32, gradients of dense layers and word embeddings in `gradient_dtype`. keys: of dropout, see dropout.py.
 """
 
 from functools import partial
@@ -13,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import prng
+from bert_jax.models.dropout import maybe_dropout
 from bert_jax.parallel import constraints
 from bert_jax.parallel.mesh import VOCABULARY_MULTIPLE
 
@@ -24,46 +23,6 @@ ACTIVATIONS = {
 }
 # The score of a masked pair: so low that its probability is exactly zero in float32.
 MASKED = -1e9
-
-
-def dropout(x, keys, rate: float):
-    """Returns float32 x[B, ...] with elements zeroed with probability `rate`, and the others scaled by 1 / (1 - rate).
-
-    That factor rounded to bfloat16 would be 0.16 % too small for a rate of 0.1, in each layer. The mask is a function
-    of keys uint32[B] and the position in the row. It is never stored: the backward pass recomputes it from the keys,
-    which costs less than reading it from memory.
-    """
-    return drop(x.astype(jnp.float32), keys, rate)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def drop(x, keys, rate: float):
-    """Computes `dropout` of float32 x[B, ...]."""
-    counter = jnp.zeros((), jnp.uint32)
-    for axis in range(1, x.ndim):
-        counter = counter * jnp.uint32(x.shape[axis])
-        counter = counter + jax.lax.broadcasted_iota(jnp.uint32, (1, *x.shape[1:]), axis)
-    bits = prng.fold(keys.reshape(-1, *(1,) * (x.ndim - 1)), counter)
-    kept = bits >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(kept, x * (1 / (1 - rate)), 0)
-
-
-def _drop_forward(x, keys, rate):
-    return drop(x, keys, rate), keys
-
-
-def _drop_backward(rate, keys, gradient):
-    return drop(gradient, keys, rate), None
-
-
-drop.defvjp(_drop_forward, _drop_backward)
-
-
-def maybe_dropout(x, keys, number: int, rate: float):
-    """Applies dropout unless keys is None or the rate is 0. number: distinguishes the dropouts of one layer."""
-    if keys is None or rate == 0:
-        return x
-    return dropout(x, prng.fold(keys, jnp.uint32(number)), rate).astype(x.dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -9,7 +9,7 @@ from kits.attention import assert_aligned
 from kits.small import VOCABULARY, loss_of, small_batch, small_config, small_objective, small_params
 
 from bert_jax.convert.names import by_path
-from bert_jax.models import layers
+from bert_jax.models import dropout, layers
 from bert_jax.parallel import mesh as meshes
 
 
@@ -96,7 +96,7 @@ def test_logits_of_small_heads_are_not_rounded(keys, outputs):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dropout_statistics_and_gradient(dtype):
     x, keys = jnp.ones((8, 64, 64), dtype), jnp.arange(8, dtype=jnp.uint32)
-    y, pull = jax.vjp(lambda x: layers.dropout(x, keys, 0.1), x)
+    y, pull = jax.vjp(lambda x: dropout.dropout(x, keys, 0.1), x)
     dropped = float((y == 0).mean())
     assert dropped == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / x.size) ** 0.5)
     np.testing.assert_allclose(y[y != 0], 1 / 0.9, rtol=1e-6)
