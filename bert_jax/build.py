@@ -158,7 +158,7 @@ def start_from(trainer: Trainer, arrays: dict) -> Trainer:
         array = arrays.pop(meshes.path_name(path), None)
         if array is None:
             return leaf
-        return jax.make_array_from_callback(leaf.shape, leaf.sharding, array.__getitem__)
+        return initial.place(array, leaf.sharding)
 
     def initialize():
         state = trainer.initialize()

@@ -292,13 +292,14 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
     imported: values for run.json about the encoder that the run started from.
     """
     configs.save(config, directory / "config.json")
-    if not (directory / "run.json").is_file():  # otherwise it is there, and the same
+    is_new = not (directory / "run.json").is_file()
+    if is_new:  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     own_tokenizer = tokenizer.load(directory / "tokenizer")
     values = {"run": workdir.new_run_id(), "tokenizer": own_tokenizer.fingerprint}
     values["config"] = configs.digest(config)
     values |= run_info.collect(config, data, trainer)
-    if (directory / "run.json").is_file():
+    if not is_new:
         before = workdir.read_info(directory)
         values |= {key: before[key] for key in ("run", "starts") if key in before}
     values |= imported

@@ -9,7 +9,7 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.models import counts
+from bert_jax.models import counts, initial
 from bert_jax.objectives import base, metrics, word_windows
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
@@ -56,7 +56,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     (processes or Cluster()).compare(shared)
     mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
     phase, headline = configs.phase_at(run.config, run.step), base.headline(run.config)
-    params = jax.tree.map(place, run.params, meshes.parameters(run.params, mesh))
+    params = jax.tree.map(initial.place, run.params, meshes.parameters(run.params, mesh))
     program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
     with jax.set_mesh(mesh):
         for split in data.splits:
@@ -67,11 +67,6 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
             prefix = f"{split}/" if len(data.splits) > 1 else ""
             values |= {prefix + name: value for name, value in measured.items()}
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
-
-
-def place(array, sharding):
-    """Puts an array of the host on the devices of all processes."""
-    return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
 
 def evaluate_models(directories: list[Path], config, log=print) -> dict:

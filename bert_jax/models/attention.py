@@ -72,9 +72,16 @@ def make(name, batch: dict, dropout: float, remat: bool, causal=False, window=0,
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
-    options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat)
-    options |= dict(causal=causal, window=window)
-    return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"], angles)
+    function = partial(
+        attend,
+        name=name,
+        sequences=sequences,
+        dropout=dropout,
+        remat=remat,
+        causal=causal,
+        window=window,
+    )
+    return jax.tree_util.Partial(function, batch["sequence_ids"], angles)
 
 
 def attend(

@@ -57,19 +57,9 @@ class Encoder(nn.Module, kw_only=True):
     def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
         """Returns the blocks; the arguments are fields of `layers.Block`."""
         block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
-        options = dict(
-            heads=self.heads,
-            hidden=hidden,
-            activation=self.activation,
-            dropouts=dropouts,
-            initializer=self.initializer,
-            out_initializer=self.out_initializer,
-            epsilon=self.epsilon,
-            gradient_dtype=self.gradient_dtype,
-            norm=norm,
-            gated=gated,
-            bias=self.bias,
-        )
+        fields = "heads activation initializer out_initializer epsilon gradient_dtype bias".split()
+        options = {name: getattr(self, name) for name in fields}
+        options |= dict(hidden=hidden, dropouts=dropouts, norm=norm, gated=gated)
         return [block(is_first=number == 0, **options) for number in range(self.layers)]
 
     def apply_blocks(self, x, attends: list, keys) -> list:

@@ -27,7 +27,8 @@ class OnHost(NamedTuple):
         return lambda: jax.tree.map(place, program(), self.shardings)
 
 
-def place(array, sharding):
+def place(array, sharding) -> jax.Array:
+    """Puts an array of the host or of one device on the devices of all processes."""
     return jax.make_array_from_callback(array.shape, sharding, np.asarray(array).__getitem__)
 
 
