@@ -104,7 +104,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> tuple[list[str], Rows]:
-    """Reads an object per line, an array of objects, or an object with an array of values for each column."""
+    """Reads an object per line, an array of objects, or an object of columns."""
     text = read_text(path)
     try:
         rows = [*number_rows(path, rows_of_document(json.loads(text)))]
@@ -120,13 +120,17 @@ def read_json(path: Path) -> tuple[list[str], Rows]:
 
 
 def rows_of_document(document) -> Iterable:
-    """Returns the rows of an array, or of an object whose values are arrays."""
+    """Returns the rows of an array, or of an object of columns: arrays, or objects with the same keys, as of pandas."""
     if isinstance(document, list):
         return document
-    if isinstance(document, dict) and all(isinstance(x, list) for x in document.values()):
-        values = zip(*document.values(), strict=True)
-        return [dict(zip(document, row, strict=True)) for row in values]
-    return [document]
+    if not isinstance(document, dict):
+        return [document]
+    columns = list(document.values())
+    if all(isinstance(column, dict) and list(column) == list(columns[0]) for column in columns):
+        columns = [list(column.values()) for column in columns]
+    if not all(isinstance(column, list) for column in columns):
+        return [document]
+    return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def read_line(place: str, line: str) -> tuple:
