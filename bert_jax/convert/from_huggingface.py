@@ -94,12 +94,12 @@ def open_files(directory: Path) -> dict[str, Any]:
 
 def refuse_other_formats(directory: Path) -> None:
     """Raises BadInput: the directory has no safetensors."""
-    pickle = next((name for name in PICKLES if (directory / name).exists()), None)
-    if pickle:
-        raise BadInput(
-            f"{directory / pickle}: a PyTorch pickle can execute code, so it is not opened; if you trust it, load it"
-            " in transformers and save it with save_pretrained, which writes safetensors"
-        )
+    for name in PICKLES:
+        if (directory / name).exists():
+            raise BadInput(
+                f"{directory / name}: a PyTorch pickle can execute code, so it is not opened; if you trust it, load it"
+                " in transformers and save it with save_pretrained, which writes safetensors"
+            )
     raise BadInput(f"{directory}: no {WEIGHTS}")
 
 

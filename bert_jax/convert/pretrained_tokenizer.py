@@ -35,6 +35,8 @@ def read(directory: Path, config: dict) -> Tokenizer:
     is_bert = check_class(directory, settings, config, document) in BERT
     if document:
         vocabulary = document["model"]["vocab"]
+    elif not is_bert:
+        raise BadInput(f"{directory}: no {huggingface.FILE}")
     else:
         file = directory / wordpiece.FILE
         with as_bad_input(file):
@@ -64,12 +66,12 @@ def check_class(directory: Path, settings: dict, config: dict, document: dict) -
     full = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
     is_wordpiece = not document or document["model"]["type"] == "WordPiece"
-    is_followed = name in BERT and is_wordpiece or name in OTHERS and document
+    is_followed = name in BERT and is_wordpiece or name in OTHERS
     if settings.get("auto_map") or not is_followed:
         raise BadInput(
-            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; if {huggingface.FILE}, which"
-            " AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) of transformers writes, has all its"
-            f" rules, name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
+            f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; if there is a {huggingface.FILE}"
+            " with all its rules (AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) of transformers"
+            f" writes one for some classes), name PreTrainedTokenizerFast in {SETTINGS}, without auto_map"
         )
     return name
 

@@ -177,7 +177,7 @@ def test_rows_that_pad_the_embeddings_get_pieces(tmp_path, documents, kind):
         ({"tokenizer_class": "BertJapaneseTokenizer", "mecab_kwargs": {}}, None, "BertJapanese"),
         ({"tokenizer_class": "MyTokenizer"}, None, "MyTokenizer"),
         ({"auto_map": {"AutoTokenizer": ["mine.Mine", None]}}, None, "auto_map"),
-        ({"tokenizer_class": "PreTrainedTokenizerFast"}, None, "save_pretrained"),
+        (PLAIN, None, "no tokenizer.json"),
         ({"do_lower_case": "yes"}, None, "tokenizer_config.json"),
         ({"added_tokens_decoder": [1]}, None, "tokenizer_config.json"),
         ({"added_tokens_decoder": {"68": "covid"}}, None, "tokenizer_config.json"),
