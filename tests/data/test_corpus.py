@@ -124,6 +124,7 @@ RECORD = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
         ((ENGLISH * 4 + FRENCH) * 600, "UTF-16LE", "lines"),
         ((ENGLISH * 4 + RUSSIAN) * 600, "CP1251", "lines"),
         ("One line alone.\n", "UTF-16", "lines"),
+        ("One line alone.\n", "UTF-32", "lines"),
         (RECORD * 30, "CP1252", "jsonl"),
         *((RUSSIAN * number, name, "lines") for name in CYRILLIC for number in (1, 30)),
         (JAPANESE.replace("。", "①") * 9, "CP932", "files"),

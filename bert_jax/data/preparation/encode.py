@@ -65,7 +65,8 @@ def load_encoder(vocabulary: Path):
 
 def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
-    (shard, block), problems, counts = task, Counter(), Counter()
+    shard, block = task
+    problems = Counter()
     parsed = corpus.documents(block, problems)
     tokenizer, encode = load_encoder(vocabulary)
     tokens, ends = encode(parsed)
@@ -74,11 +75,13 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     sizes = np.array([*map(len, parsed)], np.int64)
     owners = np.repeat(np.arange(len(parsed)), sizes)
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
-    counts["bytes"] = sum(map(len, block.texts))
-    counts["literal_unknown"] = sum(text.count(b"<unk>") for text in block.texts)
-    counts["documents_read"] = len(parsed)
-    counts["empty"] = int((sentences == 0).sum())
-    counts.update(count_lost([*chain(*parsed)], tokenizer))
+    counts = {
+        "bytes": sum(map(len, block.texts)),
+        "literal_unknown": sum(text.count(b"<unk>") for text in block.texts),
+        "documents_read": len(parsed),
+        "empty": int((sentences == 0).sum()),
+        **count_lost([*chain(*parsed)], tokenizer),
+    }
     arrays = {
         "tokens": tokens.astype(stores.token_type(tokenizer.size)),
         "sentences": lengths[lengths > 0].astype(np.uint32),

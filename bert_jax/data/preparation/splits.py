@@ -32,7 +32,7 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
     different = int(is_first.sum())
     if different < 4:
         needs = "at least four are needed, two to train on and two held out"
-        hint = "separate documents by blank lines, or set another config.corpus.format"
+        hint = "separate documents by blank lines, or change config.corpus.format or config.filter"
         dropped = describe(problems) or "no problems"
         found = f"{different} distinct documents with text ({dropped})"
         raise BadInput(f"corpus: {found}; {needs}; {hint}")

@@ -5,7 +5,7 @@ import re
 
 # The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
 # them is here.
-ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256 cp874".split()
+ENCODINGS = "utf_16 utf_16_le utf_16_be utf_32 cp1252 cp1251 cp1253 cp1255 cp1256 cp874".split()
 ENCODINGS += "koi8_r koi8_u iso8859_5 iso8859_6 cp866".split()
 # Those of two bytes a character, with the bytes of common characters: punctuation, kana, the first part of each table.
 PAIRS = {

@@ -51,5 +51,6 @@ def explain(pattern: str, source: str, field: str, is_reading: bool) -> Iterator
     except Exception as error:  # the libraries raise many types
         is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
         kind = BadInput if is_missing and not is_reading else OSError
-        reason = one_line(error, 300).partition(" Example of usage")[0]  # of the library
+        cause = error.__cause__ or error
+        reason = one_line(cause, 300).partition(" Example of usage")[0]  # of the library
         raise kind(f"{source}, field {field!r}: {reason}") from None

@@ -204,5 +204,6 @@ def last_boundary(text: bytes, form: str) -> int:
         return len(text)
     if form == "wiki":
         return text.rfind(b"\n<doc ") + 1
-    ends = [match.end() for match in BLANK_LINE.finditer(text)] if form == "lines" else []
-    return ends[-1] if ends else 0
+    if form == "lines":
+        return max((match.end() for match in BLANK_LINE.finditer(text)), default=0)
+    return 0

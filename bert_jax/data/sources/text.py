@@ -14,9 +14,8 @@ from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import add_problem
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
-SURROGATES = re.compile(
-    "[\ud800-\udfff]"
-)  # escapes of JSON, and bytes of arguments that are not UTF-8
+# Escapes of JSON, and bytes of arguments that are not UTF-8.
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
@@ -70,13 +69,11 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
         elif line == "</doc>":
             yield document
             document, inside = [], False
-        elif line and not document and title is not None and html.unescape(line) == title:
+        elif not document and title and html.unescape(line) == title:
             title = None
-        elif "&" in line:
+        else:
             parts = html.unescape(line).split("\n")  # an entity may be a line break
             document += filter(None, map(str.strip, parts))
-        elif line:
-            document.append(line)
     if inside or document:
         yield document
 
@@ -84,7 +81,7 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
     """Yields the text under `field` of each line of JSON. Drops and counts records without it; skips blank lines."""
     for line in text.split(b"\n"):
-        if line and not line.isspace():
+        if line.strip():
             try:
                 value = json.loads(line.decode())
             except UnicodeDecodeError:
