@@ -120,13 +120,20 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
 
 def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields (name, what is likely to harm a run, what to do about it)."""
+    for is_present, *warning in [*check_documents(config, report), *check_pieces(report)]:
+        if is_present:
+            yield tuple(warning)
+
+
+def check_documents(config, report: dict) -> list[tuple]:
+    """Returns (whether there is a warning, name, what, remedy) about documents and sentences."""
     pairs, sentences = config.objective.get("pair_task", "none"), config.corpus.sentences
     documents, tokens = report["heldout"]["documents"], report["train"]["tokens"]
     rules = "" if sentences == "rules" else ", or try config.corpus.sentences=rules"
     copies = report["copies"] / max(report["documents_read"], 1)
     total = documents + report["train"]["documents"]
     heldout = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / total):.1g}")
-    checks = [
+    return [
         (
             pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS,
             "short_documents",
@@ -152,6 +159,25 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
             f"{copies:.0%} of the documents read are copies, which are left out",
             "check whether config.corpus.source names a text twice",
         ),
+        (
+            tokens < FEW_TOKENS,
+            "few_tokens",
+            f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}",
+            "add text to config.corpus.source",
+        ),
+        (
+            documents < FEW_HELDOUT,
+            "few_heldout",
+            f"only {documents} documents are held out, so held-out metrics will be noisy",
+            f"--config.corpus.heldout={heldout:g} (now {config.corpus.heldout:g}) with a new"
+            f" --config.store would hold out about {heldout * total:,.0f}",
+        ),
+    ]
+
+
+def check_pieces(report: dict) -> list[tuple]:
+    """Returns checks, as check_documents does, of what vocabulary and corpus lack."""
+    return [
         (
             report["unknown_share"] > LOST,
             "unknown_pieces",
@@ -190,21 +216,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
             f"{report['unused_share']:.0%} of the vocabulary is never used",
             "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size",
         ),
-        (
-            tokens < FEW_TOKENS,
-            "few_tokens",
-            f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}",
-            "add text to config.corpus.source",
-        ),
-        (
-            documents < FEW_HELDOUT,
-            "few_heldout",
-            f"only {documents} documents are held out, so held-out metrics will be noisy",
-            f"--config.corpus.heldout={heldout:g} (now {config.corpus.heldout:g}) with a new"
-            f" --config.store would hold out about {heldout * total:,.0f}",
-        ),
     ]
-    return (warning for is_present, *warning in checks if is_present)
 
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
