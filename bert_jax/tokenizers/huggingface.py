@@ -46,6 +46,7 @@ class HuggingFace(Tokenizer):
         self.document, self.path = document, path
         self.tokenizer = open_library(document, path)
         super().__init__(list_pieces(self.tokenizer, path), special)
+        check_ids(special, self.size, path)
         self.mark, self.continues = word_marks(document["model"], self.pieces, path)
 
     @property
@@ -138,9 +139,7 @@ def read(directory: Path, settings: dict) -> HuggingFace:
     """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
     document = json.loads(path.read_text(encoding="utf-8-sig"))
-    tokenizer = HuggingFace(document, settings["special"], path)
-    check_ids(tokenizer.special, tokenizer.size, path)
-    return tokenizer
+    return HuggingFace(document, settings["special"], path)
 
 
 def from_file(path: Path) -> Tokenizer:
@@ -171,7 +170,6 @@ def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, s
     # Texts must not be truncated or padded by the library.
     document |= {"truncation": None, "padding": None}
     tokenizer = HuggingFace(document, special, path)
-    check_ids(special, tokenizer.size, path)
     tokenizer.encode([PROBE])
     return as_wordpiece(tokenizer)
 
