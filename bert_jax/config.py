@@ -25,7 +25,7 @@ CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distrib
 CHANGEABLE += ("model.attention", "corpus.workers")
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
 # Keys that name content, which is compared where it is opened; another name of the same content is no change.
-BY_CONTENT = ("corpus.source", "tokenizer.path", "task.data", *STARTS)
+BY_CONTENT = {"corpus.source", "tokenizer.path", "task.data", *STARTS}
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.
@@ -317,7 +317,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
     moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
     free = CHANGEABLE + (() if moved else ("schedule.decay",))
-    free += BY_CONTENT if step else ()
+    free += (*BY_CONTENT,) if step else ()
     models = [at_step(each, 0) if step == 0 else each for each in (old, new)]
     refused = []
     for key, (was, now) in differences(*models).items():

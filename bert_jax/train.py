@@ -81,6 +81,8 @@ def pretrain_together(
     step = start.step
     mesh, total = check(config, run, start), configs.total_steps(config)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
+        if not configs.BY_CONTENT.isdisjoint(configs.differences(start.config, config)):
+            open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {total} steps")
         return 0
     data, encoder = open_data(config, start, processes, watchdog)

@@ -223,7 +223,8 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
     if best is not None:
         path = directory / str(best)
         if reason := problem(path, run, ("params",), trees):
-            raise BadInput(f"{path}: the best one: {reason}; evaluate.patience=0 takes the newest")
+            hint = "with evaluate.patience=0, export and predict take the newest"
+            raise BadInput(f"{path}: the best one: {reason}; {hint}")
         return best, trees["params"]
     for _ in range(number):
         step, skipped = newest_verified(directory, run, ("params",), trees, last)

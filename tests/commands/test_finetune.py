@@ -223,6 +223,8 @@ def test_a_task_is_planned_before_its_labels_are_known(tmp_path):
     keys = settings | {"task.labels": "a,b,c"}
     job = plan.make_job(labelled.load("glue:sst2", keys), None, lines.append)
     assert job.config.task.labels == ("a", "b", "c")
+    job = plan.make_job(labelled.load("glue:stsb", settings), None, lines.append)
+    assert job.config.task.labels == ()  # a number has one output
 
 
 def test_bad_input_is_one_line(tuned, tmp_path):
