@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as configs
@@ -73,7 +72,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     update = optimizer.make(config.optimizer, rate())
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(configs.phases(config)[0], 1)
-    example = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}
+    example = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh)

@@ -20,6 +20,13 @@ from bert_jax.errors import Unavailable, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
 
+# One device saves a smaller array. To cut it for all devices that have it, JAX would compile programs for every shape.
+ocp.type_handlers.register_type_handler(
+    jax.Array,
+    ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=1 << 20),
+    override=True,
+)
+
 
 class Manager(ocp.CheckpointManager):
     """Orbax's manager without its handling of preemption: runs/signals.py handles it."""

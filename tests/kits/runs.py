@@ -37,10 +37,10 @@ HELDOUT = {"step": 5, "split": "heldout", "time": 9.5, "seconds": 0.5}
 
 
 def train(directory: Path):
-    """Prepares a store and trains an undisturbed run of 20 steps; returns (settings, workdir)."""
+    """Prepares a store and trains an undisturbed run of 20 steps and one layer; returns (settings, workdir)."""
     write_corpus(directory / "corpus.txt", documents=60)
     paths = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
-    settings = SMALL | {key: str(path) for key, path in paths.items()}
+    settings = SMALL | {"model.layers": 1} | {key: str(path) for key, path in paths.items()}
     assert pretrain(load(settings), directory / "run") == 0
     return settings, directory / "run"
 
