@@ -53,7 +53,7 @@ def test_ten_steps_equal_the_original_optimizer(golden, case):
     rate = optimizer.schedule("linear", **read_json(golden["schedule"]))
     update = optimizer.make(config.optimizer, rate)
     params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
-    state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
+    state = step.State(jnp.int32(0), params, step_guard.guarded(jax.jit(update.init)(params)))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
     train = jax.jit(train)
     for number in range(len(batches["labels"])):

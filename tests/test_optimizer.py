@@ -37,12 +37,18 @@ def make_gradients(rows: int = 6, columns: int = 5):
 
 def run(chain, params, gradients):
     """Applies these gradients like step.train; yields the parameters and the state before and after each step."""
-    state, update = chain.init(params), jax.jit(optax.with_extra_args_support(chain).update)
+    chain = optax.with_extra_args_support(chain)
+
+    @jax.jit
+    def update(gradient, state, params, number):
+        extra = {"step": number, "gradient_norm": optax.tree.norm(gradient)}
+        updates, state = chain.update(gradient, state, params, **extra)
+        return optax.apply_updates(params, updates), state
+
+    state = jax.jit(chain.init)(params)
     yield params, state
     for number, gradient in enumerate(gradients):
-        norm = optax.tree.norm(gradient)
-        updates, state = update(gradient, state, params, step=number, gradient_norm=norm)
-        params = optax.apply_updates(params, updates)
+        params, state = update(gradient, state, params, number)
         yield params, state
 
 
@@ -118,8 +124,9 @@ def test_a_bfloat16_moment_is_rounded_once_a_step():
     params, gradients = make_gradients()
     a, b = exact.init(params), rounded.init(params)
     assert (bytes_of(a), bytes_of(b)) == (2 * bytes_of(params), 1.5 * bytes_of(params))
+    update, round_moments = jax.jit(exact.update), jax.jit(rounded.update)
     for number, gradient in enumerate(gradients[:5]):
-        (x, a), (y, b) = exact.update(gradient, a, params), rounded.update(gradient, b, params)
+        (x, a), (y, b) = update(gradient, a, params), round_moments(gradient, b, params)
         assert {leaf.dtype for leaf in jax.tree.leaves(b.mu)} == {jnp.dtype("bfloat16")}
         assert {leaf.dtype for leaf in jax.tree.leaves((y, b.nu))} == {np.dtype("float32")}
         # bfloat16 has eight bits. Each step keeps nine tenths of the earlier error, so it is at most ten roundings.

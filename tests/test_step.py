@@ -17,7 +17,7 @@ def test_dropout_follows_seed_step_and_row():
     """Dropout differs if and only if the seed, the step or the row does."""
     objective, batch = small_objective("model.layers=1"), small_batch()
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
-    state = step.init(objective, update, 3, batch)
+    state = jax.jit(partial(step.init, objective, update, 3))(batch)
     function = partial(step.train, objective=objective, optimizer=update, micro_batches=1)
     function = jax.jit(function, static_argnames="seed")
 
@@ -57,7 +57,8 @@ def test_each_loss_term_is_a_separate_mean(pairs):
     objective, batch = small_objective(f"objective.pair_task={pairs}"), small_batch()
     totals = objective.weights(batch)
     assert set(totals) == {"mlm"} | ({pairs} - {"none"})
-    loss, values = objective.loss(small_params(objective), batch, totals, 0, train=False)
+    compute = jax.jit(objective.loss, static_argnames="train")
+    loss, values = compute(small_params(objective), batch, totals, 0, train=False)
     means = metrics.means(values)
     assert float(loss) == pytest.approx(sum(means[f"{term}_loss"] for term in totals), rel=1e-5)
     assert values["mlm_loss"][1] == batch["masked_weights"].sum()

@@ -165,7 +165,7 @@ def test_batches_of_another_config_are_refused(world, tmp_path, other):
 def test_keys_that_do_not_affect_batches_may_differ(world, tmp_path):
     source = shutil.copy(world.settings["corpus.source"], tmp_path / "text.txt")
     changes = {"corpus.source": source}
-    changes |= {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
+    changes |= {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 3, "log.every": 1}
     changes |= {"phases.long.steps": 3}
     opened = feed.open_feed(world.load(batches=world.saved, **changes), 0)
     assert opened.path == world.saved

@@ -24,7 +24,7 @@ def get_config():
     return config
 """
 KEYS = {key: value for key, value in SMALL.items() if not key.startswith("phases")}
-KEYS |= {"log.every": 3, "checkpoint.every": 3, "checkpoint.keep": 9}
+KEYS |= {"log.every": 3, "checkpoint.every": 3, "checkpoint.keep": 9, "model.layers": 1}
 KEYS |= {"evaluate.every": 4, "evaluate.rows": 9}
 
 

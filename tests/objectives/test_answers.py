@@ -107,7 +107,8 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_without_padding():
     objective = base.make(config, VOCABULARY)
     params = jax.jit(objective.init)(jax.random.key(0), batch)
     logits = np.asarray(jax.jit(objective.outputs)(params, batch)["label_logits"], np.float64)
-    scalar, metrics = objective.loss(params, batch, objective.weights(batch), 0, train=False)
+    loss = jax.jit(objective.loss, static_argnames="train")
+    scalar, metrics = loss(params, batch, objective.weights(batch), 0, train=False)
     nats, hits = [], []
     for row in range(1, len(logits)):
         real = logits[row, batch["sequence_ids"][row] > 0]

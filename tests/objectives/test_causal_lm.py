@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import transformers_bert
@@ -53,7 +52,8 @@ def params():
 def test_the_loss_is_that_of_the_next_tokens_of_each_sequence():
     """Compared with a sum over pairs of neighbours, one at a time."""
     objective, batch = objective_of(), make_batch()
-    logits = np.float64(objective.outputs(params(), batch)["lm_logits"])[..., : VOCABULARY.size]
+    logits = np.float64(jax.jit(objective.outputs)(params(), batch)["lm_logits"])
+    logits = logits[..., : VOCABULARY.size]
     nats, hits = [], []
     for row in np.flatnonzero(batch["row_weights"]):
         for sequence in range(1, SEQUENCES + 1):
@@ -64,7 +64,8 @@ def test_the_loss_is_that_of_the_next_tokens_of_each_sequence():
                 hits.append(scores.argmax() == target)
     totals = objective.weights(batch)
     assert totals == {"lm": len(nats)}
-    loss, metrics = objective.loss(params(), batch, totals, jnp.uint32(0), train=False)
+    compute = jax.jit(objective.loss, static_argnames="train")
+    loss, metrics = compute(params(), batch, totals, np.uint32(0), train=False)
     assert float(loss) == pytest.approx(np.mean(nats), rel=1e-5)
     assert [float(x) for x in metrics["lm_accuracy"]] == [sum(hits), len(hits)]
     assert float(metrics["lm_loss"][0]) == pytest.approx(sum(nats), rel=1e-5)
