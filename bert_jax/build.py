@@ -142,8 +142,10 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
 
 
 def by_length(programs: dict) -> Callable:
-    """Returns a function that calls the program of its batch's length. programs: {length: future}."""
+    """Returns the only program, or a function that calls that of its batch's length. programs: {length: future}."""
     compiled = {length: program.result() for length, program in programs.items()}
+    if len(compiled) == 1:
+        return next(iter(compiled.values()))
     return lambda state, batch: compiled[batch["tokens"].shape[1]](state, batch)
 
 
