@@ -122,10 +122,11 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
         train.pretrain(load(settings, seed=1), workdir)
     write_corpus(tmp_path / "corpus.txt", documents=50, seed=1)
     other = {"corpus.source": str(tmp_path / "corpus.txt")}
-    for run, store in (tmp_path / "run", settings["store"]), (workdir, tmp_path / "store"):
-        with pytest.raises(BadInput, match="corpus.source"):
-            train.pretrain(load(settings, **other, store=store), run)
-    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+    with pytest.raises(BadInput, match="corpus.source"):
+        train.pretrain(load(settings, **other), tmp_path / "run")
+    with pytest.raises(BadInput, match="config.store"):  # its store is made, and has another content
+        train.pretrain(load(settings, **other, store=tmp_path / "store"), workdir)
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "store"}
     assert (workdir / "config.json").read_bytes() == before
 
 

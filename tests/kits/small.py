@@ -27,6 +27,8 @@ SMALL = {
     "model.max_length": 32,
     "model.dropout": 0.1,
     "model.attention_dropout": 0.1,
+    "optimizer.learning_rate": 3e-3,
+    "optimizer.beta2": 0.999,
     "optimizer.bias_correction": False,
     "schedule.warmup": 5,
     "phases.main.steps": 20,
