@@ -124,7 +124,9 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
     other = {"corpus.source": str(tmp_path / "corpus.txt")}
     with pytest.raises(BadInput, match="corpus.source"):
         train.pretrain(load(settings, **other), tmp_path / "run")
-    with pytest.raises(BadInput, match="config.store"):  # its store is made, and has another content
+    with pytest.raises(
+        BadInput, match="config.store"
+    ):  # its store is made, and has another content
         train.pretrain(load(settings, **other, store=tmp_path / "store"), workdir)
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "store"}
     assert (workdir / "config.json").read_bytes() == before
