@@ -132,6 +132,7 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
     assert (workdir / "config.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_another_copy_of_its_text(half_a_run, finished, tmp_path):
     source = shutil.copy(finished[0]["corpus.source"], tmp_path / "copy.txt")
     assert train.pretrain(load(finished[0], **{"corpus.source": source}), half_a_run) == 0

@@ -115,6 +115,7 @@ def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
     assert one.fingerprint == other.fingerprint
 
 
+@pytest.mark.slow
 def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
     """All runs share a store; those that are finished are not repeated."""
     settings = tuned[0] | {"task.epochs": 0.1, "phases.main.length": 8, "store": ""}

@@ -53,6 +53,7 @@ def assert_started_from(workdir, source, random) -> None:
     assert info["imported"]["parameters"] == info["encoder_parameters"]
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_encoder_of_another_run(finished, random, tmp_path, capsys):
     settings, source = finished
     begin(settings, tmp_path / "run", init_from=source, **START)
@@ -76,6 +77,7 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     assert_started_from(tmp_path / "run", params(source), random)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_encoder_that_the_source_lacks_is_fresh(finished, random, tmp_path):
     settings, workdir = finished
     words = tokenizer.load(workdir / "tokenizer")
@@ -88,6 +90,7 @@ def test_a_part_of_the_encoder_that_the_source_lacks_is_fresh(finished, random, 
     assert info["fresh"] == ["mlm", "pair", "pooler"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_the_source_by_its_content(finished, random, tmp_path):
     """Another path of the same model is no change, and neither is none; another model is refused."""
     settings, source = finished
@@ -166,6 +169,7 @@ def test_another_model_or_tokenizer_is_refused(finished, tmp_path, monkeypatch, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_run_json_names_the_encoder_of_the_parameters_alone(finished, tmp_path):
     """A start that was killed before its first checkpoint is not resumed, so its encoder is forgotten."""
     settings, source = finished

@@ -77,5 +77,5 @@ def test_ctrl_c_signals_the_command_once(tmp_path, monkeypatch):
     process.stdin.write(b"\x03")
     process.stdin.flush()
     wait_until(Path("received").exists)
-    assert process.wait(600) == 75 and Path("received").read_text() == "[2]"
+    assert process.wait(30) == 75 and Path("received").read_text() == "[2]"
     process.stdin.close()

@@ -97,6 +97,7 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
     assert attention_kernel.block_shape(8192, 128) == (128, 256)
 
 
+@pytest.mark.slow
 def test_the_programs_of_a_phase_have_its_rotary_base():
     keys = small_config(*SMALL, "model.rotary_base=5000.0")
     (phase,) = config.phases(keys)
@@ -121,6 +122,7 @@ def test_after_a_step_the_model_is_that_of_its_phase():
     assert bases == {0: 10_000, 1: 10_000, last.last: 160_000}
 
 
+@pytest.mark.slow
 def test_loss_and_gradients_do_not_depend_on_the_mesh():
     """Packed rows, longer than a window and its block, on 2 x 2 x 2 devices."""
     keys = small_config(*SMALL)
