@@ -43,7 +43,8 @@ pip() { # ARGUMENT ...
 install_by_uv() { # ARGUMENT ...
   ! pip config list | grep -q '[.]\(index-url\|no-index\)=' || return
   pip install --quiet --constraint constraints.txt uv || return
-  .venv/bin/python -m uv pip install --python .venv/bin/python "$@" </dev/null
+  # Bytecode is compiled now: where Python may not write it, every start of a process would compile it again for seconds.
+  .venv/bin/python -m uv pip install --python .venv/bin/python --compile-bytecode "$@" </dev/null
 }
 
 install() { # MARK EXTRAS
