@@ -142,7 +142,7 @@ def once(file: Path, command: str, *arguments) -> dict:
 def job(options, recipe: dict) -> list[str]:
     """Returns the arguments of a command that trains by a recipe, or reads the text that all share."""
     layers, width = options.shape
-    narrow = 128 / width  # the demo's rate and initial weights are those of width 128
+    narrow = 128 / width  # rate and initial weights are those of width 128
     keys = {
         "store": options.output / "store",
         "corpus.source": options.text,
@@ -153,7 +153,9 @@ def job(options, recipe: dict) -> list[str]:
         "model.heads": max(1, width // 64),
         "model.feed_forward": width * 8 // 3 if "model.gated" in recipe else width * 4,
         "model.initializer": 0.06 * narrow**0.5,
+        "model.max_length": 128,
         "optimizer.learning_rate": 3e-3 * narrow,
+        "optimizer.beta2": 0.999,
         "schedule.name": "linear",
         "phases.main.length": 128,
         "phases.main.batch": 32,

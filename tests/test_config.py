@@ -60,7 +60,7 @@ WRONG = """
         ("width=64", "model.width"),
         ("optimizer.lr=1", "did you mean optimizer.learning_rate?"),
         ("batch_size=8", "did you mean evaluate.batch or phases.main.batch?"),
-        ("train.micro_batches=3", "phases.main.batch=128"),
+        ("train.micro_batches=5", "phases.main.batch=96"),
         ("train.micro_batches=2 train.tokens_per_device=4", "train.tokens_per_device=4"),
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
         ("optimizer.name=stable_adamw", "optimizer.weight_decay=0.01"),
@@ -237,7 +237,7 @@ def test_other_modules_bring_their_own_keys(own, tmp_path):
     assert loaded.model.to_dict() == dict(name="own.model", width=128, dropout=0.0, depth=3)
     assert loaded.objective.to_dict() == dict(name="own.objective")
     assert loaded.task.to_dict() == dict(name="own.task", stride=5, masking=1, mask_rate=0.3)
-    phase = dict(steps=1400, length=32, batch=128, spans=3, max_packed=2)
+    phase = dict(steps=1300, length=40, batch=96, spans=3, max_packed=2)
     assert loaded.phases.main.to_dict() == phase
     config.save(loaded, path)
     assert config.differences(config.load(str(path)), loaded) == {}

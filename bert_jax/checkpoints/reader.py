@@ -162,6 +162,18 @@ def refusal(values: dict, step: int, run: str) -> str:
 
 
 @contextlib.contextmanager
+def errors_only():
+    """Hides Orbax's warnings."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
 def quiet():
     """Hides the stack traces that Orbax's threads log: the main thread gets the error and reports it in one line."""
 

@@ -21,11 +21,12 @@ from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
 
 # One device saves a smaller array. To cut it for all devices that have it, JAX would compile programs for every shape.
-ocp.type_handlers.register_type_handler(
-    jax.Array,
-    ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=1 << 20),
-    override=True,
-)
+with reader.errors_only():  # Orbax warns that its own handler is replaced
+    ocp.type_handlers.register_type_handler(
+        jax.Array,
+        ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=1 << 20),
+        override=True,
+    )
 
 
 class Manager(ocp.CheckpointManager):

@@ -70,7 +70,9 @@ def test_ctrl_c_signals_the_command_once(tmp_path, monkeypatch):
     """A second signal would end pretraining unsaved."""
     monkeypatch.chdir(tmp_path)
     command = ["bash", str(ROOT / "launch/again.sh"), sys.executable, "-c", INTERRUPTED]
-    spawn = f"import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn({command})))"
+    # A shell cannot trap a signal that was ignored when it started, as in the background of a script.
+    spawn = f"import os, pty, signal, sys; signal.signal(2, signal.SIG_DFL); status = pty.spawn({command})"
+    spawn += "; sys.exit(os.waitstatus_to_exitcode(status))"
     streams = dict(stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     process = subprocess.Popen([sys.executable, "-c", spawn], **streams)
     wait_until(Path("waiting").exists)
