@@ -20,7 +20,7 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # float32 represents every value of these types exactly.
 FLOATS = ("F32", "F16", "BF16")
-# What the wrappers of torch.compile, DataParallel and FSDP add to names.
+# The wrappers of torch.compile, DataParallel and FSDP add these parts to names.
 WRAPPERS = re.compile(r"\b(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 BUFFERS = re.compile(r"(bert|model)\.embeddings\.(position_ids|token_type_ids)")
 BARE = ("embeddings.", "encoder.", "pooler.", "layers.", "final_norm.")  # parts of an encoder

@@ -1,4 +1,4 @@
-"""What a tokenizer loses of a text, counted in a sample of its sentences."""
+"""Counts what a tokenizer loses of a text, in a sample of its sentences."""
 
 import random
 import unicodedata

@@ -18,7 +18,7 @@ PAIRS = {
     "CP932": rb"[\x81-\x83\x88-\x97][\x40-\xfc]",
 }
 COMMON = 0.85  # share of the characters
-# Those that write all characters in ASCII, by how they mark the others.
+# Encodings that write all characters in ASCII, by their mark of other characters.
 ESCAPES = {"ISO-2022-JP": b"\x1b$", "ISO-2022-JP-2": b"\x1b$", "ISO-2022-KR": b"\x1b$"}
 ESCAPES |= {"HZ": b"~{", "UTF-7": b"+"}
 
