@@ -24,8 +24,9 @@ CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoin
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
 CHANGEABLE += ("model.attention", "corpus.workers")
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
-# Keys that name content, which is compared where it is opened; another name of the same content is no change.
-BY_CONTENT = {"corpus.source", "tokenizer.path", "task.data", *STARTS}
+# Keys that name content, which is compared where it is opened; another name of the same content is no change. The run
+# that one continues is not opened again.
+BY_CONTENT = ("corpus.source", "tokenizer.path", "task.data", "task.train", "task.dev", *STARTS)
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.
@@ -306,8 +307,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
 
     A run may change the keys of CHANGEABLE and BY_CONTENT, phases that have not started, and a decay that has not
-    begun. An import (step 0) may change all but its model, which is that of the first phase,
-    and starts from no other run.
+    begun. An import (step 0) may change all but its model, which is that of the first phase, and starts from no other
+    run.
     """
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
@@ -316,8 +317,11 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     unfinished &= {phase.name for phase in after if phase.last >= step}
     begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
     moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
-    free = CHANGEABLE + (() if moved else ("schedule.decay",))
-    free += (*BY_CONTENT,) if step else ()
+    free = CHANGEABLE
+    if not moved:
+        free += ("schedule.decay",)
+    if step:
+        free += BY_CONTENT
     models = [at_step(each, 0) if step == 0 else each for each in (old, new)]
     refused = []
     for key, (was, now) in differences(*models).items():

@@ -111,29 +111,31 @@ def adam(config) -> optax.GradientTransformation:
         mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in betas)
         return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
 
-    def update(gradients, state, params=None):
+    def update(gradients, state, params=None, *, step, **_):
         mu = optax.tree.cast(state.mu, jnp.float32)
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count, moments = optax.safe_increment(state.count), (mu, nu)
-        moments = map(partial(correct_bias, config, count), betas, moments)
+        moments = map(partial(correct_bias, config, count, step), betas, moments)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
-def correct_bias(config, count, beta: float, moments):
+def correct_bias(config, count, step, beta: float, moments):
     """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
 
     Those of a layer that is trained from a later step on start there. They are corrected even without
     `bias_correction`: no warm-up makes up for it, and the layer's first updates would be up to seven times too large.
+    `step` counts skipped steps, too, which makes their updates smaller at most.
     """
 
     def correct(moment, first: int):
         if not (config.bias_correction or first):
             return moment
-        return moment / (1 - beta ** jnp.maximum(count - first, 1))
+        updates = jnp.maximum(step + 1 - first, 1) if first else count
+        return moment / (1 - beta**updates)
 
     return jax.tree.map(correct, moments, first_steps(config, moments))
 
@@ -150,9 +152,9 @@ def stable_adamw(config) -> optax.GradientTransformation:
     config.bias_correction = True
     adamw = optax.chain(adam(config), decay)
 
-    def update(gradients, state, params):
-        updates, state = adamw.update(gradients, state, params)
-        nu = correct_bias(config, state[0].count, config.beta2, state[0].nu)
+    def update(gradients, state, params, *, step, **_):
+        updates, state = adamw.update(gradients, state, params, step=step)
+        nu = correct_bias(config, state[0].count, step, config.beta2, state[0].nu)
 
         def stabilize(u, g, v):
             rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))
@@ -160,7 +162,7 @@ def stable_adamw(config) -> optax.GradientTransformation:
 
         return jax.tree.map(stabilize, updates, gradients, nu), state
 
-    return optax.GradientTransformation(adamw.init, update)
+    return optax.GradientTransformationExtraArgs(adamw.init, update)
 
 
 def adafactor(config) -> optax.GradientTransformation:

@@ -81,7 +81,7 @@ def pretrain_together(
     step = start.step
     mesh, total = check(config, run, start), configs.total_steps(config)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
-        if not configs.BY_CONTENT.isdisjoint(configs.differences(start.config, config)):
+        if not set(configs.BY_CONTENT).isdisjoint(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {total} steps")
         return 0
@@ -228,9 +228,7 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
     steps = configs.total_steps(config)
-    saves = -(-steps // config.checkpoint.every)
-    hint = f"checkpoint.every={config.checkpoint.every} makes {saves} checkpoints in {steps} steps"
-    require(config.checkpoint.average <= saves, "checkpoint.average", config, hint)
+    check_average(config)
     if old := start.config:
         tasks.take_filled(config, old.task)
         if refused := configs.refusals(old, config, start.step):
@@ -240,6 +238,19 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
         if start.step and before != steps:
             print(f"{steps} steps instead of {before}: the learning rate follows the new number")
     return mesh
+
+
+def check_average(config: ConfigDict) -> None:
+    """Raises BadInput if fewer checkpoints are left at the end of the run than are averaged."""
+    keys = config.checkpoint
+    last = configs.total_steps(config)
+    ends = {phase.last for phase in configs.phases(config)}
+    saved = sorted({*range(keys.every, last, keys.every), *ends})
+    kept = {*saved[-keys.keep :]}
+    if keys.keep_every:
+        kept |= {step for step in saved if step % keys.keep_every == 0}
+    hint = f"the other keys of checkpoint keep {len(kept)} of {last} steps"
+    require(keys.average <= len(kept), "checkpoint.average", config, hint)
 
 
 def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Watchdog):

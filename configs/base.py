@@ -303,9 +303,6 @@ def check(config: ConfigDict) -> None:
     fits = config.checkpoint.average == 1 or config.evaluate.patience == 0
     hint = "expected 1 with evaluate.patience, which keeps the best checkpoint alone"
     require(fits, "checkpoint.average", config, hint)
-    keep = config.checkpoint.keep
-    fits = config.checkpoint.average <= keep or config.checkpoint.keep_every > 0
-    require(fits, "checkpoint.average", config, f"expected at most checkpoint.keep={keep}")
 
 
 def check_corpus(config: ConfigDict) -> None:

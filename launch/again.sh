@@ -45,7 +45,7 @@ run() { # COMMAND ...
   return "$code"
 }
 
-was_stopped() { # CODE: returns whether neither the command itself nor its user ended it
+was_stopped() { # CODE: returns whether a restart may go on: the user did not end it, nor an error of the command
   case "$1" in
     75 | 76) ;;
     129 | 130 | 131) return 1 ;;

@@ -11,8 +11,9 @@ import re
 import sys
 
 from bert_jax import cli, config
+from bert_jax.config_checks import split_list
 from bert_jax.data import corpus, download
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Unavailable, Unfinished
 from bert_jax.storage import remote
 
 # Keys with a path ('': none), an address or the name of a data set.
@@ -28,7 +29,10 @@ def check_config(name: str, overrides: list[str]) -> config.ConfigDict:
     check_relative(name)
     values = config.load(name, overrides)
     for key, value in config.flatten(values).items():
-        check_relative(str(value))
+        for part in split_list(str(value)):
+            check_relative(part)
+        if key == "continue_from":
+            value = value.partition("@")[0]
         if key in PATHS and value and ":" not in value and not os.path.exists(value):
             raise BadInput(f"config.{key}={value}: does not exist")
     return values
@@ -61,7 +65,7 @@ def check(chips: int, arguments: list[str]) -> None:
 
 try:
     check(int(sys.argv[1].rpartition("-")[2]), sys.argv[2:])
-except BadInput as error:
+except (BadInput, Unavailable, Unfinished) as error:
     where = "(checked with the files that are copied to the workers)"
     cli.print_error(" ".join([*str(error).splitlines(), where]))
     sys.exit(2)

@@ -41,7 +41,7 @@ pip() { # ARGUMENT ...
 
 # uv is ten times as fast as pip, but does not read pip's settings, such as that of an index.
 install_by_uv() { # ARGUMENT ...
-  ! pip config list | grep -q '[.]\(index-url\|no-index\)=' || return
+  ! pip config list | grep '[.]\(index-url\|no-index\)=' >/dev/null || return
   pip install --quiet --constraint constraints.txt uv || return
   # Bytecode is compiled now: where Python may not write it, every start of a process would compile it again for seconds.
   .venv/bin/python -m uv pip install --python .venv/bin/python --compile-bytecode "$@" </dev/null

@@ -5,7 +5,7 @@
 #   bash launch/test.sh -m "not slow"             skips the tests that take more than two seconds
 #   bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
 #   bash launch/test.sh --numprocesses 0          in one process instead of two
-#   bash launch/test.sh --full                    all tests: takes half an hour, installs PyTorch, writes docs/tests.md
+#   bash launch/test.sh --full                    all tests: takes an hour or more, installs PyTorch, writes docs/tests.md
 # Paths are relative to the root of the repository. PYTHON names the Python of .venv.
 
 set -euo pipefail

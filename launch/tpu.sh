@@ -21,7 +21,7 @@
 #
 # Files in the command are paths in this checkout, such as --config configs/mine.py. Tests and files that .gitignore
 # excludes are not copied. The command is checked here first, which creates .venv. Where the same command is active
-# already, it goes on. Exit code: 2 for bad input, else that of the gcloud command that failed.
+# already, it goes on, with the files it has. Exit code: 2 for bad input, another one for a failure.
 
 set -euo pipefail
 
@@ -87,7 +87,7 @@ begin() { # ARCHIVE WORD ...
   xargs -0 rm -f -- <.files # the files that were copied before
   tar -xzf "../$1" && rm "../$1" || return
   # Both go on without this terminal. `cat` ends when its input is closed, that is, after the installation.
-  cat < <(setsid bash -c 'echo $$ >../bert_jax.pid
+  cat < <(exec setsid bash -c 'echo $$ >../bert_jax.pid
     source launch/environment.sh
     environment tpu >>../bert_jax.log 2>&1 && touch ../bert_jax.installed || exit
     exec bash launch/again.sh bert-jax "$@" >>../bert_jax.log 2>&1' - "${@:2}" </dev/null)
@@ -101,7 +101,10 @@ show() {
 
 stop() {
   echo stopped >bert_jax.command
-  flock --nonblock bert_jax.lock true || kill -TERM -- "-$(cat bert_jax.pid)" # its process group
+  while ! flock --nonblock bert_jax.lock true; do
+    [ ! -s bert_jax.pid ] || { kill -TERM -- "-$(cat bert_jax.pid)"; return; } # its process group
+    sleep 0.1 # its files are being unpacked
+  done
 }
 
 case "$action" in

@@ -23,7 +23,9 @@ os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # leaves the developer's own 
 # Programs compile in a third of the time, and run slower. With --full they are compiled as for users.
 CHEAP = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 CHEAP += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-if "--full" not in sys.argv:
+if "--full" in sys.argv:
+    os.environ["BERT_JAX_FULL"] = "1"  # for pytest's workers, which do not see the option here
+if "BERT_JAX_FULL" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CHEAP}"
 # Processes that tests start import this checkout, even if another one is installed, and kits.
 os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))

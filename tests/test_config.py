@@ -48,7 +48,7 @@ WRONG = """
     train.tokens_per_device=-1 train.remat=some checkpoint.every=30
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
-    profile.steps=(-1,2) profile.steps=7 schedule.decay=5 checkpoint.average=4
+    profile.steps=(-1,2) profile.steps=7 schedule.decay=5
 """
 
 

@@ -66,6 +66,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(finished, tmp_path, changes, nam
     assert not list(tmp_path.glob("run/checkpoints/[0-9]*"))
 
 
+@pytest.mark.full
 def test_a_run_that_diverges_stops_also_after_a_restart(finished, tmp_path, capsys):
     """At the second report. The next start resumes from the last checkpoint, and stops at the same step."""
     keys = {"optimizer.learning_rate": 1.0, "checkpoint.every": 5}

@@ -93,7 +93,12 @@ def test_means_and_scores_are_of_the_same_rows(finished, rows, batch):
 
 
 @pytest.mark.parametrize(
-    "devices, changes", [(8, {"train.micro_batches": 4}), (1, {}), (8, {"mesh.fsdp": 4})]
+    "devices, changes",
+    [
+        pytest.param(8, {"train.micro_batches": 4}, marks=pytest.mark.full),
+        pytest.param(1, {}, marks=pytest.mark.full),
+        (8, {"mesh.fsdp": 4}),
+    ],
 )
 def test_the_division_of_a_batch_does_not_matter(finished, tmp_path, monkeypatch, devices, changes):
     """Compared with eight devices that all have the parameters, and one micro-batch."""
@@ -132,7 +137,7 @@ def test_what_it_cannot_do_is_refused(finished, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_saved_batches_of_it_have_its_labels(finished, tmp_path, monkeypatch):
     """For a machine that has no store; the bits are the same."""
     from kits import scored_task  # needs the modules of the page

@@ -68,7 +68,7 @@ def distance(a, b) -> float:
     "shape, count, pairs",
     [
         ((8, 1, 1), 8, "nsp"),
-        ((2, 2, 2), 4, "nsp"),
+        pytest.param((2, 2, 2), 4, "nsp", marks=pytest.mark.full),
         pytest.param((1, 1, 1), 4, "nsp", marks=pytest.mark.full),
         pytest.param((8, 1, 1), 1, "nsp", marks=pytest.mark.full),
         pytest.param((8, 1, 1), 2, "sop", marks=pytest.mark.full),

@@ -126,7 +126,10 @@ def test_a_bfloat16_moment_is_rounded_once_a_step():
     assert (bytes_of(a), bytes_of(b)) == (2 * bytes_of(params), 1.5 * bytes_of(params))
     update, round_moments = jax.jit(exact.update), jax.jit(rounded.update)
     for number, gradient in enumerate(gradients[:5]):
-        (x, a), (y, b) = update(gradient, a, params), round_moments(gradient, b, params)
+        (x, a), (y, b) = (
+            function(gradient, state, params, step=number)
+            for function, state in ((update, a), (round_moments, b))
+        )
         assert {leaf.dtype for leaf in jax.tree.leaves(b.mu)} == {jnp.dtype("bfloat16")}
         assert {leaf.dtype for leaf in jax.tree.leaves((y, b.nu))} == {np.dtype("float32")}
         # bfloat16 has eight bits. Each step keeps nine tenths of the earlier error, so it is at most ten roundings.

@@ -72,7 +72,8 @@ def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
         assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)), rel=1e-6)
 
 
-@pytest.mark.parametrize("step", [4, 6])  # in a phase, and after one
+# In a phase, and after one.
+@pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.full), 6])
 def test_a_run_that_continues_another_ends_with_the_same_bits(phased_run, tmp_path, step):
     """Also if it is killed after its first checkpoint, when the other run is gone, which it only reads."""
     settings, undisturbed = phased_run
@@ -97,6 +98,7 @@ def fingerprints(run, step: int) -> dict:
     return reader.read_manifest(run / f"checkpoints/{step}")
 
 
+@pytest.mark.full
 def test_another_decay_starts_from_the_same_steps(phased_run, tmp_path):
     """The undisturbed run decays in its last two steps, of which the first still has the peak."""
     settings, undisturbed = phased_run

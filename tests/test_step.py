@@ -30,7 +30,7 @@ def test_dropout_follows_seed_step_and_row():
     assert len({loss(5), loss(6), loss(5, seed=4), loss(5, first_row=16)}) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_losses_in_bfloat16_are_close_to_float32():
     """Losses are close to float32's, with all in bfloat16, and with only the sums of gradients in bfloat16."""
 

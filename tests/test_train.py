@@ -19,11 +19,24 @@ from bert_jax.runs.workdir import Workdir
 half_a_run = saved_batches.half_a_run
 
 
-def test_fewer_checkpoints_than_their_average_needs_are_refused_at_the_start(finished, tmp_path):
-    keys = {"checkpoint.average": 3, "checkpoint.keep": 3}  # steps 10 and 20
-    with pytest.raises(BadInput, match=r"checkpoint\.average=3.* 2 checkpoints in 20 steps"):
-        train.pretrain(load(finished[0], **keys), tmp_path / "run")
+@pytest.mark.parametrize(
+    "keys, number",
+    [
+        ({"every": 10, "keep": 5}, 2),
+        ({"every": 5, "keep": 1}, 1),
+        ({"every": 5, "keep": 1, "keep_every": 10}, 2),
+        ({"every": 5, "keep": 2, "keep_every": 10**6}, 2),
+        ({"every": 15, "keep": 5}, 2),
+    ],
+)
+def test_fewer_checkpoints_than_their_average_needs_are_refused(finished, tmp_path, keys, number):
+    """At the start: of steps 0 to 20, the last is saved, too."""
+    keys = {f"checkpoint.{key}": value for key, value in keys.items()}
+    config = load(finished[0], **keys, **{"checkpoint.average": number + 1})
+    with pytest.raises(BadInput, match=rf"checkpoint\.average={number + 1}.* {number} of 20"):
+        train.pretrain(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    train.check_average(load(finished[0], **keys, **{"checkpoint.average": number}))
 
 
 def test_a_run_leaves_its_files(finished):
@@ -124,9 +137,8 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
     other = {"corpus.source": str(tmp_path / "corpus.txt")}
     with pytest.raises(BadInput, match="corpus.source"):
         train.pretrain(load(settings, **other), tmp_path / "run")
-    with pytest.raises(
-        BadInput, match="config.store"
-    ):  # its store is made, and has another content
+    # Its store is made, and has another content.
+    with pytest.raises(BadInput, match="config.store"):
         train.pretrain(load(settings, **other, store=tmp_path / "store"), workdir)
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "store"}
     assert (workdir / "config.json").read_bytes() == before

@@ -19,7 +19,7 @@ from bert_jax.convert import load_model
 from bert_jax.data import download, examples
 from bert_jax.errors import BadInput
 from bert_jax.objectives import metrics
-from bert_jax.runs import metrics_file, workdir
+from bert_jax.runs import jax_setup, metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
@@ -119,6 +119,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     Builds the store of the examples if it is missing. overrides: those of the model's keys are applied again, so that
     other shapes than those of config.init_from are refused. Raises BadInput.
     """
+    jax_setup.find_backend()
     if several and jax.process_count() > 1:  # JAX connects processes once
         raise BadInput("finetune: several processes train one run a command")
     fixed = [each for each in overrides if re.match(r"schedule.warmup=|phases.\w+.steps=", each)]

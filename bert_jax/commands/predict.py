@@ -36,9 +36,8 @@ def run(options, overrides) -> int:
     texts = [*options.texts, *filter(None, [options.question])]
     if options.context:
         vocabulary_extension.read_lines(options.context, "--context")  # refuses what is no text
-        texts.append(
-            options.context.read_bytes().decode("utf-8-sig")
-        )  # with its line ends, for `start`
+        # With its line ends, since `start` counts characters.
+        texts.append(options.context.read_bytes().decode("utf-8-sig"))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
     if out := options.output:
@@ -48,8 +47,12 @@ def run(options, overrides) -> int:
     if options.output:
         atomic.write(options.output, predictions.text(results, options.output.suffix))
     lines = [] if options.output else map(describe, results)
-    scored = (f"{n} {x:.4f}" if isinstance(x, float) else f"{n} {x}" for n, x in scores.items())
+    scored = (f"{name} {shown(value)}" for name, value in scores.items())
     return cli.show(options, results, "\n".join([*lines, *scored]))
+
+
+def shown(score: float | int) -> str:
+    return f"{score:.4f}" if isinstance(score, float) else str(score)
 
 
 def predict(
@@ -65,22 +68,28 @@ def predict(
     task = examples.module_of(model.config)
     if not task:
         load_model.check_masks(directory, model)
-        found = texts or vocabulary_extension.read_lines(file, "--input")
-    else:
-        found = task.load(model.config, file) if file else task.parse(model.config, texts)
+        return predict_masks(model, texts, top, file), {}
+    found = task.load(model.config, file) if file else task.parse(model.config, texts)
     if not found:
         raise BadInput(f"--input {file}: has no examples")
-    if not task:
-        model = model._replace(params=jax.device_put(model.params))
-        results = []
-        for number, text in enumerate(found, 1):
-            place = f"--input {file}:{number}" if file else repr(text[:40])
-            masks = fill_mask.candidates(model, text, top, place)
-            results.append({"text": text, "masks": masks})
-        return results, {}
     if broken := [each.place for each in found if not each.texts]:
         raise BadInput(f"{broken[0]}: {examples.OTHER_COLUMNS}")
     return predict_examples(model, drop_unknown_labels(model.config, found))
+
+
+def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
+    """Returns the most likely pieces for the masks of the texts, or of the lines of a file."""
+    if file:
+        texts = vocabulary_extension.read_lines(file, "--input")
+        if not texts:
+            raise BadInput(f"--input {file}: has no lines")
+    model = model._replace(params=jax.device_put(model.params))
+    results = []
+    for number, text in enumerate(texts, 1):
+        place = f"--input {file}:{number}" if file else repr(text[:40])
+        masks = fill_mask.candidates(model, text, top, place)
+        results.append({"text": text, "masks": masks})
+    return results
 
 
 def drop_unknown_labels(config, found: list[Example]) -> list[Example]:

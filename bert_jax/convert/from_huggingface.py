@@ -25,6 +25,8 @@ WRAPPERS = re.compile(r"\b(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wra
 BUFFERS = re.compile(r"(bert|model)\.embeddings\.(position_ids|token_type_ids)")
 BARE = ("embeddings.", "encoder.", "pooler.", "layers.", "final_norm.")  # parts of an encoder
 LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
+# {config.model.name: beginnings of the names outside of heads; the first is that of the encoder}
+BODIES = {"bert": ("bert.",), "modernbert": ("model.", "head.dense.", "head.norm.")}
 # {name of a tensor: that of its copy}: the output matrix is the word embeddings.
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -53,14 +55,14 @@ def read(directory: Path, head: str = "mlm") -> Source:
     if head == "label":
         labeler = config_json.labeler_from_huggingface(values, path)
     files = open_files(directory)
-    scope = "bert." if settings["name"] == "bert" else "model."
+    body = BODIES[settings["name"]]
 
     def is_read(name: str) -> bool:
         if not head:
-            return name.startswith((scope, "head."))
+            return name.startswith(body)
         return bool(labeler.objective) or not name.startswith(LABELERS)
 
-    tensors = rename(files, scope, is_read, directory)
+    tensors = rename(files, body[0], is_read, directory)
 
     def load(name: str) -> np.ndarray:
         return files[tensors[name]].get_tensor(tensors[name])

@@ -45,7 +45,9 @@ def read(directory: Path, head: str = "mlm") -> Source:
     pieces = bert_config.read_number(values, "vocab_size", path, 0)
     load = Loader(find_checkpoint(directory))
     tokenizer = read_tokenizer(directory)
-    shapes = {name: shape for name, shape in load.shapes.items() if head or name[:5] == "bert/"}
+    shapes = {
+        name: shape for name, shape in load.shapes.items() if head or name.startswith("bert/")
+    }
     return Source(directory, "google", settings, pieces, tokenizer, shapes, load)
 
 

@@ -66,10 +66,13 @@ def check_ids(config, vocabulary: int, arrays: dict) -> None:
         limits["positions"] = model.max_length
     limits["targets"] = len(config.task.get("labels", ()))
     for name, array in arrays.items():
-        limit = limits.get(name) or limits.get(name[name.rfind("_") :])
+        if array.dtype != np.int32:
+            continue
+        _, mark, end = name.rpartition("_")
+        limit = limits.get(name) or limits.get(mark + end)
         if name == "targets" and "label_weights" in arrays:
-            array = array * (arrays["label_weights"] > 0).astype(array.dtype)
-        if limit and array.dtype == np.int32 and not 0 <= array.min() <= array.max() < limit:
+            array = np.where(arrays["label_weights"] > 0, array, 0)
+        if limit and not 0 <= array.min() <= array.max() < limit:
             hint = f"{name} has {array.min()} to {array.max()}, expected 0 to {limit - 1}"
             raise BadInput(f"config.task.name={config.task.name!r}: {hint}")
 

@@ -144,7 +144,7 @@ def check_format(path: Path, reading: Reading) -> None:
     if reading.form not in (likely, "files"):
         start = " ".join(begin[:40].decode(errors="replace").split())
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins like {likely}: {start}")
-    if kept < sum(numbers_of(problems).values()):
+    if kept < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
         reasons = describe(problems)
         if "without" in reasons:
             reasons += "; set config.corpus.field"
@@ -181,13 +181,19 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     for piece in block.texts:
         for lines in text.parse(piece, reading.form, reading.field, problems):
             if reading.line_stops:
-                dropped = [line for line in lines if not ends_with_stop(line)]
-                for line in dropped:
-                    add_problem(problems, "lines without a stop", len(line.encode()))
-                lines = list(filter(ends_with_stop, lines))
+                lines = list(keep_stops(lines, problems))
             if sum(map(len, lines)) < reading.document_characters:
                 reason = f"documents under {reading.document_characters} characters"
                 add_problem(problems, reason, len("".join(lines).encode()))
             else:
                 result.append([sentence for line in lines for sentence in split(line)])
     return result
+
+
+def keep_stops(lines: list[str], problems: Counter) -> Iterator[str]:
+    """Yields the lines that end with a sentence stop; counts the others."""
+    for line in lines:
+        if ends_with_stop(line):
+            yield line
+        else:
+            add_problem(problems, "lines without a stop", len(line.encode()))

@@ -122,15 +122,19 @@ def open_or_build(config, tokenizer=None) -> stores.Store:
 
 
 def made_from(config) -> dict:
-    """Returns the config keys and values that decide a store's content. task.data is the digest of its files; missing
-    without them."""
+    """Returns the config keys and values that decide a store's content. Files are known by their names without
+    directories, and task.data by their digest; missing without them."""
     free = {*FREE, *getattr(module_of(config), "FREE", ())}
     made = {f"task.{key}": value for key, value in config.task.items() if key not in free}
     paths = [path for path in sources(config).values() if isinstance(path, Path)]
-    if not all(path.is_file() for path in paths):
-        del made["task.data"]
-    elif paths:
+    if not paths:
+        return made
+    made["task.train"], *dev = [path.name for path in paths]
+    made["task.dev"] = tuple(dev)
+    if all(path.is_file() for path in paths):
         made["task.data"] = files.identify(paths)["sha256"][:16]
+    else:
+        del made["task.data"]
     return made
 
 

@@ -190,13 +190,13 @@ def check_pieces(report: dict) -> list[tuple]:
             report["altered_share"] > LOST,
             "cased_vocabulary",
             f"lower-casing changes {report['altered_share']:.0%} of the vocabulary, so text never has these pieces",
-            "set config.tokenizer.lowercase=False, and no uncased config.tokenizer.path",
+            "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary",
         ),
         (
             report["stripped_share"] > LOST,
             "stripped_marks",
             f"{report['stripped_share']:.1%} of the characters lose a mark, such as an accent or a vowel sign",
-            "set config.tokenizer.lowercase=False, and no uncased config.tokenizer.path",
+            "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary",
         ),
         (
             files.EMPTY in report["problems"],

@@ -147,10 +147,11 @@ def read_records(path: Path, is_csv: bool) -> Iterator[tuple[str, list[str]]]:
     csv.field_size_limit(sys.maxsize)
     form = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     records = csv.reader(io.StringIO(read_text(path), newline=""), **form)
-    empty, name, line = [], str(path), 1
+    empty = []
+    line = 1
     try:
         for values in records:
-            place = f"{name}:{line}"
+            place = f"{path}:{line}"
             line = records.line_num + 1
             if not values or (len(values) == 1 and values[0].isspace()):
                 empty.append((place, []))
@@ -163,14 +164,19 @@ def read_records(path: Path, is_csv: bool) -> Iterator[tuple[str, list[str]]]:
 
 
 def split_header(rows: Iterator, columns: list[str], optional: str) -> tuple[list[str], Rows]:
-    """Returns the header and the other rows. If the columns are numbers, there is no header, unless the first row has
-    these numbers; that of the optional column, too, if it has others than numbers."""
-    first = next(rows, ("", []))
-    names, numbers = first[1], {*columns}
+    """Returns the header, the first line that is not empty, and the rows below it. If the columns are numbers, there is
+    no header, unless that line has these numbers; that of the optional column, too, if it has others than numbers."""
+    head = []
+    for row in rows:
+        head.append(row)
+        if row[1]:
+            break
+    names = head[-1][1] if head else []
+    numbers = {*columns}
     if "".join(names).isdecimal():
         numbers.discard(optional)
     if all(map(str.isdecimal, columns)) and not numbers <= {*names}:
-        return [*map(str, range(len(names)))], chain([first], rows)
+        return [*map(str, range(len(names)))], chain(head, rows)
     return names, rows
 
 

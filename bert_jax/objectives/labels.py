@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from itertools import chain
 
 import numpy as np
 
@@ -14,7 +15,7 @@ LARGEST = float(np.finfo(np.float32).max)
 # {kind of labels: of what is no such label, but looks like a list}
 LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[;|]|\s*[\[({]")}
 EXPECTED = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
-ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}
+ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}  # what a list may have instead of names
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
 
@@ -33,16 +34,23 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
     if names is None:
         names = split_list(label) if kind == "labels" else [label]
     names = [tables.text_of(example.place, name) for name in names if name != ""]
-    is_one_hot = len(names) > 1 and ONE_HOT >= {*names}
     is_several = kind == "classes" and len(names) != 1
-    if is_other or is_one_hot or is_several or len({*names}) < len(names):
+    if is_other or is_several or len({*names}) < len(names):
         raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED}")
     return names
 
 
+def check_names(place: str, chosen: list[list[str]]) -> None:
+    """Raises BadInput if the names of all examples are as many zeros and ones, which mark places instead of names."""
+    size = len(chosen[0])
+    is_same = all(len(names) == size for names in chosen)
+    if size > 1 and is_same and ONE_HOT.issuperset(chain(*chosen)):
+        raise BadInput(f"{place}: label {chosen[0]}: expected {EXPECTED}")
+
+
 def read_list(text: str) -> list | None:
     """Returns the list in a text; None if it has none."""
-    for document in (text, text.replace("'", '"')) if text.startswith("[") else ():
+    for document in (text, text.replace("'", '"')) if text.lstrip().startswith("[") else ():
         with contextlib.suppress(RecursionError, ValueError):
             return json.loads(document)
     return None

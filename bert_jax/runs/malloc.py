@@ -20,10 +20,11 @@ MEMORY = ":".join(f"glibc.malloc.{setting}" for setting in SETTINGS)
 
 
 def missing_variables() -> dict[str, str]:
-    """Returns the environment variables that this process lacks: none on a machine with an accelerator, with another C
-    library, or where the user has set them, also to the empty string."""
+    """Returns the environment variables that this process lacks: none where JAX computes on an accelerator, where the C
+    library is another one, or where the user has set them, also to the empty string."""
     platforms = os.environ.get("JAX_PLATFORMS", "" if has_device(ACCELERATORS) else "cpu")
-    if VARIABLE in os.environ or "cpu" not in platforms or platform.libc_ver()[0] != "glibc":
+    is_cpu = platforms.split(",")[0] == "cpu"
+    if VARIABLE in os.environ or not is_cpu or platform.libc_ver()[0] != "glibc":
         return {}
     return {VARIABLE: MEMORY}
 

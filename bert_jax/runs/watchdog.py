@@ -21,19 +21,22 @@ class Watchdog:
 
     def __init__(self, deadlines: dict[str, int]):
         """deadlines: {key: seconds, 0 for none}, the config's group `timeouts`."""
-        self.deadlines = dict(deadlines) if may_handle_signals() else dict.fromkeys(deadlines, 0)
+        self.deadlines = dict(deadlines)
         self.key = ""  # of the current deadline
+        self.is_on = may_handle_signals()
 
     def __enter__(self):
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2)  # prints the stacks if JAX aborts the process
-        if may_handle_signals():
+        if self.is_on:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent process may have ignored it
-        self.stacks = open_stacks()
-        faulthandler.register(signal.SIGALRM, file=self.stacks, all_threads=True, chain=True)
+            self.stacks = open_stacks()
+            faulthandler.register(signal.SIGALRM, file=self.stacks, all_threads=True, chain=True)
         return self
 
     def __exit__(self, *_):
+        if not self.is_on:
+            return
         signal.alarm(0)
         faulthandler.unregister(signal.SIGALRM)
         if self.stacks != 2:
@@ -42,7 +45,8 @@ class Watchdog:
     def arm(self, key: str) -> None:
         """Starts the deadline of a key, which replaces the previous one. "" stands for no deadline."""
         self.key = key
-        signal.alarm(min(self.deadlines[key], LONGEST) if key else 0)
+        if self.is_on:
+            signal.alarm(min(self.deadlines[key], LONGEST) if key else 0)
 
     @contextlib.contextmanager
     def watch(self, key: str):

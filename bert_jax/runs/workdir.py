@@ -224,8 +224,10 @@ def check_writable(directory: Path) -> None:
 
 def below(directory: Path) -> str:
     """Returns what an error says about the first directory below this one that has a run or a model; '' for none."""
-    found = [*directory.glob("*/*config.json"), *directory.glob("*/*/*config.json")]
-    return f"; did you mean {found[0].parent}?" if found else ""
+    places = [*directory.glob("*"), *directory.glob("*/*")]
+    names = ("config.json", "bert_config.json")
+    found = [place for place in places if any((place / name).is_file() for name in names)]
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 # --- Its files ------------------------------------------------------------------------------------

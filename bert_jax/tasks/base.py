@@ -50,8 +50,8 @@ def local_store(config, log) -> Store | None:
     BadInput if the store is damaged.
     """
     if remote.is_address(config.store) or not download.exists(config.store):
-        is_number = config.task.get("kind") == "number"
-        if config.task.get("labels", ("",)) == () and not is_number:
+        is_labelled = config.objective.name in ("classifier", "token_classifier")
+        if is_labelled and config.task.labels == () and config.task.get("kind") != "number":
             log("config.task.labels=(): not known without the store; two are assumed")
             take_filled(config, {"labels": ("0", "1")})
         return None

@@ -58,7 +58,11 @@ def parse(config, found: list[str]) -> list[Example]:
 def names(config, found: list[Example]) -> list[str]:
     """Returns the sorted names of the labels; none for numbers."""
     kind = config.task.kind
-    return sorted({*chain(*(labels.names_of(each, kind) for each in found if kind != "number"))})
+    if kind == "number":
+        return []
+    chosen = [labels.names_of(each, kind) for each in found]
+    labels.check_names(found[0].place, chosen)
+    return sorted({*chain(*chosen)})
 
 
 def make(config, store: Store | None = None) -> Dataset:

@@ -2,9 +2,10 @@
 
 A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
 -DOCSTART- separate sentences. All lines may be indented. Left out are comments, which begin with # and have another
-number of columns than words, and the lines of CoNLL-U for several words or for none, such as 1-2 and 1.1. An example is
-a sentence, and its texts are its words; in the store it is one text. The first piece of a word has the word's label
-(arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch contract,
+number of columns than words, and of CoNLL-U, whose words are in the second of ten columns, the lines for several words
+or for none, such as 1-2 and 1.1. An example is a sentence, and its texts are its words; in the store it is one text.
+The first piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the
+batch contract,
 
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label
@@ -39,6 +40,8 @@ DEFAULTS = {
     "metrics": (),
 }
 PHASE_DEFAULTS = {}
+BLANKS = " \t"
+CONLLU = 10  # its columns
 
 
 def check(config) -> None:
@@ -56,8 +59,8 @@ def load(config, path) -> list[Example]:
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     text = io.StringIO(tables.read_text(path), newline=None).read()
     lines = textwrap.dedent(text).split("\n")
-    first = next((line for line in lines if line.strip() and line[0] not in "#-"), "")
-    is_tabbed = "\t" in first.strip()
+    first = next((line for line in lines if line.strip(BLANKS) and line[0] not in "#-"), "")
+    is_tabbed = "\t" in first.strip(BLANKS)
     rows = [
         (f"{path}:{number}", split_columns(line, is_tabbed)) for number, line in enumerate(lines, 1)
     ]
@@ -69,16 +72,18 @@ def load(config, path) -> list[Example]:
 
 def split_columns(line: str, is_tabbed: bool) -> list[str]:
     """Returns the columns of a line, between tabs or else blanks; [] if it separates sentences."""
-    if not line.strip() or line.startswith("-DOCSTART-"):
+    text = line.strip(BLANKS)
+    if not text or line.startswith("-DOCSTART-"):
         return []
-    return line.rstrip().split("\t") if is_tabbed else re.split("[ \t]+", line.strip())
+    return line.rstrip(BLANKS).split("\t") if is_tabbed else re.split("[ \t]+", text)
 
 
 def is_comment(config, row: list[str], size: int) -> bool:
     """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none. size: columns of words."""
     if row and row[0].startswith("#"):
         return len(row) != size > 0
-    return bool(row and config.task.columns[0] and re.fullmatch(r"\d+[-.]\d+", row[0]))
+    is_conllu = len(row) == CONLLU and config.task.columns[0] == 1
+    return is_conllu and bool(re.fullmatch(r"\d+[-.]\d+", row[0]))
 
 
 def sentence(config, rows: list[tuple[str, list[str]]]) -> Example:
@@ -86,9 +91,11 @@ def sentence(config, rows: list[tuple[str, list[str]]]) -> Example:
     (column, label), words = config.task.columns, []
     size = len(rows[0][1])
     for place, row in rows:
-        if len(row) != size or not {column, label} <= {*range(-size, size)}:
-            hint = f"expected {size} as above, for config.task.columns={config.task.columns}"
-            raise BadInput(f"{place}: {len(row)} columns, {hint}")
+        if len(row) != size:
+            raise BadInput(f"{place}: {len(row)} columns, expected {size} as above")
+        if not {column, label} <= {*range(-size, size)}:
+            hint = f"too few for config.task.columns={config.task.columns}"
+            raise BadInput(f"{place}: {size} columns, {hint}")
         words.append(Example(place, [row[column]], row[label] if size > 1 else None))
     forms = [word.texts[0] for word in words]
     return Example(words[0].place, forms, words if size > 1 else None)

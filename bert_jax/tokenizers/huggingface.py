@@ -146,9 +146,10 @@ def from_file(path: Path) -> Tokenizer:
     """Reads an external tokenizer.json, or one that `save` wrote; special tokens that it lacks get the ids after its
     last."""
     saved = path.with_name("settings.json")
-    settings = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
-    if settings.get("kind") == KIND:
-        return read(path.parent, settings)
+    if path.name == FILE and saved.is_file():
+        settings = json.loads(saved.read_text(encoding="utf-8"))
+        if settings.get("kind") == KIND:
+            return read(path.parent, settings)
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     return from_library(open_library(document, path), path, {})
 
@@ -177,10 +178,13 @@ def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, s
 def as_wordpiece(tokenizer: HuggingFace) -> Tokenizer:
     """Returns the same tokenizer as WordPiece if its rules and added tokens are exactly BERT's."""
     document, special = tokenizer.document, tokenizer.special
-    lowercase = (document["normalizer"] or {}).get("lowercase")
+    normalizer = document["normalizer"] or {}
+    lowercase = normalizer.get("lowercase")
     names = {name: tokenizer.pieces[number] for name, number in special.items()}
     if lowercase is None or names != SPECIAL or len(document["added_tokens"]) > len(special):
         return tokenizer
+    if normalizer.get("strip_accents") == lowercase:  # null means the same
+        document = document | {"normalizer": normalizer | {"strip_accents": None}}
     same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
     rules = json.loads(same.tokenizer.to_str())
     is_same = all(rules[key] == document[key] for key in ("normalizer", "pre_tokenizer", "model"))

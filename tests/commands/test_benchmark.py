@@ -78,7 +78,7 @@ def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
     assert next(advances, None) is None
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_phase_is_timed_and_traced(world, tmp_path, capsys):
     """Each phase has a directory of traces, which contain only the timed steps."""
     directory = tmp_path / "new/traces"

@@ -50,6 +50,7 @@ def with_logits(model, function) -> load_model.Model:
     return model._replace(objective=model.objective._replace(outputs=outputs))
 
 
+@pytest.mark.full
 def test_windows_contain_all_text(models):
     """WordPiece splits at punctuation, so it has the same pieces as for the whole text."""
     vocabularies = [model.tokenizer for model in models.values()]
@@ -92,7 +93,7 @@ def test_an_oracle_and_a_uniform_model_have_the_expected_results(measure, models
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", "abcd")
+@pytest.mark.parametrize("name", ["a", *(pytest.param(x, marks=pytest.mark.full) for x in "bcd")])
 def test_nats_equal_a_slow_computation(models, name):
     """One window at a time, at its own length, summed in float64, gives the same as batches of windows."""
     vocabularies = [model.tokenizer for model in models.values()]

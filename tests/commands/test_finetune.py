@@ -48,7 +48,7 @@ def test_checkpoints_are_as_frequent_as_their_average_needs(every, average, step
         assert (config.log.every, config.checkpoint.every) == every
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     settings, undisturbed = tuned
     fault = {faulty_program.FAULT: "0:step:45:kill"}
@@ -115,7 +115,7 @@ def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
     assert one.fingerprint == other.fingerprint
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
     """All runs share a store; those that are finished are not repeated."""
     settings = tuned[0] | {"task.epochs": 0.1, "phases.main.length": 8, "store": ""}
@@ -198,6 +198,7 @@ def test_a_run_whose_data_and_model_were_moved_resumes(tuned, tmp_path, capsys):
     shutil.copytree(settings["task.data"], tmp_path / "data")
     shutil.copytree(settings["init_from"], tmp_path / "model")
     moved = {"task.data": tmp_path / "data", "init_from": tmp_path / "model"}
+    moved["task.train"] = "./train.tsv"
     assert main(labelled.command(settings | moved, workdir)) == 0
     assert "already done" in capsys.readouterr().out
     labelled.sentences(tmp_path / "data", 30, 20)
@@ -226,6 +227,19 @@ def test_a_task_is_planned_before_its_labels_are_known(tmp_path):
     assert job.config.task.labels == ("a", "b", "c")
     job = plan.make_job(labelled.load("glue:stsb", settings), None, lines.append)
     assert job.config.task.labels == ()  # a number has one output
+    lines.clear()
+    plan.make_job(labelled.load("swag", settings), None, lines.append)  # endings are no labels
+    assert not lines
+
+
+def test_a_text_may_have_several_labels(tmp_path):
+    settings = labelled.settings(tmp_path)
+    for name in ("train.tsv", "dev.tsv"):
+        lines = (settings["task.data"] / name).read_text().replace("long", "long,wordy")
+        (settings["task.data"] / name).write_text(lines)
+    keys = {"task.kind": "labels", "task.metrics": "micro_f1", "task.epochs": 0.2}
+    last = labelled.tune(labelled.load("glue:sst2", settings | keys), tmp_path / "run")
+    assert 0 <= last["micro_f1"] <= 1
 
 
 def test_bad_input_is_one_line(tuned, tmp_path):

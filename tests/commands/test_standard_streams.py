@@ -43,7 +43,7 @@ def test_only_results_that_cannot_be_written_change_the_exit_code(redirections, 
         assert re.search("No space left|Broken pipe", done.stderr) and done.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_with_a_closed_log_is_saved_at_an_interrupt(finished, tmp_path):
     """Ctrl-C under `| tee log` ends both processes."""
     changes = {"log.every": 1, "phases.main.steps": 100_000, "checkpoint.every": 100_000}

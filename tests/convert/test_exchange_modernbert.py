@@ -150,7 +150,7 @@ def test_rows_that_pad_the_vocabulary_keep_their_ids(exported, tmp_path):
     assert model.tokenizer.encode(DIFFICULT) == tokenizer.encode(DIFFICULT)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_fine_tuned_model_starts_with_the_head_and_pools_as_the_source(tmp_path):
     keys = (*WHOLE, "model.pooling=mean", "model.max_length=64")
     *_, params = make_run(tmp_path / "start", *keys, words=labelled.tokenizer())

@@ -67,7 +67,7 @@ def test_a_run_starts_from_the_encoder_of_another_run(finished, random, tmp_path
     assert info["imported"] == info["imported"] | expected
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["huggingface", pytest.param("google", marks=pytest.mark.full)])
 def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     """The export has no padding, and the parameters of the new run are sharded."""
@@ -120,6 +120,7 @@ def test_heads_of_any_kind_do_not_matter(tmp_path):
     decoder = {"cls.predictions.decoder.weight": np.ones((3, 16), np.float32)}
     pair = {"cls.seq_relationship.weight": np.ones((3, 16), np.float32)}
     counter = {"loss.steps": np.arange(3), "score.dense.weight": np.ones((2, 16), np.float32)}
+    counter["head.weight"] = np.ones((2, 16), np.float32)
     foreign = tensors | decoder | pair | counter
     external_models.write_huggingface(tmp_path / "foreign", foreign, architectures=["Mine"])
     config = load_model.open_model(plain, ["dtype=float32", "batches=saved"]).config
@@ -169,7 +170,7 @@ def test_another_model_or_tokenizer_is_refused(finished, tmp_path, monkeypatch, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_run_json_names_the_encoder_of_the_parameters_alone(finished, tmp_path):
     """A start that was killed before its first checkpoint is not resumed, so its encoder is forgotten."""
     settings, source = finished

@@ -15,6 +15,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from bert_jax.convert import load_model, pretrained_tokenizer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
 MARKERS = ["covid", "COVID", "<e1>", "</e1>", "école", "wild cat", "[unused7]"]
@@ -80,6 +81,7 @@ DIRECTORIES = {
     "the file's own rules": ("cased", PLAIN | {"do_lower_case": True}, {}),
     "accents": ("uncased", {"strip_accents": False, "tokenizer_class": "BertTokenizerFast"}, {}),
     "accents of cased words": (None, {"strip_accents": True, "do_lower_case": False}, {}),
+    "accents as by default": ("uncased", {"strip_accents": False, "do_lower_case": False}, {}),
     "ideographs": ("uncased", {"tokenize_chinese_chars": False}, {}),
     "another class": ("cased", {"tokenizer_class": "ElectraTokenizer"}, {}),
     "added": ("uncased", ADDED, {}),
@@ -118,6 +120,10 @@ def read(directory):
     return pretrained_tokenizer.read(directory, {"model_type": "bert"})
 
 
+# Those with exactly BERT's rules, which are read as WordPiece.
+PLAIN_BERT = "lower case off", "lower case by default", "accents as by default", "another class"
+
+
 @pytest.mark.parametrize("texts", [FEW, pytest.param(TEXTS, marks=pytest.mark.full)], ids=len)
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_ids_equal_transformers(tmp_path, documents, name, texts):
@@ -133,7 +139,9 @@ def test_ids_equal_transformers(tmp_path, documents, name, texts):
     expected = encode([" ".join(document) for document in documents])
     assert ours.corpus_encoder()(documents)[0].tolist() == sum(expected, [])
     special = {name: getattr(theirs, f"{name}_token_id") for name in SPECIAL}
-    assert {**ours.special, **{name: id for name, id in special.items() if id}} == ours.special
+    named = {name: id for name, id in special.items() if id is not None}
+    assert ours.special | named == ours.special
+    assert name not in PLAIN_BERT or ours.kind == wordpiece.KIND
 
 
 @pytest.mark.parametrize("name", ["added, with flags", "other names", "two spellings", "bytes"])

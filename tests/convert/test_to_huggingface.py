@@ -121,7 +121,15 @@ def run_of(directory, objective: str, *keys: str) -> tuple:
     return (config, vocabulary, tokenizer, params), partial(jax.jit(functions.outputs), params)
 
 
-@pytest.mark.parametrize(("model", "objective"), ALL)
+# Every day, one layer of each model, and all layers of one.
+SOME = {
+    ("ModernBert by mean", "classifier"),
+    *((model, head) for model, head in ALL if model == "Bert"),
+}
+EACH = [case if case in SOME else pytest.param(*case, marks=pytest.mark.full) for case in ALL]
+
+
+@pytest.mark.parametrize(("model", "objective"), EACH)
 def test_the_layer_has_its_name_and_layout(tmp_path, model, objective):
     outputs, pool, end, layer = HEADS[objective]
     name, _, mean = model.partition(" by ")
@@ -205,7 +213,10 @@ PREDICTED = {
 }
 
 
-@pytest.mark.parametrize("objective", PREDICTED)
+@pytest.mark.parametrize(
+    "objective",
+    ["classifier", *(pytest.param(each, marks=pytest.mark.full) for each in [*PREDICTED][1:])],
+)
 def test_an_exported_model_predicts_what_its_run_does(tmp_path, objective):
     """With the columns, labels and lengths of its task; other commands read its body."""
     keys = [*PREDICTED[objective], "model.max_length=64", "phases.main.length=24"]

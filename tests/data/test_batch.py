@@ -35,6 +35,13 @@ def test_an_id_out_of_range_is_refused(config, name):
             check_ids(config, VOCABULARY.size, batch | {name: array})
 
 
+def test_targets_of_several_labels_and_numbers_are_no_ids(config):
+    weights = np.ones(16, np.float32)
+    for shape in ((16, 3), (16,)):
+        batch = small_batch() | {"targets": np.full(shape, 7, np.float32), "label_weights": weights}
+        check_ids(config, VOCABULARY.size, batch)
+
+
 def test_labels_without_weight_and_models_without_tables_have_no_limit(config):
     weights = np.zeros(16, np.float32)
     batch = small_batch() | {"targets": np.full(16, -100, np.int32), "label_weights": weights}

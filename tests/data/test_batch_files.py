@@ -118,7 +118,7 @@ for expected, *command in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_saved_batches_need_no_tensorflow(world, tmp_path):
     """Without TensorFlow, a process trains from saved batches, and refuses to use a store."""
     paths = {"store": "nowhere", "batches": world.saved}

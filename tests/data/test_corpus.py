@@ -150,6 +150,21 @@ def test_text_with_the_marks_of_encodings_is_read(tmp_path, line):
     assert read(f"corpus.source={path}", "corpus.format=lines") == ([[line] * 9], {})
 
 
+@pytest.mark.parametrize("word", ["+100", "+yes", "user+tag@x", "+12345678"])
+@pytest.mark.parametrize("number", [1, 6])
+def test_signs_that_may_be_utf7_by_chance_are_read(tmp_path, word, number):
+    path = write(tmp_path / "text", f"Prices rose by {word} dollars.\n".encode() * number)
+    word.encode().decode("utf-7")
+    (document,), _ = read(f"corpus.source={path}", "corpus.format=lines")
+    assert len(document) == number
+
+
+def test_records_that_are_kept_are_no_reason_to_refuse_a_file(tmp_path):
+    path = write(tmp_path / "text", b'{"text": "a \\ud800"}\n' * 3 + b"{\n")
+    found, problems = read(f"corpus.source={path}", "corpus.format=jsonl")
+    assert len(found) == 3 and problems["records not JSON"] == 1
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
 def test_an_archive_is_refused(tmp_path, suffix):
     """Whatever its name, like a compressed file whose name does not say so."""

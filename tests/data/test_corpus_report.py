@@ -141,7 +141,7 @@ def test_published_uncased_vocabularies_are_not_taken_for_cased_ones(name, is_ca
     assert (share > 0.3) if is_cased else (share < 0.002)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_can_be_pasted(tmp_path, capsys):
     """The recommended command changes the config that was given, which has the same store."""
     write_corpus(tmp_path / "it's a corpus.txt", documents=60)

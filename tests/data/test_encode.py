@@ -42,7 +42,7 @@ def finish(config, directory: Path, *options: str) -> str:
     [
         (signal.SIGKILL, ()),
         pytest.param(signal.SIGTERM, (), marks=pytest.mark.full),
-        (signal.SIGINT, ()),
+        pytest.param(signal.SIGINT, (), marks=pytest.mark.full),
         pytest.param(signal.SIGKILL, BEAM, marks=[pytest.mark.full, needs_beam]),
         pytest.param(signal.SIGTERM, BEAM, marks=[pytest.mark.full, needs_beam]),
     ],
@@ -70,7 +70,7 @@ def test_resumes_from_finished_shards_after_a_stop(make, tmp_path, monkeypatch, 
     assert files(config.store) == files(undisturbed.path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_full_disk_is_reported_in_one_line_and_keeps_the_shards(make, tmp_path):
     """A limit on file sizes simulates a full disk: writing the splits fails."""
     config = make()

@@ -40,6 +40,15 @@ def test_a_file_without_a_header_has_numbered_columns(tmp_path):
     assert tables.read(path, ["1"])[:2] == [(f"{path}:1", ["label"]), (f"{path}:2", ["yes"])]
 
 
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
+def test_an_empty_first_line_is_no_header(tmp_path, name):
+    mark = "\t" if name == "t.tsv" else ","
+    (tmp_path / name).write_text(f"\n\na{mark}b\nx{mark}y\n")
+    assert tables.read(tmp_path / name, ["b"]) == [(f"{tmp_path}/{name}:4", ["y"])]
+    numbered = tables.read(tmp_path / name, ["1"], optional="1")
+    assert [values for _, values in numbered] == [[None], [None], ["b"], ["y"]]
+
+
 def values(path, *columns, label="label"):
     return [row for _, row in tables.read(path, [*columns, label], optional=label)]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bert_jax.cli import main
 
-TIMEOUT = 600  # seconds of a command: a hundred times what the slowest takes, which compiles
+TIMEOUT = 600  # seconds of a command, of which the slowest compile
 # Prefixes of progress lines.
 PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:")
 SKIPPED = re.compile(r"skipped .*/checkpoints/(\d+): .+")  # a checkpoint that a command skipped

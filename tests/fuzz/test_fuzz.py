@@ -20,7 +20,7 @@ def world(finished, tmp_path_factory) -> World:
     return World(tmp_path_factory.mktemp("fuzz") / "world", *finished)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
 def test_malformed_inputs(target, world, tmp_path, draw, request):
     directory = tmp_path / "attempt"

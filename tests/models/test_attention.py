@@ -47,6 +47,7 @@ def test_tokens_attend_to_real_tokens_of_their_own_sequence(monkeypatch, by, cau
 dropping = partial(fused, rate=DROPOUT)
 dropping_plain = partial(plain, rate=DROPOUT)
 causal_plain = partial(plain, causal=True)
+full = partial(pytest.param, marks=pytest.mark.full)
 near = dict(window=130)  # splash visits the blocks of 256 beside the diagonal
 rotated = kit.rotated(fused)
 rotated_plain = kit.rotated(plain)
@@ -59,14 +60,14 @@ causal_rotated = partial(rotated_plain, causal=True)
         (interpreted, plain, 5, 128, 4),
         (interpreted, plain, 5, 640, 4),  # in five blocks
         (fused, plain, 5, 384, 8),
-        (partial(interpreted, causal=True), causal_plain, 5, 640, 4),
-        (partial(fused, causal=True), causal_plain, 5, 128, 8),
-        (partial(interpreted, **near), partial(plain, **near, block=65), 5, 1024, 1),
+        full(partial(interpreted, causal=True), causal_plain, 5, 640, 4),
+        full(partial(fused, causal=True), causal_plain, 5, 128, 8),
+        full(partial(interpreted, **near), partial(plain, **near, block=65), 5, 1024, 1),
         (partial(interpreted, **near, causal=True), partial(causal_plain, **near), 5, 640, 1),
         (partial(fused, causal=True), causal_plain, 4, 640, 8),  # in five blocks of queries
-        (partial(rotated, window=128), partial(rotated_plain, window=128), 3, 384, 8),
+        full(partial(rotated, window=128), partial(rotated_plain, window=128), 3, 384, 8),
         (partial(rotated, **near, causal=True), partial(causal_rotated, **near), 2, 512, 8),
-        (partial(rotated, causal=True), causal_rotated, 2, 128, 8),
+        full(partial(rotated, causal=True), causal_rotated, 2, 128, 8),
         # Several rows per kernel step.
         pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
     ],
@@ -134,7 +135,6 @@ def test_kernels_on_a_mesh_equal_one_device(single, sharded, shape, rows, heads)
 
 
 FUSED = ("model.max_length=128", "model.width=128", "model.heads=8")
-full = partial(pytest.param, marks=pytest.mark.full)
 
 
 @pytest.mark.slow

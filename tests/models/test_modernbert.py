@@ -122,7 +122,7 @@ def test_after_a_step_the_model_is_that_of_its_phase():
     assert bases == {0: 10_000, 1: 10_000, last.last: 160_000}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_loss_and_gradients_do_not_depend_on_the_mesh():
     """Packed rows, longer than a window and its block, on 2 x 2 x 2 devices."""
     keys = small_config(*SMALL)

@@ -19,8 +19,8 @@ def loss_and_gradient(remat):
     return function(small_params(objective), small_batch())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("remat", [pytest.param("attention", marks=pytest.mark.full), "full"])
+@pytest.mark.full
+@pytest.mark.parametrize("remat", ["attention", "full"])
 def test_loss_and_gradients_stay_the_same(remat):
     (loss, gradient), (expected_loss, expected) = map(loss_and_gradient, (remat, "none"))
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)

@@ -31,11 +31,11 @@ MESHES = [*EVERYDAY, (1, 8, 1), (1, 1, 8), (2, 4, 1), (4, 1, 2), (1, 2, 4)]
 TPU_MESHES = [(8, 1, 1), (1, 1, 8), (2, 2, 2), (2, 4, 1)]  # a few: their programs are not cached
 
 
-def on_meshes(*shapes, platforms=("cpu", "tpu")):
+def on_meshes(*shapes, platforms=("cpu", "tpu"), everyday=EVERYDAY):
     """Parametrizes a test by `shape` and `platform`."""
     cases = []
     for shape in shapes:
-        marks = [] if shape in EVERYDAY else [pytest.mark.full]
+        marks = [] if shape in everyday else [pytest.mark.full]
         cases.append(pytest.param(shape, "cpu", marks=marks))
         if shape in TPU_MESHES and "tpu" in platforms:
             cases.append(pytest.param(shape, "tpu", marks=[needs_libtpu, pytest.mark.full]))
@@ -84,7 +84,7 @@ def losses(shape) -> list[float]:
     return found
 
 
-@on_meshes(*MESHES, platforms=["cpu"])
+@on_meshes(*MESHES, platforms=["cpu"], everyday=[(2, 2, 2)])
 def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform):
     expected = losses((1, 1, 1))
     np.testing.assert_allclose(losses(shape), expected, rtol=1e-5)

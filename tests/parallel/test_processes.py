@@ -65,7 +65,7 @@ def test_several_processes_have_the_losses_of_one(finished, tmp_path, number, de
     assert_same_run(run, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_evaluate_as_one(finished, tmp_path):
     command = ["evaluate", "--model", str(finished[1]), "--json", "-", "--config.mesh.fsdp=4"]
     main, other = processes.run(command, tmp_path, 2, 4)

@@ -127,7 +127,7 @@ def test_a_run_in_a_bucket_reads_like_one_on_disk(gcs, run):
     assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_continues_one_in_a_bucket(gcs, finished, tmp_path):
     """It ends with the bits of that run, which it only reads."""
     settings, source = finished

@@ -51,15 +51,22 @@ def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
     assert f"{tmp_path}/file" in capsys.readouterr().err
 
 
-def test_a_platform_that_is_not_there_is_named():
-    command = [sys.executable, "-m", "bert_jax", "benchmark", "--config", "demo"]
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("benchmark", "--config", "demo"),
+        ("finetune", "--config", "glue:sst2", "--config.init_from=x", "--workdir", "run"),
+    ],
+)
+def test_a_platform_that_is_not_there_is_named(arguments):
+    command = [sys.executable, "-m", "bert_jax", *arguments]
     environment = os.environ | {"JAX_PLATFORMS": "cuda"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     (line,) = ended.stderr.splitlines()
     assert ended.returncode == 2 and line.startswith("bert-jax: JAX_PLATFORMS=cuda: ")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_initial_states_are_the_same_wherever_they_are_computed():
     """During compilation, afterwards, and on the host as for GPUs; values and shardings."""
     config = jax_setup.start(small_config(*mesh_keys((2, 2, 2))))

@@ -28,7 +28,7 @@ __main__.run()
         ({}, "pretrain", malloc.MEMORY if IS_GLIBC else None),
         ({}, "status", None),  # it computes nothing
         ({"GLIBC_TUNABLES": ""}, "pretrain", ""),
-        ({"JAX_PLATFORMS": "cuda"}, "pretrain", None),
+        ({"JAX_PLATFORMS": "cuda,cpu"}, "pretrain", None),
     ],
 )
 def test_a_command_that_computes_starts_again_with_the_settings(variables, command, expected):

@@ -73,7 +73,7 @@ def test_bad_labels_are_refused(model, tmp_path, label, named):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_learns(model, tmp_path, capsys, monkeypatch):
     """`predict` has the accuracy of the run, and chooses among endings of its arguments."""
     use_devices(monkeypatch, 1)

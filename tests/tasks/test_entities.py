@@ -92,6 +92,16 @@ def test_conllu_is_read(model, tmp_path):
     assert read(config, tmp_path) == [("4", ["de", "le"], ["ADP", "DET"])]
 
 
+def test_numbers_and_blanks_are_words_of_other_files(model, tmp_path):
+    """The columns are counted from the end, the first one numbers the words, or a word is a blank of no width."""
+    config = load(model, tmp_path, "3.5 O\n2019-20 X\n", **{"task.columns": "-2,-1"})
+    assert read(config, tmp_path) == [("1", ["3.5", "2019-20"], ["O", "X"])]
+    config = load(model, tmp_path, "1-1\t0-2\tab\tX\n", **{"task.columns": "2,3"})
+    assert read(config, tmp_path) == [("1", ["ab"], ["X"])]
+    config = load(model, tmp_path, "\xa0 O\nb\xa0 X\n")
+    assert read(config, tmp_path) == [("1", ["\xa0", "b\xa0"], ["O", "X"])]
+
+
 @pytest.mark.parametrize(
     "train, dev, named",
     [
@@ -288,7 +298,7 @@ def test_words_have_the_pieces_that_they_have_within_a_text(model, tmp_path, kin
     assert (made.arrays["targets"] >= 0).sum() == 1 + len(words)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_learns(model, tmp_path, capsys, monkeypatch):
     """Names and the words after them; then `predict` labels the words of a text."""
     use_devices(monkeypatch, 1)

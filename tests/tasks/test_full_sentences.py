@@ -99,8 +99,8 @@ def test_epochs_and_seeds_differ_and_repeat(tmp_path, task):
     ("task", "masking"),
     [
         (full_sentences, "token"),
-        (full_sentences, "whole_word"),
-        (packed_documents, "ngram"),
+        pytest.param(full_sentences, "whole_word", marks=pytest.mark.full),
+        pytest.param(packed_documents, "ngram", marks=pytest.mark.full),
         (packed_documents, "span"),
     ],
 )

@@ -242,7 +242,7 @@ def test_two_questions_with_an_id_are_refused(tmp_path):
 # --- Runs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_learns_to_answer(tmp_path, capsys, monkeypatch):
     """It is evaluated on other articles; then it answers a question about a text."""
     use_devices(monkeypatch, 1)

@@ -7,17 +7,20 @@ SAMPLE = 10_000  # characters, about
 
 
 def count_lost(sentences: list[str], tokenizer) -> dict[str, int]:
-    """Returns counts of a sample: characters without white space, those in no piece but [UNK], and the marks, such as
-    accents and vowel signs, that normalizing strips ("मेरे" becomes "मर")."""
-    share = min(1, SAMPLE / max(1, sum(map(len, sentences))))
+    """Returns counts, estimated by a sample: characters without white space, those in no piece but [UNK], and the
+    marks, such as accents and vowel signs, that normalizing strips ("मेरे" becomes "मर")."""
+    total = sum(map(len, sentences))
+    share = min(1, SAMPLE / max(1, total))
     sample = random.Random(0).sample(sentences, round(share * len(sentences)))
     encoded = zip(sample, tokenizer.encode_with_offsets(sample), strict=True)
     text = "".join("".join(sample).split())
-    return {
+    counts = {
         "characters": len(text),
-        "unknown_characters": sum(count_unknown(tokenizer, text, *each) for text, each in encoded),
+        "unknown_characters": sum(count_unknown(tokenizer, each, *ids) for each, ids in encoded),
         "stripped_marks": count_marks(text) - count_marks(tokenizer.normalize(text)),
     }
+    scale = total / max(1, sum(map(len, sample)))
+    return {name: round(scale * number) for name, number in counts.items()}
 
 
 def count_unknown(tokenizer, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> int:

@@ -19,8 +19,10 @@ PAIRS = {
 }
 COMMON = 0.85  # share of the characters
 # Encodings that write all characters in ASCII, by their mark of other characters.
-ESCAPES = {"ISO-2022-JP": b"\x1b$", "ISO-2022-JP-2": b"\x1b$", "ISO-2022-KR": b"\x1b$"}
-ESCAPES |= {"HZ": b"~{", "UTF-7": b"+"}
+ESCAPES = {"ISO-2022-JP": rb"\x1b\$", "ISO-2022-JP-2": rb"\x1b\$", "ISO-2022-KR": rb"\x1b\$"}
+ESCAPES |= {"HZ": rb"~\{", "UTF-7": rb"\+[A-Za-z]"}
+# Other characters of such a text, at least: in plain English, "+yes" may be UTF-7 by chance.
+LEAST_OTHERS, LEAST_SHARE = 8, 0.05
 
 
 def likely_encoding(text: bytes) -> str:
@@ -42,10 +44,13 @@ def likely_encoding(text: bytes) -> str:
 def escaped_lines(text: bytes) -> tuple[str, int]:
     """Returns the encoding of ESCAPES of a text, and the number of lines with other characters; ('', 0) for UTF-8."""
     for name, mark in ESCAPES.items():
+        if not re.search(mark, text):
+            continue
         with contextlib.suppress(UnicodeDecodeError):
-            lines = text.decode(name).split("\n") if mark in text else []
-            if number := len(lines) - sum(map(str.isascii, lines)):
-                return name, number
+            decoded = text.decode(name)
+            others = len(decoded) - sum(map(str.isascii, decoded))
+            if others >= max(LEAST_OTHERS, LEAST_SHARE * len(decoded)):
+                return name, sum(not line.isascii() for line in decoded.split("\n"))
     return "", 0
 
 

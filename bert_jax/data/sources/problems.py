@@ -8,7 +8,8 @@ BYTES = "bytes of "
 
 def add_problem(problems: Counter, reason: str, size: int) -> None:
     """Counts a problem with `size` bytes of text."""
-    problems.update({reason: 1, BYTES + reason: size})
+    problems[reason] += 1
+    problems[BYTES + reason] += size
 
 
 def numbers_of(problems: Mapping[str, int]) -> dict[str, int]:

@@ -19,7 +19,7 @@ UNSPACED = "。！？｡"
 TIBETAN = "།༎༏༐༑༔"
 STOPS = SPACED + UNSPACED + TIBETAN
 # Greek questions end with a semicolon, and Armenian sentences are often typed with a colon.
-OF_SCRIPT = "[\u0370-\u03ff\u1f00-\u1fff];|[\u0531-\u058f]:"
+OF_SCRIPT = "[\u0300-\u03ff\u1f00-\u1fff];|[\u0531-\u058f]:"
 LAST = re.compile(f".?[{re.escape(STOPS)}]|{OF_SCRIPT}")
 
 CLOSING = "\"'”’»›“‘«)]}」』）】］"  # with “ and «, which are closing quotes in German

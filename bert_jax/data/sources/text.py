@@ -14,14 +14,16 @@ from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import add_problem
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
+SURROGATE = "records with lone surrogates"  # these are kept
 # Escapes of JSON, and bytes of arguments that are not UTF-8.
 SURROGATES = re.compile("[\ud800-\udfff]")
+# A byte order mark between records or documents of files that were joined without a line break.
+JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
-    # Joined files have a byte order mark at each beginning, and not always a line break at the end.
-    text = text.replace(b"}" + codecs.BOM_UTF8 + b"{", b"}\n{").replace(codecs.BOM_UTF8, b"")
+    text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
     if form == "jsonl":
         for record in records(text, field, problems):
             yield from single_document(decode(record, problems))
@@ -97,7 +99,7 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             try:
                 yield value.encode()
             except UnicodeEncodeError:
-                add_problem(problems, "records with lone surrogates", len(line))
+                add_problem(problems, SURROGATE, len(line))
                 yield SURROGATES.sub("\ufffd", value).encode()
 
 
