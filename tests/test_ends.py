@@ -85,6 +85,7 @@ EARLY = {"optimizer.learning_rate": 0.1, "evaluate.patience": 1, "evaluate.every
 EARLY |= {"checkpoint.every": 5, "checkpoint.keep": 1}
 
 
+@pytest.mark.full
 def test_a_run_without_progress_ends_early(finished, tmp_path, capsys):
     """A killed one ends at the same step, with the same bits. Its model is that of the best step, unless the newest is
     asked for; a restart does nothing, unless it has more patience."""

@@ -28,7 +28,7 @@ def read_json(array) -> dict:
     return json.loads(str(array))
 
 
-@pytest.mark.parametrize("part", ["rows", "one"])
+@pytest.mark.parametrize("part", [pytest.param("rows", marks=pytest.mark.full), "one"])
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_losses_and_gradients_equal_transformers(golden, case, part):
     case = within(golden, f"{case}/")

@@ -71,7 +71,7 @@ def test_a_task_without_the_arrays_of_the_objective_is_refused(settings, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_masked_lm_trains_on_whole_sentences(settings, tmp_path):
     keys = SMALLER | {"task.name": "full_sentences", "objective.pair_task": "none"}
     assert pretrain(load(settings, **keys), tmp_path / "run") == 0

@@ -232,6 +232,7 @@ def test_a_task_is_planned_before_its_labels_are_known(tmp_path):
     assert not lines
 
 
+@pytest.mark.full
 def test_a_text_may_have_several_labels(tmp_path):
     settings = labelled.settings(tmp_path)
     for name in ("train.tsv", "dev.tsv"):

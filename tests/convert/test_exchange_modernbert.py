@@ -150,6 +150,12 @@ def test_rows_that_pad_the_vocabulary_keep_their_ids(exported, tmp_path):
     assert model.tokenizer.encode(DIFFICULT) == tokenizer.encode(DIFFICULT)
 
 
+def test_a_command_does_not_change_the_rotary_base_of_a_phase(tmp_path):
+    make_run(tmp_path / "run", *WHOLE)
+    with pytest.raises(BadInput, match="phases.main.rotary_base"):
+        load_model.open_model(tmp_path / "run", ["phases.main.rotary_base=7.0"])
+
+
 @pytest.mark.full
 def test_a_fine_tuned_model_starts_with_the_head_and_pools_as_the_source(tmp_path):
     keys = (*WHOLE, "model.pooling=mean", "model.max_length=64")
@@ -159,8 +165,6 @@ def test_a_fine_tuned_model_starts_with_the_head_and_pools_as_the_source(tmp_pat
     labelled.tune(labelled.load("glue:sst2", places, **still), tmp_path / "run")
     model, source = load_model.open_model(tmp_path / "run"), by_path(params)
     assert model.config.model.pooling == "mean" and model.info["fresh"] == ["label"]
-    with pytest.raises(BadInput, match="phases.main.rotary_base"):
-        load_model.open_model(tmp_path / "run", ["phases.main.rotary_base=7.0"])
     other = model.config.copy_and_resolve_references()
     other.model.pooling = "first"
     init_from.check_settings(other, model.config)  # pretraining does not pool

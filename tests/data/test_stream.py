@@ -58,7 +58,7 @@ def test_batches_fulfil_the_contract(store, task, masking):
             assert not {*targets} & {*SPECIAL.values()}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_windows_and_groups_of_epochs_do_not_change_batches(store, monkeypatch):
     whole = batches(store, 0, 40)
     for window, short in ((48, 1), (120, 1000)):

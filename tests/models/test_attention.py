@@ -69,7 +69,7 @@ causal_rotated = partial(rotated_plain, causal=True)
         (partial(rotated, **near, causal=True), partial(causal_rotated, **near), 2, 512, 8),
         full(partial(rotated, causal=True), causal_rotated, 2, 128, 8),
         # Several rows per kernel step.
-        pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
+        full(dropping, dropping_plain, 8, 128, 16),
     ],
 )
 def test_kernels_equal_xla(kernel, reference, rows, length, heads):

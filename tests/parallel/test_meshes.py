@@ -91,7 +91,7 @@ def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform
     assert len(set(np.round(expected, 3))) > 10
 
 
-@on_meshes(*MESHES)
+@on_meshes(*MESHES, everyday=[(2, 2, 2)])
 def test_no_device_has_more_than_its_shard_of_the_logits(shape, platform):
     """They are sharded by rows over data and fsdp, and by the vocabulary over tensor."""
     text = trainer(shape, platform).train["main"].as_text()

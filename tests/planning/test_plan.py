@@ -122,7 +122,7 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
         assert phase["tokens_per_second"] == pytest.approx(real)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compiled_steps_are_cached(tmp_path, monkeypatch, capsys):
     """The cache is in JAX's own directory, if that is writable. A price reuses an entry, a new batch size does not."""
     compiled = []

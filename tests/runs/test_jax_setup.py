@@ -51,13 +51,11 @@ def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
     assert f"{tmp_path}/file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("benchmark", "--config", "demo"),
-        ("finetune", "--config", "glue:sst2", "--config.init_from=x", "--workdir", "run"),
-    ],
-)
+FINETUNE = "finetune", "--config", "glue:sst2", "--config.init_from=x", "--workdir", "run"
+BENCHMARK = pytest.param(("benchmark", "--config", "demo"), marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("arguments", [FINETUNE, BENCHMARK])
 def test_a_platform_that_is_not_there_is_named(arguments):
     command = [sys.executable, "-m", "bert_jax", *arguments]
     environment = os.environ | {"JAX_PLATFORMS": "cuda"}
@@ -66,7 +64,7 @@ def test_a_platform_that_is_not_there_is_named(arguments):
     assert ended.returncode == 2 and line.startswith("bert-jax: JAX_PLATFORMS=cuda: ")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_initial_states_are_the_same_wherever_they_are_computed():
     """During compilation, afterwards, and on the host as for GPUs; values and shardings."""
     config = jax_setup.start(small_config(*mesh_keys((2, 2, 2))))

@@ -55,7 +55,7 @@ def test_a_process_that_hangs_ends_under_the_init_process_of_a_container():
     assert process.returncode == 128 + signal.SIGALRM and 'File "<string>", line' in errors
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("before", ["os.write(2, bytes(1 << 16))", "print(1, file=sys.stderr)"])
 def test_a_process_that_hangs_ends_if_nobody_reads_its_standard_error(before):
     """The pipe is full, or just not read; and the parent process had ignored the signal."""

@@ -73,7 +73,7 @@ def test_all_are_the_tasks_of_the_config():
     assert [(trial.task, trial.config) for trial in found] == [(n, f"glue:{n}") for n in LAYOUTS]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_several_tasks_run_in_one_command(world, monkeypatch, tmp_path):
     """And the predictions for a test file without labels have the format of the GLUE server."""
     monkeypatch.chdir(world)
