@@ -16,22 +16,21 @@ def get_config():
     config.model.layers = 2
     config.model.width = 128
     config.model.heads = 4
-    config.model.max_length = 40
+    config.model.max_length = 32
     # So short a run sees every row about once and cannot overfit.
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
     # 0.02 suits a width of 768; here attention would stay uniform for long.
     config.model.initializer = 0.06
     # Short rows, a high rate and a long warm-up: attention leaves the frequencies of tokens early.
-    config.phases.main = base.phase(steps=1300, length=40, batch=96, max_predictions=6)
+    config.phases.main = base.phase(steps=1820, length=32, batch=96, max_predictions=5)
     config.optimizer.learning_rate = 6e-3
-    config.optimizer.beta2 = 0.98
+    config.optimizer.beta2 = 0.99
     # Without it the first updates at this rate are too large.
     config.optimizer.bias_correction = True
-    config.schedule.name = "cosine"
-    config.schedule.warmup = 450
+    config.schedule.warmup = 630
     config.log.every = 50
-    config.evaluate.every = 650
+    config.evaluate.every = 900
     config.evaluate.rows = 512
-    config.checkpoint.every = 650
+    config.checkpoint.every = 900
     return config

@@ -24,7 +24,7 @@ MARKS = {
 }
 LABEL_1 = {"nsp": "a random second sentence", "sop": "swapped sentences"}  # by pair task
 FEW = 100  # pairs; fewer are not judged
-MOST_RANDOM = 0.7  # in the original BERT, a little more than half of the pairs are random
+MOST_RANDOM = 0.75  # in the original BERT, a little more than half of the pairs are random
 MASKED = "masked_positions masked_targets masked_weights"
 
 
