@@ -29,7 +29,7 @@ case "$config" in *.py) config=$(here "$config") ;; esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ "$config" != demo ] || echo "On two cores, after the installation: prepare the text (10 seconds), compile (10 seconds)," \
-  "train (2 minutes, with a progress bar), evaluate and fill in masks (20 seconds)."
+  "train (100 seconds, with a progress bar), evaluate and fill in masks (10 seconds)."
 source launch/environment.sh
 environment
 set -x # print the commands

@@ -237,7 +237,7 @@ def test_other_modules_bring_their_own_keys(own, tmp_path):
     assert loaded.model.to_dict() == dict(name="own.model", width=128, dropout=0.0, depth=3)
     assert loaded.objective.to_dict() == dict(name="own.objective")
     assert loaded.task.to_dict() == dict(name="own.task", stride=5, masking=1, mask_rate=0.3)
-    phase = dict(steps=1300, length=40, batch=96, spans=3, max_packed=2)
+    phase = dict(steps=1820, length=32, batch=96, spans=3, max_packed=2)
     assert loaded.phases.main.to_dict() == phase
     config.save(loaded, path)
     assert config.differences(config.load(str(path)), loaded) == {}
