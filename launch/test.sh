@@ -2,7 +2,7 @@
 # usage: bash launch/test.sh [--full] [PYTEST ARGUMENTS]
 #
 # Creates .venv, installs bert_jax with the test extra if setup.cfg has changed, and runs the everyday tests.
-#   bash launch/test.sh -m "not slow"             skips the tests that take more than two seconds
+#   bash launch/test.sh -m "not slow"             skips the tests that take more than a second
 #   bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
 #   bash launch/test.sh --numprocesses 0          in one process instead of two
 #   bash launch/test.sh --full                    all tests: takes an hour or more, installs PyTorch, writes docs/tests.md

@@ -92,6 +92,7 @@ def test_means_and_scores_are_of_the_same_rows(finished, rows, batch):
             assert values[f"{name}/loss"] == pytest.approx(last["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "devices, changes",
     [

@@ -44,6 +44,7 @@ def test_outputs_losses_and_gradients_equal_transformers(golden, case, part):
     transformers_bert.check(differences, states=5e-6, gradients=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_ten_steps_equal_the_original_optimizer(golden, case):
     case = within(golden, f"{case}/")

@@ -70,6 +70,7 @@ class Batches(list):
     score = None
 
 
+@pytest.mark.slow
 def test_the_loss_over_batches_equals_that_of_one_large_batch():
     objective, batch = small_objective(), small_batch(16)
     params = small_params(objective)

@@ -38,6 +38,7 @@ def test_a_fingerprint_is_the_same_on_any_mesh(tree, shape):
     assert fingerprint.compute(program, placed, mesh) == fingerprint.of_tree(tree)
 
 
+@pytest.mark.slow
 def test_every_single_bit_flip_changes_the_fingerprint(tree):
     """No two single-bit flips of an array have the same fingerprint."""
     array = tree["bias"]

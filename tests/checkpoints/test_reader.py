@@ -120,6 +120,7 @@ def test_the_best_checkpoint_is_the_one_that_the_summary_names(run, losses, name
         load_model.open_run(Workdir(run), PATIENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("item", reader.ITEMS)
 def test_a_flipped_bit_is_never_restored(run, saved_run, item, where):

@@ -54,6 +54,7 @@ def test_the_reported_numbers_are_consistent(tmp_path, monkeypatch):
     assert measured["devices"] == ["cpu"] * 8 and measured["mesh"]["data"] == 8
 
 
+@pytest.mark.slow
 def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
     """The clock only advances when a step is called: of five calls the first two do not count."""
     advances, now, compile_phase = iter((100, 50, 3, 1, 2)), [0.0], benchmark.compile_phase

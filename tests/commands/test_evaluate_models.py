@@ -68,6 +68,7 @@ def test_windows_contain_all_text(models):
         assert pieces[0, name] == models[name].tokenizer.encode([" ".join(TEXTS)])[0]
 
 
+@pytest.mark.slow
 def test_equal_models_have_equal_results(measure):
     values = measure("aba")
     one, other, again = values["models"]
@@ -77,6 +78,7 @@ def test_equal_models_have_equal_results(measure):
     assert 0 < values["word_entropy"] <= math.log(values["words"])
 
 
+@pytest.mark.slow
 def test_an_oracle_and_a_uniform_model_have_the_expected_results(measure, models):
     """The uniform model has the logarithm of its vocabulary size in nats for every piece."""
     size = models["c"].vocabulary.size

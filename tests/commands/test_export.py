@@ -100,6 +100,7 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
         assert str(workdir.parent).encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_the_model_card_of_an_average_says_so(tmp_path):
     *_, params = make_run(tmp_path / "run")
     assert "these are the weights of step 7." in export(tmp_path)

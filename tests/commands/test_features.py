@@ -38,6 +38,7 @@ def run(tmp_path_factory):
     return directory, texts, np.asarray(found["hidden_states"])
 
 
+@pytest.mark.slow
 def test_vectors_of_tokens(run, capsys):
     """Lines that are longer than the rows of training are cut, with a warning."""
     directory, texts, states = run
@@ -65,6 +66,7 @@ def test_vectors_of_lines(run, pool, layers, number):
     assert not (directory / f"{pool}{number}.ends.npy").exists()
 
 
+@pytest.mark.slow
 def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
     make_run(tmp_path / "run", "objective.name=causal_lm", "task.name=token_blocks")
     (tmp_path / "lines.txt").write_text("one two\none two three\n")

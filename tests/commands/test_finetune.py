@@ -26,6 +26,7 @@ def tuned(tmp_path_factory):
     return settings, directory / "run"
 
 
+@pytest.mark.slow
 def test_it_learns(tuned):
     dev = json.loads((tuned[1] / "summary.json").read_text())["dev"]
     assert dev["accuracy"] > 0.9 and dev["label_loss"] < 0.4
@@ -107,6 +108,7 @@ def test_two_processes_have_the_numbers_of_one(tuned, tmp_path):
     assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
 
 
+@pytest.mark.slow
 def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
     """As for several processes; it is that of the run."""
     _, *command = labelled.command(tuned[0] | {"store": tmp_path / "store"}, "")[:-2]
@@ -148,6 +150,7 @@ def test_a_run_that_diverges_does_not_end_a_search(tmp_path, monkeypatch, capsys
     assert "task.heldout" in refused(*command, "--search", "task.heldout=0.1,0.2")
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     """On a file with labels it also prints the score; on one without, the predictions are the same, in its order."""
     data = tuned[0]["task.data"]
@@ -171,6 +174,7 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     assert replaced["text"] == "An argument \ufffd." and "1 lone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_row_has_its_prediction(tuned, tmp_path, capsys):
     """Whether it is empty or has no label, or one that the model does not know; the others are scored."""
     rows = [("short text", "short"), ("", ""), ("a", "medium"), ("b " * 40, "short"), ("c", "")]
@@ -193,6 +197,7 @@ def test_every_row_has_its_prediction(tuned, tmp_path, capsys):
     assert not (tmp_path / "out.tsv").exists()
 
 
+@pytest.mark.slow
 def test_a_run_whose_data_and_model_were_moved_resumes(tuned, tmp_path, capsys):
     settings, workdir = tuned
     shutil.copytree(settings["task.data"], tmp_path / "data")
@@ -243,6 +248,7 @@ def test_a_text_may_have_several_labels(tmp_path):
     assert 0 <= last["micro_f1"] <= 1
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(tuned, tmp_path):
     """It names the file, the line and the value, and writes nothing."""
     settings, workdir = tuned

@@ -103,6 +103,7 @@ OF_RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", OF_RUNS)
 def test_damaged_files_of_a_run_are_named(run, capsys, damage):
     change, name = OF_RUNS[damage]

@@ -129,6 +129,7 @@ SOME = {
 EACH = [case if case in SOME else pytest.param(*case, marks=pytest.mark.full) for case in ALL]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "objective"), EACH)
 def test_the_layer_has_its_name_and_layout(tmp_path, model, objective):
     outputs, pool, end, layer = HEADS[objective]
@@ -156,6 +157,7 @@ def test_config_json_has_the_labels_and_the_kind(tmp_path, kind):
     assert values["label2id"] == {label: n for n, label in enumerate(labels)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, options, named",
     [
@@ -213,6 +215,7 @@ PREDICTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
     ["classifier", *(pytest.param(each, marks=pytest.mark.full) for each in [*PREDICTED][1:])],

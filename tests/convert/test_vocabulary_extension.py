@@ -87,6 +87,7 @@ def test_lines_that_are_not_one_word_are_refused(content, named, source, tmp_pat
         vocabulary_extension.extend(source, tmp_path / "words.txt")
 
 
+@pytest.mark.slow
 def test_padding_stays_zero_if_a_vocabulary_grows_past_a_multiple_of_128(source, tmp_path):
     """Padding stays zero. Without new words in a batch, the logits of old pieces are unchanged."""
     more = "".join(f"{a}{b}{c}\n" for a in "abcd" for b in "abcd" for c in "abcd")

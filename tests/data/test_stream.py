@@ -67,6 +67,7 @@ def test_windows_and_groups_of_epochs_do_not_change_batches(store, monkeypatch):
         assert_same(batches(store, 3, 40), whole[3:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
 def test_any_start_and_any_hosts_have_the_same_batches(store, masking):
     epoch = pairs.steps_per_epoch(store, SPEC)

@@ -53,6 +53,7 @@ def test_delete_deletes_only_the_named_slice(cloud):
     assert code == 1 and slices(cloud) == left
 
 
+@pytest.mark.slow
 def test_status_and_stop_keep_the_slice(cloud):
     code, output = cloud.run(*RUN, *PRETRAIN, ENDS="wait")
     removal = output.splitlines()[-1].partition(": ")[2]
@@ -104,6 +105,7 @@ def git(cloud, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=cloud.root, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_a_command_that_is_active_goes_on_and_other_workers_start(cloud):
     """One of two workers cannot install; the same command starts it, and again starts nothing."""
     command = (*RUN, *PRETRAIN)
@@ -117,6 +119,7 @@ def test_a_command_that_is_active_goes_on_and_other_workers_start(cloud):
     wait_until(lambda: run_action(cloud, "status")[1].count(": not running") == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_two_starts_of_a_command_are_one_run(cloud, interrupted):
     """The second start comes during the installation of the first one, which may have lost its terminal."""

@@ -54,6 +54,7 @@ rotated_plain = kit.rotated(plain)
 causal_rotated = partial(rotated_plain, causal=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "reference", "rows", "length", "heads"),
     [

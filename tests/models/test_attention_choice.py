@@ -105,6 +105,7 @@ def test_every_phase_is_checked_before_anything_is_compiled(monkeypatch, tmp_pat
         build.make_mesh(settings, configs.phases(settings))
 
 
+@pytest.mark.slow
 def test_a_run_of_other_devices_can_be_opened_on_this_one(tmp_path):
     """And may be resumed on others: the parameters do not depend on the implementation, but for rounding."""
     _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")

@@ -34,6 +34,7 @@ def test_sizes_are_the_published_ones(name, parameters, encoder):
     assert counts.parameters(params, vocabulary.size) == expected
 
 
+@pytest.mark.slow
 def test_initial_values_are_those_of_megatron():
     """Weights whose output is added to the stream, and of the head, are smaller, by the root of twice the number of
     layers."""
@@ -49,6 +50,7 @@ def test_initial_values_are_those_of_megatron():
     assert "encoder/blocks_0/attention_norm/scale" not in params
 
 
+@pytest.mark.slow
 def test_dropout_is_on_the_output_of_attention_alone():
     """If that is zero, the loss does not depend on the seed."""
     keys = small_config(*SMALL, "model.dropout=0.5", "model.layers=1")

@@ -41,6 +41,7 @@ def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
     assert max(jax.tree.leaves(distances)) < 1e-5, distances
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [["bert"], ["modernbert", "model.window=8"]], ids=lambda m: m[0])
 def test_packed_documents_have_the_logits_of_each_alone(tmp_path, model):
     keys = ["task.name=packed_documents", "phases.main.length=96", "phases.main.max_predictions=40"]

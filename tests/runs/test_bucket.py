@@ -91,6 +91,7 @@ def test_nothing_is_written_outside_the_copy_of_a_run(gcs, run):
         assert not list(opened.directory.parents[1].rglob("outside.txt"))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_detected_and_renamed(gcs, run):
     [data] = gcs.names("runs/one/checkpoints/7/params/d/")
     gcs.flip(data)

@@ -55,6 +55,7 @@ FINETUNE = "finetune", "--config", "glue:sst2", "--config.init_from=x", "--workd
 BENCHMARK = pytest.param(("benchmark", "--config", "demo"), marks=pytest.mark.full)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [FINETUNE, BENCHMARK])
 def test_a_platform_that_is_not_there_is_named(arguments):
     command = [sys.executable, "-m", "bert_jax", *arguments]

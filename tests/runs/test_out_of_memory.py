@@ -36,6 +36,7 @@ def test_other_errors_pass_through():
         raise jax.errors.JaxRuntimeError("INTERNAL: Used 20.50G of 15.75G of a disk")
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
     finished, tmp_path, monkeypatch
 ):

@@ -95,6 +95,7 @@ def test_epochs_and_seeds_differ_and_repeat(tmp_path, task):
     assert rows(0, split="heldout") == rows(0, 2, "heldout", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "masking"),
     [
