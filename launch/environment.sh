@@ -44,7 +44,8 @@ install_by_uv() { # ARGUMENT ...
   ! pip config list | grep '[.]\(index-url\|no-index\)=' >/dev/null || return
   pip install --quiet --constraint constraints.txt uv || return
   # Bytecode is compiled now: where Python may not write it, every start of a process would compile it again for seconds.
-  .venv/bin/python -m uv pip install --python .venv/bin/python --compile-bytecode "$@" </dev/null
+  # PyTorch, of the extra `parity`: the build with CUDA has 3 GB, and its Triton crashes where TensorFlow is loaded.
+  .venv/bin/python -m uv pip install --python .venv/bin/python --torch-backend cpu --compile-bytecode "$@" </dev/null
 }
 
 install() { # MARK EXTRAS
