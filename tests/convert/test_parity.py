@@ -80,7 +80,8 @@ STEPS = 200
 RATE = dict(peak=3e-3, warmup=20, total=STEPS)
 OVERRIDES = ("tokenizer.size=2000", f"phases.main.steps={STEPS}", "phases.main.batch=16")
 OVERRIDES += ("phases.main.length=64", "phases.main.max_predictions=10", "model.max_length=64")
-OVERRIDES += ("optimizer.bias_correction=False", "dtype=float32")
+OVERRIDES += ("model.heads=2", "optimizer.beta2=0.999", "optimizer.bias_correction=False")
+OVERRIDES += ("dtype=float32",)
 
 
 def real_batches(directory: Path) -> tuple:
