@@ -135,7 +135,7 @@ def kernels(options, scratch: Path) -> list[str]:
     if not options.in_process:  # the devices are free again when that process ends
         command = ["--config", options.config, "--only", "kernels", "--in-process"]
         return [run(__file__, *command).strip()]
-    from bert_jax.models import attention
+    from bert_jax.layers import attention
 
     kind, names = attention.device_and_kernels()
     rows = [
@@ -161,7 +161,7 @@ def compare_kernel(name: str, length: int, dropout: float, sequences: int, turns
     import jax.numpy as jnp
     import numpy as np
 
-    from bert_jax.models import attention
+    from bert_jax.layers import attention
 
     draw = np.random.default_rng(0)
     q, k, v, weights = draw.normal(size=(4, ROWS, length, HEADS, SIZE)).astype(np.float32)

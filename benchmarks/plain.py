@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax import config as configs
 from bert_jax.data import batch
-from bert_jax.objectives import mlm_batch
 from bert_jax.parallel.constraints import ROWS
+from bert_jax.tasks.text import mlm_batch
 
 FORMS = ("unrolled", "scanned")  # each layer in the program, or one layer in a loop
 EPSILON = 1e-12

@@ -228,7 +228,7 @@ def ours(settings, rows: dict) -> Side:
     import jax
 
     from bert_jax import build
-    from bert_jax.models import counts
+    from bert_jax.layers import counts
     from bert_jax.objectives.base import Vocabulary
     from bert_jax.parallel import mesh as meshes
     from bert_jax.runs import jax_setup

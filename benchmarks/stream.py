@@ -36,7 +36,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     from bert_jax import config as configs
     from bert_jax.data import batch as batches
     from bert_jax.data import store, stream
-    from bert_jax.tasks import sentence_pairs
+    from bert_jax.tasks.text import sentence_pairs
 
     begin = time.perf_counter()
     opened = store.open_store(directory)

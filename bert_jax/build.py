@@ -13,8 +13,8 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data.dataset import Dataset, lengths
-from bert_jax.models import initial
 from bert_jax.objectives import base
+from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
 from bert_jax.tasks import base as tasks

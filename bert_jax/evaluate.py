@@ -8,8 +8,8 @@ import numpy as np
 
 from bert_jax import step
 from bert_jax.data.batch import check_ids
-from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics
 
 
 def program(objective, mesh, is_scored: bool) -> Callable:

@@ -18,10 +18,9 @@ from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.data.batch import check_ids
 from bert_jax.errors import Unfinished
-from bert_jax.objectives import metrics
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import out_of_memory, timing
+from bert_jax.runs import metrics, out_of_memory, timing
 from bert_jax.runs.profiler import Traces
 from bert_jax.runs.workdir import TRACES, Workdir
 from bert_jax.tasks.feed import SavedFeed, StoreFeed

@@ -21,12 +21,20 @@ from bert_jax.config_checks import require
 from bert_jax.convert import init_from, names
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
+from bert_jax.layers import counts
 from bert_jax.loop import Data, Loop
-from bert_jax.models import counts
-from bert_jax.objectives import metrics
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, signals, workdir
+from bert_jax.runs import (
+    jax_setup,
+    metrics,
+    metrics_file,
+    preflight,
+    report,
+    run_info,
+    signals,
+    workdir,
+)
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote

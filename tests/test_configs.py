@@ -5,8 +5,9 @@ import pytest
 from kits.paths import ROOT
 
 from bert_jax import config
-from bert_jax.models import counts
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.layers import counts
+from bert_jax.objectives import base
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = ROOT / "configs"

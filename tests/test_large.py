@@ -8,7 +8,7 @@ import pytest
 from kits import small
 
 from bert_jax import config, optimizer, step
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary

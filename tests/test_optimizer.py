@@ -15,7 +15,7 @@ from kits.transformers_bert import within
 
 from bert_jax import config, optimizer, step, step_guard
 from bert_jax.convert.names import by_path
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.objectives import base
 
 STEPS = 10

@@ -8,8 +8,8 @@ import pytest
 from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
 from bert_jax import build, evaluate, optimizer, step
-from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ from kits.small import VOCABULARY, small_batch, small_config
 from ml_collections import ConfigDict
 
 from bert_jax import optimizer, step, step_guard
-from bert_jax.objectives import base, metrics
+from bert_jax.objectives import base
+from bert_jax.runs import metrics
 
 BAD = {"weight": np.nan, "infinite weight": np.inf, "gradient": np.nan}
 

@@ -12,7 +12,7 @@ from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.data.vocabulary import expected_vocabulary
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes

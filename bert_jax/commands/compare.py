@@ -8,8 +8,7 @@ import numpy as np
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, names
-from bert_jax.models import differences
-from bert_jax.objectives import fill_mask
+from bert_jax.inference import differences, fill_mask
 
 OPTIONS = [
     cli.place("--a", "directory of a model", **cli.REQUIRED),

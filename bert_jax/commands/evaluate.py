@@ -9,11 +9,13 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.models import counts, initial
-from bert_jax.objectives import base, metrics, word_windows
+from bert_jax.inference import word_windows
+from bert_jax.layers import counts
+from bert_jax.objectives import base
+from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
-from bert_jax.runs import run_info, workdir
+from bert_jax.runs import metrics, run_info, workdir
 from bert_jax.tasks.feed import open_feed
 
 OPTIONS = [

@@ -9,7 +9,7 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, model_card, names, to_huggingface
 from bert_jax.errors import BadInput, Unfinished, one_line
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory

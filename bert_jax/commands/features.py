@@ -5,7 +5,7 @@ import numpy as np
 from bert_jax import cli
 from bert_jax.convert import load_model, vocabulary_extension
 from bert_jax.errors import BadInput
-from bert_jax.objectives import features
+from bert_jax.inference import features
 from bert_jax.storage import atomic
 
 POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"

@@ -16,12 +16,12 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.config_checks import split_list
 from bert_jax.convert import load_model
-from bert_jax.data import download, examples
+from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.objectives import metrics
-from bert_jax.runs import jax_setup, metrics_file, workdir
+from bert_jax.runs import jax_setup, metrics, metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
+from bert_jax.tasks.labelled import examples
 
 SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
 OPTIONS = [

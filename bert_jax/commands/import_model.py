@@ -11,7 +11,7 @@ from bert_jax.checkpoints import writer
 from bert_jax.convert import external_model, load_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.runs import run_info, workdir
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.huggingface import unused_name

@@ -8,9 +8,9 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
-from bert_jax.objectives import mlm_batch
 from bert_jax.storage.atomic import check_free
 from bert_jax.tasks.feed import StoreFeed, check_unscored, import_stream, open_feed
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 OPTIONS = [

@@ -10,14 +10,14 @@ import numpy as np
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.convert import load_model, vocabulary_extension
-from bert_jax.data import examples
 from bert_jax.data import store as stores
-from bert_jax.data.examples import Example
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
-from bert_jax.objectives import fill_mask, predictions
+from bert_jax.inference import fill_mask
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
+from bert_jax.tasks.labelled import examples, predictions
+from bert_jax.tasks.labelled.examples import Example
 
 ROWS = 32  # of a batch
 OPTIONS = [

@@ -5,9 +5,9 @@ import jax
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.commands import finetune
-from bert_jax.data import examples
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
+from bert_jax.tasks.labelled import examples
 
 TOKENS = 2048  # of a timed step on a device, about: few enough to take seconds for any model
 STEPS = 2  # that are timed

@@ -13,7 +13,8 @@ from bert_jax.convert import names
 from bert_jax.convert.settings import Labeler
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.objectives import base
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 

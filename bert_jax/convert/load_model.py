@@ -16,8 +16,8 @@ from bert_jax.convert import (
 )
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, metrics
-from bert_jax.runs import jax_setup, metrics_file, workdir
+from bert_jax.objectives import base
+from bert_jax.runs import jax_setup, metrics, metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from bert_jax.convert import modernbert
 from bert_jax.errors import BadInput
-from bert_jax.models import modernbert_tables
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
@@ -59,7 +59,7 @@ PARTS = {
         ("mlm", "mlm/", "cls.predictions.", MLM),
         ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
     ),
-    "modernbert": modernbert_tables.PARTS,
+    "modernbert": modernbert.PARTS,
 }
 # Replacements, one after the other, that turn Hugging Face's names into Google's.
 GOOGLE = {

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import config as configs
-from bert_jax.convert import names
+from bert_jax.convert import modernbert, names
+from bert_jax.convert.modernbert import POOLING
 from bert_jax.errors import BadInput, one_line
-from bert_jax.models import modernbert_tables
-from bert_jax.models.modernbert_tables import POOLING
 
 EPSILON, ORIGINAL_EPSILON = "layer_norm_eps", 1e-12  # Google's BERT has it in its code
 # {config.model.name: {key of config.json: (key of config.model, default)}}; the default is 0 for a required key.
@@ -24,7 +23,7 @@ KEYS = {
         "initializer_range": ("initializer", 0.02),
         EPSILON: ("epsilon", ORIGINAL_EPSILON),
     },
-    "modernbert": modernbert_tables.KEYS,
+    "modernbert": modernbert.KEYS,
 }
 # {name in Hugging Face: name in bert_jax}; the first is the default, and of several the one that is written.
 ACTIVATIONS = {
@@ -41,7 +40,7 @@ FIXED = {
         "is_decoder": False,
         "add_cross_attention": False,
     },
-    "modernbert": modernbert_tables.FIXED,
+    "modernbert": modernbert.FIXED,
 }
 LIMIT = 1e9  # of numbers that are not sizes
 # {task.kind: what transformers calls it}
@@ -63,7 +62,7 @@ def from_huggingface(values: dict, path: Path) -> dict:
     if name not in tuple(KEYS):
         raise BadInput(f"{path}: model_type is {name!r}, expected one of {', '.join(KEYS)}")
     if name == "modernbert":
-        values = modernbert_tables.older_keys(values, path)
+        values = modernbert.older_keys(values, path)
     for key, expected in FIXED[name].items():
         if values.get(key, expected) != expected:
             raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
@@ -140,7 +139,7 @@ def to_huggingface(model, vocabulary) -> dict:
     values |= {"intermediate_size": model.feed_forward or 4 * model.width}
     values[ACTIVATION[name]] = activation
     if name == "modernbert":
-        values |= modernbert_tables.newer_keys(model)
+        values |= modernbert.newer_keys(model)
         values["classifier_activation"] = activation
         values["classifier_pooling"] = find(POOLING, model.pooling)
         for key in ("cls", "bos", "sep", "eos"):

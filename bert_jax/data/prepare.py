@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import corpus, download, examples, origin, report
+from bert_jax.data import corpus, download, origin, report
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
@@ -32,6 +32,7 @@ from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
+from bert_jax.tasks.labelled import examples
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # The bits of a store depend on the code of this package and on the versions of these libraries.

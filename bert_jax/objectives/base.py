@@ -24,7 +24,7 @@ from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 

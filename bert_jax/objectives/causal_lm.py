@@ -12,7 +12,7 @@ import math
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.models import heads
+from bert_jax.layers import heads
 from bert_jax.objectives import base
 from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.models import heads
+from bert_jax.layers import heads
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 

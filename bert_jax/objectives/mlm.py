@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.models import heads, layers
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.layers import blocks, heads
+from bert_jax.objectives import base
 from bert_jax.objectives.cross_entropy import cross_entropy
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {
@@ -34,7 +35,7 @@ class Pretrainer(nn.Module):
         encoder = self.encoder
         self.mlm = heads.lm_head(encoder)
         if self.paired:
-            self.pair = layers.Dense(2, encoder.initializer, encoder.gradient_dtype)
+            self.pair = blocks.Dense(2, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
         x = self.encoder(batch, keys)

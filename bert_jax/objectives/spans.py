@@ -10,7 +10,7 @@ contract,
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models import heads, layers
+from bert_jax.layers import blocks, heads
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -36,7 +36,7 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     def terms(outputs, batch):
         weight, real = batch["label_weights"], batch["sequence_ids"] > 0
         targets = jnp.stack([batch["start_positions"], batch["end_positions"]], axis=1)
-        logits = jnp.where(real[..., None], outputs["label_logits"], layers.MASKED)
+        logits = jnp.where(real[..., None], outputs["label_logits"], blocks.MASKED)
         logits = logits.transpose(0, 2, 1)  # [B, 2, L]
         logs = jax.nn.log_softmax(logits)
         loss = -jnp.take_along_axis(logs, targets[..., None], axis=-1)[..., 0].mean(axis=1)

@@ -9,7 +9,7 @@ Its output label_logits is float32[B, L, C].
 """
 
 from bert_jax.config_checks import require
-from bert_jax.models import heads
+from bert_jax.layers import heads
 from bert_jax.objectives import base, classifier
 from bert_jax.tokenizers.special_tokens import Vocabulary
 

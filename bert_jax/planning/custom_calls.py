@@ -11,7 +11,7 @@ are the ends of the range that `plan` prints.
 
 import re
 
-from bert_jax.models import attention
+from bert_jax.layers import attention
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.planning import hlo
 

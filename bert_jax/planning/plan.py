@@ -11,7 +11,7 @@ from bert_jax.config import choose_phases, of_phase
 from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology

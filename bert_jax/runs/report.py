@@ -11,8 +11,8 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from bert_jax import config as configs
-from bert_jax.objectives import base, metrics
-from bert_jax.runs import metrics_file, signals
+from bert_jax.objectives import base
+from bert_jax.runs import metrics, metrics_file, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir

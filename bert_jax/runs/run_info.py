@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks import base as tasks

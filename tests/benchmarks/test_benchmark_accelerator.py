@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks import accelerator
-from bert_jax.models import attention_xla
+from bert_jax.layers import attention_xla
 
 
 @pytest.fixture(autouse=True)

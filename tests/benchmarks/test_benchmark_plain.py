@@ -6,7 +6,7 @@ from kits import small
 from kits.small import VOCABULARY, small_config, small_objective, small_params
 
 from benchmarks import plain
-from bert_jax.models import counts
+from bert_jax.layers import counts
 
 
 @pytest.mark.parametrize("form", plain.FORMS)

@@ -12,9 +12,10 @@ from kits.traces import traced_steps
 from bert_jax.cli import main
 from bert_jax.commands import benchmark
 from bert_jax.data.vocabulary import expected_vocabulary
-from bert_jax.models import counts
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.layers import counts
+from bert_jax.objectives import base
 from bert_jax.parallel import chips
+from bert_jax.tasks.text import mlm_batch
 
 TINY = "model.layers=1", "model.width=8", "model.heads=2"
 

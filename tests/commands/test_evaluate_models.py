@@ -14,7 +14,7 @@ from bert_jax.commands.evaluate import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.objectives import fill_mask, word_windows
+from bert_jax.inference import fill_mask, word_windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]

@@ -12,7 +12,7 @@ from kits.runs import make_run
 from kits.texts import PROSE
 
 from bert_jax.cli import main
-from bert_jax.objectives import fill_mask
+from bert_jax.inference import fill_mask
 
 LINES = [(" ".join(PROSE) * 2)[:size] for size in (120, 40, 0, 80, 400)] + ["a"] * 40
 

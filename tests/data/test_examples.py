@@ -3,9 +3,9 @@
 import pytest
 from kits import labelled
 
-from bert_jax.data import examples
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.tasks.labelled import examples
 
 WORDS = labelled.tokenizer()
 

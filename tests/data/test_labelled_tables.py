@@ -6,8 +6,8 @@ import pyarrow
 import pytest
 from pyarrow import csv, parquet
 
-from bert_jax.data import tables
 from bert_jax.errors import BadInput
+from bert_jax.tasks.labelled import tables
 
 ROWS = [['a quote " and a comma,', "yes"], ["ünïcode  two spaces", "no"], ["NA", "1"], ["", "2"]]
 

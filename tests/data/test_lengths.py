@@ -9,8 +9,9 @@ from kits.rows import check_starts_and_hosts
 
 from bert_jax import config as configs
 from bert_jax.data import dataset as datasets
-from bert_jax.data import examples, stream
+from bert_jax.data import stream
 from bert_jax.tasks import base as tasks
+from bert_jax.tasks.labelled import examples
 
 ROWS, BATCH, LENGTH = 150, 8, 64
 

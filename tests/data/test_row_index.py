@@ -8,7 +8,7 @@ import pytest
 from kits.corpora import files
 from kits.stores import make_store, random_documents
 
-from bert_jax.tasks import pair_rows
+from bert_jax.tasks.text import pair_rows
 
 RULES = pair_rows.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 

@@ -13,7 +13,7 @@ from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
-from bert_jax.tasks import documents, pair_rows
+from bert_jax.tasks.text import documents, pair_rows
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0

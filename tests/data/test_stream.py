@@ -9,7 +9,7 @@ from kits.rows import WORD_STARTS, assert_same, check_starts_and_hosts, unmasked
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.data import stream
-from bert_jax.objectives import mlm_batch
+from bert_jax.tasks.text import mlm_batch
 
 SPEC = pairs.Spec(seed=11, phase=0, length=48, batch=8, max_predictions=7)
 

@@ -9,8 +9,9 @@ from kits.corpora import read_sources
 from kits.damage import flip_bit
 
 from bert_jax import config as configs
-from bert_jax.data import corpus, tables
+from bert_jax.data import corpus
 from bert_jax.errors import BadInput
+from bert_jax.tasks.labelled import tables
 
 TEXTS = [f"Text {number}. It is 第{number}个。\nA second line." for number in range(100)]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.models import attention, attention_xla, rotary
+from bert_jax.layers import attention, attention_xla, rotary
 
 HEADS, SIZE = 4, 16
 interpreted = partial(attention.splash, interpret=True)

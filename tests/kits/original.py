@@ -6,7 +6,7 @@ import random
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.tasks import pair_rows
+from bert_jax.tasks.text import pair_rows
 
 
 class HashDraws:

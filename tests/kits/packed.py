@@ -4,7 +4,7 @@ import numpy as np
 from kits import pairs, rows
 from kits.stores import make_store, random_documents
 
-from bert_jax.objectives import mlm_batch
+from bert_jax.tasks.text import mlm_batch
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0

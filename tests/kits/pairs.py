@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.data import stream
-from bert_jax.tasks import sentence_pairs
+from bert_jax.tasks.text import sentence_pairs
 
 
 class Spec(NamedTuple):

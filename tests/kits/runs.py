@@ -15,7 +15,7 @@ from kits.texts import PROSE
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.convert import load_model
-from bert_jax.models import counts
+from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import workdir

@@ -7,8 +7,9 @@ import numpy as np
 from kits import corpora
 
 from bert_jax import config
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 VOCABULARY = Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)

@@ -18,7 +18,7 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.models import attention, attention_xla, rotary
+from bert_jax.layers import attention, attention_xla, rotary
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo

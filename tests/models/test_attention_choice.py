@@ -13,8 +13,8 @@ from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.models import attention
-from bert_jax.models.attention import Case
+from bert_jax.layers import attention
+from bert_jax.layers.attention import Case
 from bert_jax.tasks import base as tasks
 
 ABLE = {

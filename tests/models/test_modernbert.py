@@ -14,9 +14,10 @@ from kits.small import MODERN, VOCABULARY, small_config
 from bert_jax import build, config
 from bert_jax.convert import names
 from bert_jax.errors import BadInput
-from bert_jax.models import attention_kernel, attention_xla, counts
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.layers import attention_kernel, attention_xla, counts
+from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 SMALL = (*MODERN, "objective.pair_task=none")

@@ -11,7 +11,7 @@ from kits.small import VOCABULARY, small_config, small_objective, small_params
 from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.objectives import base
-from bert_jax.tasks import packed_documents
+from bert_jax.tasks.text import packed_documents
 
 
 @pytest.mark.slow

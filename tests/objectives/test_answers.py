@@ -7,8 +7,9 @@ import pytest
 from kits import labelled
 from kits.small import VOCABULARY, small_batch
 
-from bert_jax.objectives import answer_scores, answers, base
-from bert_jax.objectives.windows import Window
+from bert_jax.objectives import base
+from bert_jax.tasks.question_answering import answer_scores, answers
+from bert_jax.tasks.question_answering.windows import Window
 
 SIZES = {"model.width": 32, "model.heads": 4, "model.layers": 2, "model.max_length": 32}
 WORDS = [f"word{number}" for number in range(30)]

@@ -6,7 +6,7 @@ import pytest
 from kits import labelled
 from kits.small import VOCABULARY, small_batch
 
-from bert_jax.models import heads
+from bert_jax.layers import heads
 from bert_jax.objectives import base
 
 SIZES = {"width": 32, "heads": 4, "layers": 5, "max_length": 32}

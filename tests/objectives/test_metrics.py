@@ -5,7 +5,7 @@ import re
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax.objectives import metrics
+from bert_jax.runs import metrics
 
 
 def test_the_headline_is_compared_with_frequencies_alone():

@@ -14,9 +14,10 @@ from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
-from bert_jax.objectives import metrics, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import hlo
+from bert_jax.runs import metrics
+from bert_jax.tasks.text import mlm_batch
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 

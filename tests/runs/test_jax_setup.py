@@ -13,7 +13,7 @@ from kits.small import VOCABULARY, mesh_keys, small_config
 from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.models import initial
+from bert_jax.parallel import initial
 from bert_jax.runs import jax_setup
 
 

@@ -10,7 +10,7 @@ from kits.runs import use_devices
 
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
-from bert_jax.tasks import choice
+from bert_jax.tasks import multiple_choice
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 model = labelled.model
@@ -48,11 +48,11 @@ def test_columns_have_other_names(model, tmp_path):
     (tmp_path / "train.csv").write_text('a,b,x,y,z\n"One, two",three,4,,6\n')
     keys = {"task.context": "a,b", "task.start": "", "task.endings": "x,y,z"}
     config = labelled.load("swag", places(model, tmp_path), **keys)
-    (found,) = choice.load(config, tmp_path / "train.csv")
+    (found,) = multiple_choice.load(config, tmp_path / "train.csv")
     assert found.texts == ["One, two three", "4", "", "6"] and found.label is None
-    assert choice.names(config, [found]) == ["0", "1", "2"]
+    assert multiple_choice.names(config, [found]) == ["0", "1", "2"]
     with pytest.raises(BadInput, match="2 texts.* 4 "):
-        choice.parse(config, ["context", "ending"])
+        multiple_choice.parse(config, ["context", "ending"])
     for key, value in (("task.endings", "x"), ("task.context", "()"), ("phases.main.length", 19)):
         with pytest.raises(BadInput, match=key):
             labelled.load("swag", places(model, tmp_path), **{key: value})

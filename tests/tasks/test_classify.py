@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from kits import labelled
 
-from bert_jax.data import examples
-from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
-from bert_jax.objectives import labels, predictions, scores
-from bert_jax.tasks import classify
+from bert_jax.tasks import classification
+from bert_jax.tasks.labelled import examples, labels, predictions, scores
+from bert_jax.tasks.labelled.examples import Example
 
 TOKENIZER = labelled.tokenizer()
 
@@ -49,7 +48,7 @@ def test_several_labels_and_numbers(tmp_path):
     logits = np.array([[[2.0, -1, -2]], [[-1.0, -1, 3]], [[-1.0, 1, -1]]], np.float32)
     scores = dataset.score("dev", {"label_logits": logits}, found)
     assert scores == {"micro_f1": pytest.approx(2 / 3)}
-    decoded = classify.decode(config, None, "dev", {"label_logits": logits}, found)
+    decoded = classification.decode(config, None, "dev", {"label_logits": logits}, found)
     assert [each["prediction"] for each in decoded] == [["x"], ["z"], ["y"]]
     assert decoded[0]["probabilities"]["x"] == pytest.approx(1 / (1 + np.exp(-2)))
     rows = [("one", "1.5"), ("two", "-2"), ("three", "0")]
@@ -57,7 +56,7 @@ def test_several_labels_and_numbers(tmp_path):
     assert labelled.batch_of(*made)[1]["targets"].tolist() == [1.5, -2, 0]
     for label in ("many", "nan", "1e39", ["1"]):
         with pytest.raises(BadInput, match="train:1: label "):
-            classify.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
+            classification.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
     with pytest.raises(BadInput, match="train:1: label .*one"):
         labels.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
 
@@ -97,10 +96,10 @@ def test_zeros_and_ones_in_place_of_names_are_refused(rows):
     config = labelled.load("glue:sst2", {"task.kind": "labels", "task.metrics": "micro_f1"})
     found = [Example("t:1", ["x"], row) for row in rows]
     with pytest.raises(BadInput, match="t:1"):
-        classify.names(config, found)
+        classification.names(config, found)
     found += [Example("t:3", ["x"], "0")]
     if isinstance(rows[0], list):
-        assert classify.names(config, found) == ["0", "1"]
+        assert classification.names(config, found) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_rows_without_text_are_skipped_and_counted(tmp_path, capsys):
 def test_a_blank_label_is_none(tmp_path):
     (tmp_path / "t.csv").write_text("text,label\na, \nb,x \nc,\n")
     config = labelled.load("classify", labelled.places("", tmp_path))
-    found = classify.load(config, tmp_path / "t.csv")
+    found = classification.load(config, tmp_path / "t.csv")
     assert [each.label for each in found] == [None, "x ", None]
 
 

@@ -14,11 +14,11 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES, IOE2, Entities
 from sklearn import metrics
 
 from bert_jax.cli import main
-from bert_jax.data import examples
-from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
-from bert_jax.objectives import entity_labels
-from bert_jax.tasks import entities
+from bert_jax.tasks import token_classification
+from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.token_classification import entity_labels
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 model = labelled.model
@@ -33,7 +33,7 @@ def load(model, data, train: str, dev: str = "a\tO", **keys):
 
 def read(config, data):
     """Returns (place, words, labels) of the sentences of train.txt."""
-    found = entities.load(config, data / "train.txt")
+    found = token_classification.load(config, data / "train.txt")
     return [(f"{e.place[-1]}", e.texts, e.label and [w.label for w in e.label]) for e in found]
 
 
@@ -53,7 +53,9 @@ def test_columns_are_read(model, tmp_path, name):
     config = load(model, tmp_path, text)
     found = read(config, tmp_path)
     assert found[0] == first and [words for _, words, _ in found[1:]] == [["x"]]
-    assert entities.names(config, entities.load(config, tmp_path / "train.txt")) == ["O", "B-a"]
+    assert token_classification.names(
+        config, token_classification.load(config, tmp_path / "train.txt")
+    ) == ["O", "B-a"]
 
 
 def test_other_columns_and_none(model, tmp_path):
@@ -126,7 +128,7 @@ def test_bad_columns_are_refused(model, tmp_path):
     with pytest.raises(BadInput, match="train.txt:2: "):
         examples.read(config)
     with pytest.raises(BadInput, match="task.data"):
-        entities.load(config, "hf:ner:train")
+        token_classification.load(config, "hf:ner:train")
     for columns in ("(0,)", "('a', 'b')"):
         with pytest.raises(BadInput, match="task.columns"):
             load(model, tmp_path, "a O", **{"task.columns": columns})
@@ -264,7 +266,7 @@ def test_scores_equal_a_direct_computation(world):
     assert dataset.score("train", {"label_logits": logits}, rows) == pytest.approx(
         {name: function(truth, said) for name, function in functions.items()}
     )
-    found = entities.decode(config, store, "train", {"label_logits": logits}, rows)
+    found = token_classification.decode(config, store, "train", {"label_logits": logits}, rows)
     assert [each["prediction"] for each in found] == said
     assert any(len(sentence) > LENGTH for sentence in said)
 
@@ -292,7 +294,7 @@ def test_words_have_the_pieces_that_they_have_within_a_text(model, tmp_path, kin
     tokenizer = tokenizers.train(kind, PROSE, {"byte_bpe": 300}.get(kind, 200), True)
     words = PROSE[0].replace(",", "").split()
     sentence = Example("", ["", *words], None)
-    made = entities.encode(load(model, tmp_path, "a O"), tokenizer, [sentence], ["O"])
+    made = token_classification.encode(load(model, tmp_path, "a O"), tokenizer, [sentence], ["O"])
     ((ids,),) = made.texts
     assert ids[1:] == tokenizer.encode([" " + " ".join(words)])[0]
     assert (made.arrays["targets"] >= 0).sum() == 1 + len(words)

@@ -10,7 +10,7 @@ from kits.rows import all_rows, assemble, batches, phase, settings, unmasked
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.errors import BadInput
-from bert_jax.tasks import documents, full_sentences, packed_documents, token_blocks
+from bert_jax.tasks.text import documents, full_sentences, packed_documents, token_blocks
 
 # Some sentences are longer than a row of 16, and some rows of 64 hold several documents.
 DOCUMENTS = [*random_documents(60, sentences=9), [[7] * 100], [[8, 9] * 20, [10]], [[11]]]

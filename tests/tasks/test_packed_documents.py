@@ -8,7 +8,7 @@ from kits.rows import V, all_rows, assemble, phase, settings, unmasked
 from kits.stores import SPECIAL, make_store, random_documents, synthetic_store
 
 from bert_jax.data import stream
-from bert_jax.tasks import packed_documents
+from bert_jax.tasks.text import packed_documents
 
 DOCUMENTS = [*random_documents(60, sentences=9), [[7] * 100], [[8, 9] * 20, [10]], [[11]], [[12]]]
 

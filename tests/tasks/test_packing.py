@@ -7,7 +7,7 @@ from kits import pairs
 from kits.rows import assert_same
 
 from bert_jax.errors import BadInput
-from bert_jax.tasks import packing, pair_rows
+from bert_jax.tasks.text import packing, pair_rows
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from kits.stores import make_store, random_documents
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
-from bert_jax.tasks import pair_rows, sentence_pairs
+from bert_jax.tasks.text import pair_rows, sentence_pairs
 
 RULES = pair_rows.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 

@@ -10,7 +10,7 @@ from kits.stores import make_store, random_documents
 
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.tasks import pair_rows
+from bert_jax.tasks.text import pair_rows
 
 WORDS = np.ones(1000, bool)  # every token starts a word
 DOCUMENTS = random_documents(600, sentences=30)

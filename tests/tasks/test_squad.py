@@ -14,11 +14,12 @@ from kits.texts import DIFFICULT, PROSE, difficult_text, published
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.data import examples, stream
 from bert_jax.data import store as stores
+from bert_jax.data import stream
 from bert_jax.errors import BadInput
-from bert_jax.objectives import answer_scores, windows
-from bert_jax.tasks import squad
+from bert_jax.tasks import question_answering
+from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.question_answering import answer_scores, windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.base import Tokenizer
 
@@ -150,12 +151,12 @@ def point_at_targets(rows) -> np.ndarray:
 def test_targets_decode_to_the_answers(opened):
     """Logits that point at the targets give all answers, '' for none, and perfect scores; batches point there, too."""
     config, store = opened
-    dataset, phase = squad.make(config, store), configs.phases(config)[0]
+    dataset, phase = question_answering.make(config, store), configs.phases(config)[0]
     for split in ("train", "dev"):
         rows = dataset.rows(phase, split, 0)
         logits = point_at_targets(rows)
-        questions = squad.read_questions(store, split, rows)
-        found = squad.decode(config, store, split, {"label_logits": logits}, rows)
+        questions = question_answering.read_questions(store, split, rows)
+        found = question_answering.decode(config, store, split, {"label_logits": logits}, rows)
         assert [each["id"] for each in found] == [name for name, *_ in questions]
         wanted = [answers[0] if answers else "" for *_, answers in questions]
         assert [each["prediction"] for each in found] == wanted and "" in wanted
@@ -175,7 +176,7 @@ def test_targets_decode_to_the_answers(opened):
 def test_a_part_of_the_rows_has_all_windows_of_its_questions(opened, most):
     """So a model that knows all answers has perfect scores. The rows are the same without batches of similar sizes."""
     config, store = opened
-    dataset, phase = squad.make(config, store), configs.phases(config)[0]
+    dataset, phase = question_answering.make(config, store), configs.phases(config)[0]
     numbers, counts = np.unique(dataset.rows(phase, "dev", 0)[:, 0, 4], return_counts=True)
     windows_of = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
     rows = stream.Evaluation(dataset, phase, "dev", most, 8).chosen()
@@ -207,7 +208,7 @@ def test_a_wrong_answer_is_refused(tmp_path, start, text):
     found[0]["paragraphs"][1]["qas"][0]["answers"] = [{"answer_start": start, "text": text}]
     write(tmp_path / "a.json", found)
     with pytest.raises(BadInput, match=rf"a\.json: question q1: answer_start={start}") as error:
-        squad.load(None, tmp_path / "a.json")
+        question_answering.load(None, tmp_path / "a.json")
     assert "\n" not in str(error.value)
 
 
@@ -218,7 +219,9 @@ def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path, capsys):
     question["question"] = "\ud83d\ude00\ud83d?"
     path = tmp_path / "a.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"data": found}).encode())
-    assert "\U0001f600\ufffd?" in [example.texts[0] for example in squad.load(None, path)]
+    assert "\U0001f600\ufffd?" in [
+        example.texts[0] for example in question_answering.load(None, path)
+    ]
     assert f"{path}: 1 " in capsys.readouterr().err
 
 
@@ -226,7 +229,7 @@ def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path, capsys):
 def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInput, match=r"a\.json"):
-        squad.load(None, tmp_path / "a.json")
+        question_answering.load(None, tmp_path / "a.json")
 
 
 def test_two_questions_with_an_id_are_refused(tmp_path):
@@ -236,7 +239,7 @@ def test_two_questions_with_an_id_are_refused(tmp_path):
         article["paragraphs"][0]["qas"][0]["id"] = name
     write(tmp_path / "a.json", found)
     with pytest.raises(BadInput, match=r"a\.json: 2 .*'1'"):
-        squad.load(None, tmp_path / "a.json")
+        question_answering.load(None, tmp_path / "a.json")
 
 
 # --- Runs -----------------------------------------------------------------------------------------
@@ -296,7 +299,7 @@ def test_published_predictions_have_their_published_scores(folder, version):
     name, exact, f1 = PUBLISHED[version]
     path = folder / f"dev-v{version}.rebuilt.json"
     said = json.loads((folder / "predictions" / f"{name}.json").read_text())
-    found = squad.load(None, path)
+    found = question_answering.load(None, path)
     answers = [[answer["text"] for answer in example.label] for example in found]
     scores = answer_scores.score(answers, [said[example.place] for example in found])
     assert (scores["exact"], scores["f1"]) == pytest.approx((exact, f1), abs=6e-6)
@@ -308,7 +311,7 @@ def test_all_answers_of_squad_are_found_again(folder, file):
     """More than 99 % are whole pieces, and have their exact text; the others are within their pieces."""
     tokenizer = tokenizers.from_file(published("bert_base_uncased_vocab.txt"), True)
     places, whole = {}, []
-    for example in squad.load(None, folder / f"{file}.json"):
+    for example in question_answering.load(None, folder / f"{file}.json"):
         text = example.texts[1]
         if text not in places:
             ids, offsets = next(tokenizer.encode_with_offsets([text]))

@@ -6,7 +6,7 @@ from kits.rows import all_rows, assemble, document_stream, phase, settings
 from kits.stores import make_store, random_documents
 
 from bert_jax.errors import BadInput
-from bert_jax.tasks import token_blocks
+from bert_jax.tasks.text import token_blocks
 
 DOCUMENTS = random_documents(40)
 LENGTH = 32

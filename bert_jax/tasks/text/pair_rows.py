@@ -21,7 +21,7 @@ from bert_jax import prng
 from bert_jax.data.dataset import draw_key
 from bert_jax.data.row_index import Indexes, digest, index_directory
 from bert_jax.data.store import SPLITS, Split, Store
-from bert_jax.tasks import documents
+from bert_jax.tasks.text import documents
 
 VERSION = 4  # of the algorithm; part of the digest in the names of index files
 HALF = np.uint32(1 << 31)

@@ -9,7 +9,7 @@ from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey, draw_key
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
-from bert_jax.tasks import documents
+from bert_jax.tasks.text import documents
 
 DEFAULTS = {}
 PHASE_DEFAULTS = {}

@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax import prng
 from bert_jax.data.dataset import Dataset, draw_key
 from bert_jax.data.store import SPLITS, Store
-from bert_jax.tasks import documents, masked_rows
+from bert_jax.tasks.text import documents, masked_rows
 
 DEFAULTS = masked_rows.DEFAULTS
 PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS

@@ -27,8 +27,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
-from bert_jax.models import attention_kernel, attention_xla, rotary
-from bert_jax.models.attention_kernel import BLOCK, LANES, LONGEST, block_size
+from bert_jax.layers import attention_kernel, attention_xla, rotary
+from bert_jax.layers.attention_kernel import BLOCK, LANES, LONGEST, block_size
 from bert_jax.parallel import constraints
 
 DEVICES = {

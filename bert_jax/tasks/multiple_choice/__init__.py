@@ -11,12 +11,10 @@ length. A batch has, besides the arrays of the batch contract,
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.examples import Example
 from bert_jax.data.store import Store
-from bert_jax.objectives import predictions
-from bert_jax.tasks import texts
+from bert_jax.tasks.labelled import examples, predictions, tables, texts
+from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {
     **examples.DEFAULTS,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.models.dropout import maybe_dropout
+from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.parallel import constraints
 from bert_jax.parallel.mesh import VOCABULARY_MULTIPLE
 

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.data import batch, examples
+from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey
-from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store, open_array
 from bert_jax.errors import BadInput
-from bert_jax.objectives import labels, predictions, scores
-from bert_jax.tasks.documents import sequence_sizes
+from bert_jax.tasks.labelled import examples, labels, predictions, scores
+from bert_jax.tasks.labelled.examples import Encoded, Example
+from bert_jax.tasks.text.documents import sequence_sizes
 
 
 def check(config, metrics: Callable = scores.of_texts, least: int = 5, paired=False) -> None:

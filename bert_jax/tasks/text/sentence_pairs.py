@@ -10,8 +10,7 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.store import SPLITS, Split, Store
-from bert_jax.objectives import mlm_batch
-from bert_jax.tasks import documents, masked_rows, packing, pair_rows
+from bert_jax.tasks.text import documents, masked_rows, mlm_batch, packing, pair_rows
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from bert_jax.errors import BadInput
-from bert_jax.objectives import entity_labels
+from bert_jax.tasks.token_classification import entity_labels
 
 
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.objectives import base
+from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 32  # texts measured at once: few enough for the memory of their logits

@@ -12,12 +12,10 @@ from itertools import chain
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.examples import Example
 from bert_jax.data.store import Store
-from bert_jax.objectives import labels, predictions
-from bert_jax.tasks import texts
+from bert_jax.tasks.labelled import examples, labels, predictions, tables, texts
+from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {
     **examples.DEFAULTS,

@@ -6,7 +6,7 @@ W pieces of a window.
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from bert_jax.objectives.windows import Window
+from bert_jax.tasks.question_answering.windows import Window
 
 COUNT = 20  # candidates for an answer
 

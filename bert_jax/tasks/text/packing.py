@@ -17,8 +17,8 @@ import numpy as np
 from bert_jax import prng
 from bert_jax.data.row_index import Indexes
 from bert_jax.data.store import Split
-from bert_jax.tasks.documents import sequence_sizes
-from bert_jax.tasks.pair_rows import Rules, purpose_key, unpack
+from bert_jax.tasks.text.documents import sequence_sizes
+from bert_jax.tasks.text.pair_rows import Rules, purpose_key, unpack
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18

@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import batch, examples, tables
+from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey
-from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import entity_labels, predictions, scores
-from bert_jax.tasks import texts
+from bert_jax.tasks.labelled import examples, predictions, scores, tables, texts
+from bert_jax.tasks.labelled.examples import Encoded, Example
+from bert_jax.tasks.token_classification import entity_labels
 
 DEFAULTS = {
     **examples.DEFAULTS,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.objectives import fill_mask
+from bert_jax.inference import fill_mask
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")

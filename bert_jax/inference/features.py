@@ -9,9 +9,9 @@ import numpy as np
 from flax import linen as nn
 
 from bert_jax.errors import BadInput
-from bert_jax.models import heads
+from bert_jax.inference.fill_mask import ROWS, make_batch
+from bert_jax.layers import heads
 from bert_jax.objectives import base
-from bert_jax.objectives.fill_mask import ROWS, make_batch
 
 # The vectors of a text. none: one of each token, [CLS] and [SEP] included. cls: that of [CLS], without BERT's pooler.
 # mean, max: of the tokens' vectors, [CLS] and [SEP] included.

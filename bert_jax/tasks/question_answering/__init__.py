@@ -14,14 +14,14 @@ from collections import Counter
 import numpy as np
 
 from bert_jax.config_checks import check_keys
-from bert_jax.data import batch, examples
+from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput, one_line
-from bert_jax.objectives import answer_scores, answers, windows
-from bert_jax.tasks import texts
+from bert_jax.tasks.labelled import examples, texts
+from bert_jax.tasks.labelled.examples import Encoded, Example
+from bert_jax.tasks.question_answering import answer_scores, answers, windows
 
 DEFAULTS = {
     **examples.DEFAULTS,

@@ -12,8 +12,7 @@ from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
 from bert_jax.data.store import SPLITS, Store
-from bert_jax.objectives import mlm_batch
-from bert_jax.tasks import documents
+from bert_jax.tasks.text import documents, mlm_batch
 from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {

@@ -18,7 +18,7 @@ from bert_jax import prng
 from bert_jax.data.dataset import Dataset, draw_key
 from bert_jax.data.row_index import Indexes, digest, index_directory
 from bert_jax.data.store import SPLITS, Split, Store
-from bert_jax.tasks import documents, masked_rows
+from bert_jax.tasks.text import documents, masked_rows
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,

@@ -1,0 +1,1 @@
+"""Tasks on running text: the rows of a corpus."""
