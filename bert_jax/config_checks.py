@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import operator
+import pkgutil
 import re
 from collections.abc import Iterable
 from types import ModuleType
@@ -15,6 +16,18 @@ from ml_collections import ConfigDict
 from bert_jax.errors import BadInput, one_line
 
 GROUPS = ("model", "objective", "task")  # whose keys are in the modules that they name
+# {group: the packages in which the module of a name is looked up, one after the other}
+PLACES = {
+    "model": ("bert_jax.models",),
+    "objective": ("bert_jax.objectives",),
+    "task": ("bert_jax.tasks", "bert_jax.tasks.text"),
+}
+# {group: what such a module has}
+NEEDED = {
+    "model": ("DEFAULTS", "check", "make"),
+    "objective": ("DEFAULTS", "check", "make"),
+    "task": ("DEFAULTS", "PHASE_DEFAULTS", "check", "make"),
+}
 MAIN = "phases.main."
 # Messages of ConfigDict: an unknown key or group, and a value of another type.
 UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|^["'\\]+(\w+)[\\']""")
@@ -27,18 +40,45 @@ SHORT_NAMES |= {"hidden_size": "width", "num_layers": "layers", "num_heads": "he
 def find_module(group: str, name: str) -> ModuleType:
     """Imports the module that `model.name`, `objective.name` or `task.name` names; raises BadInput.
 
-    A name without a dot is a file of bert_jax/models, objectives or tasks; with a dot, any module.
+    A name without a dot is a file or a folder in one of the PLACES of the group; with a dot, any module.
     """
+    path = name if "." in name else find_path(group, name)
     try:
-        path = name if "." in name else f"bert_jax.{group}s.{name}"
         module = importlib.import_module(path)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    needed = ["DEFAULTS", "check", "make"] + ["PHASE_DEFAULTS"] * (group == "task")
-    if missing := [item for item in needed if not hasattr(module, item)]:
+    if missing := [item for item in NEEDED[group] if not hasattr(module, item)]:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     return module
+
+
+def find_path(group: str, name: str) -> str:
+    """Returns the dotted path of a module of bert_jax. Raises BadInput, with the names that exist, if there is none."""
+    for place in PLACES[group]:
+        if name in file_names(place):
+            return f"{place}.{name}"
+    names = ", ".join(sorted(registered(group)))
+    hint = f"expected one of {names}, or the dotted name of a module"
+    raise BadInput(f"config.{group}.name={name!r}: {hint}")
+
+
+def file_names(package: str) -> set[str]:
+    """Returns the names of the files and folders in a package."""
+    return {
+        module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)
+    }
+
+
+def registered(group: str) -> set[str]:
+    """Returns the names in the PLACES of a group that `find_module` accepts."""
+    names = set()
+    for place in PLACES[group]:
+        for name in file_names(place):
+            module = importlib.import_module(f"{place}.{name}")
+            if all(hasattr(module, item) for item in NEEDED[group]):
+                names.add(name)
+    return names
 
 
 # --- Parts of a module's check(config) ------------------------------------------------------------

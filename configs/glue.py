@@ -44,7 +44,7 @@ TASKS = {
 def get_config(name="sst2"):
     if name not in TASKS:
         raise ValueError(f"no task {name!r}; expected all, or some of {', '.join(TASKS)}")
-    config = base.get_config(objective="classifier", task="classify")
+    config = base.get_config(objective="classifier", task="classification")
     config.task.update(TASKS[name])
     config.store = ""  # beside the workdir
     config.optimizer.learning_rate = 5e-5

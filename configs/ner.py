@@ -11,6 +11,6 @@ from bert_jax.configs import base, glue
 
 def get_config():
     config = glue.get_config()
-    base.use(config, objective="token_classifier", task="entities")
+    base.use(config, objective="token_classifier", task="token_classification")
     config.task.update(data="ner", train="train.txt", dev=("dev.txt",))
     return config

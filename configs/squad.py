@@ -20,7 +20,7 @@ def get_config(name="1"):
         raise ValueError(f"no version {name!r}; expected 1 or 2")
     version = TASKS[name]
     config = glue.get_config()
-    base.use(config, objective="spans", task="squad")
+    base.use(config, objective="spans", task="question_answering")
     config.task.update(data="squad", train=f"train-v{version}.json", dev=(f"dev-v{version}.json",))
     config.task.update(epochs=2.0, no_answer=name == "2")
     config.phases.main.length = 384

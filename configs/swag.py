@@ -12,7 +12,7 @@ from bert_jax.configs import base, glue
 
 def get_config():
     config = glue.get_config()
-    base.use(config, objective="multiple_choice", task="choice")
+    base.use(config, objective="multiple_choice", task="multiple_choice")
     config.task.update(data="swag", train="train.csv", dev=("val.csv",))
     config.optimizer.learning_rate = 2e-5
     config.phases.main.update(length=320, batch=16)

@@ -16,7 +16,7 @@ from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import metrics, run_info, workdir
-from bert_jax.tasks.feed import open_feed
+from bert_jax.tasks.feed import open_feed, open_or_prepare
 
 OPTIONS = [
     cli.place("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
@@ -82,7 +82,7 @@ def evaluate_models(directories: list[Path], config, log=print) -> dict:
     counts them. `held_out` is whether the model surely was not trained on the text: it always trained on this store, as
     other stores may hold out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
     """
-    from bert_jax.data import heldout_text, prepare
+    from bert_jax.data import heldout_text
 
     # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
@@ -90,7 +90,7 @@ def evaluate_models(directories: list[Path], config, log=print) -> dict:
         load_model.check_masks(directory, model)
     positions = [model.config.model.max_length for model in models]
     length = min(configs.phases(config)[-1].length, *positions)
-    store = prepare.open_or_prepare(config, log)
+    store = open_or_prepare(config, log)
     with closing(heldout_text.documents(config, store)) as documents:
         tokenizers = [model.tokenizer for model in models]
         windows, unknown = word_windows.choose_words(

@@ -2,25 +2,21 @@
 
 import contextlib
 import itertools
-import math
-import re
 import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-import jax
 from ml_collections import ConfigDict
 
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.config_checks import split_list
-from bert_jax.convert import load_model
+from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.runs import jax_setup, metrics, metrics_file, workdir
+from bert_jax.runs import metrics, metrics_file, workdir
 from bert_jax.storage import remote
-from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples
 
 SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
@@ -110,54 +106,7 @@ def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False
     """Trains to the last step; returns the exit code, see train.pretrain. several: whether other runs follow."""
     from bert_jax.train import pretrain
 
-    return pretrain(config, place, partial(resolve, overrides=overrides, several=several))
-
-
-def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDict:
-    """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
-
-    Builds the store of the examples if it is missing. overrides: those of the model's keys are applied again, so that
-    other shapes than those of config.init_from are refused. Raises BadInput.
-    """
-    jax_setup.find_backend()
-    if several and jax.process_count() > 1:  # JAX connects processes once
-        raise BadInput("finetune: several processes train one run a command")
-    fixed = [each for each in overrides if re.match(r"schedule.warmup=|phases.\w+.steps=", each)]
-    if fixed and config.task.epochs:
-        raise BadInput(f"config.{fixed[0]}: task.epochs decides it; set config.task.epochs=0")
-    if not examples.module_of(config):
-        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
-    if not config.init_from:
-        raise BadInput("config.init_from='': expected the run or the model to start from")
-    if jax.process_count() > 1 and not download.exists(config.store):
-        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-    model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
-    config = config.copy_and_resolve_references()
-    names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
-    configs.apply(config, [f"model.name={model.config.model.name}"])
-    config.model.update({key: model.config.model[key] for key in names})
-    configs.apply(config, [each for each in overrides if each.startswith("model.")])
-    configs.check(config)  # also whether the model has what the rows of the task need
-    store = examples.open_or_build(config, model.tokenizer)
-    tasks.fill(config, store)
-    if config.task.epochs:
-        last = configs.phases(config)[-1]
-        rows = len(tasks.make(config, store).rows(last, "train", 0))
-        last.keys.steps = max(1, math.ceil(config.task.epochs * rows / last.batch))
-        config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
-        save_often(config)
-    configs.check(config)
-    return config
-
-
-def save_often(config: ConfigDict) -> None:
-    """Reduces the steps between saves and, since one is a multiple of the other, between reports, until the run has the
-    checkpoints of `checkpoint.average`."""
-    if config.checkpoint.average > 1:
-        most = max(1, configs.total_steps(config) // config.checkpoint.average)
-        config.log.every = min(config.log.every, most)
-        last = most - most % config.log.every
-        config.checkpoint.every = min(config.checkpoint.every, last)
+    return pretrain(config, place, partial(init_from.resolve, overrides=overrides, several=several))
 
 
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:

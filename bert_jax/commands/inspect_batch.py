@@ -9,7 +9,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import check_free
-from bert_jax.tasks.feed import StoreFeed, check_unscored, import_stream, open_feed
+from bert_jax.tasks.feed import StoreFeed, check_unscored, open_feed, open_or_prepare
 from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -46,7 +46,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
-    feed = open_feed(config) if config.batches else prepare_store(config, log)
+    feed = open_feed(config) if config.batches else StoreFeed(config, open_or_prepare(config, log))
     tokenizer = tokenizers.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
     arrays = next(feed.train(phase, step, step + 1))
@@ -67,15 +67,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) 
     if config.batches:
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
     check_unscored(config)
-    feed = prepare_store(config, log)
+    feed = StoreFeed(config, open_or_prepare(config, log))
     if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)
-
-
-def prepare_store(config: ConfigDict, log) -> StoreFeed:
-    """Opens the store of the config; prepares it first if it is missing."""
-    from bert_jax.data import prepare
-
-    import_stream()
-    return StoreFeed(config, prepare.open_or_prepare(config, log))

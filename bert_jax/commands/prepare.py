@@ -4,7 +4,7 @@ import jax
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.commands import finetune
+from bert_jax.convert import init_from
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
 from bert_jax.tasks.labelled import examples
@@ -22,7 +22,7 @@ OPTIONS = [
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     if examples.module_of(config):
-        store = finetune.resolve(config, overrides).store
+        store = init_from.resolve(config, overrides).store
         return cli.show(options, {"store": store}, f"{store}: prepared")
     from bert_jax.data import prepare, report
     from bert_jax.data.preparation import beam

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax.convert import pretrained_tokenizer
-from bert_jax.convert import settings as config_json
+from bert_jax.convert import config_json, pretrained_tokenizer
+from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
+from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import workdir
@@ -22,17 +24,7 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 FLOATS = ("F32", "F16", "BF16")
 # The wrappers of torch.compile, DataParallel and FSDP add these parts to names.
 WRAPPERS = re.compile(r"\b(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-BUFFERS = re.compile(r"(bert|model)\.embeddings\.(position_ids|token_type_ids)")
-BARE = ("embeddings.", "encoder.", "pooler.", "layers.", "final_norm.")  # parts of an encoder
 LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
-# {config.model.name: beginnings of the names outside of heads; the first is that of the encoder}
-BODIES = {"bert": ("bert.",), "modernbert": ("model.", "head.dense.", "head.norm.")}
-# {name of a tensor: that of its copy}: the output matrix is the word embeddings.
-TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-    "decoder.weight": "model.embeddings.tok_embeddings.weight",
-}
 
 
 def matches(directory: Path) -> bool:
@@ -50,27 +42,31 @@ def read(directory: Path, head: str = "mlm") -> Source:
     directory = Path(directory)
     path = directory / "config.json"
     values = workdir.read_json(path)
-    settings = config_json.from_huggingface(values, path)
+    settings = conversion.from_huggingface(values, path)
     labeler = Labeler()
     if head == "label":
-        labeler = config_json.labeler_from_huggingface(values, path)
+        labeler = conversion.labeler_from_huggingface(values, path)
     files = open_files(directory)
-    body = BODIES[settings["name"]]
+    architecture = ARCHITECTURES[settings["name"]]
 
     def is_read(name: str) -> bool:
         if not head:
-            return name.startswith(body)
+            return name.startswith(architecture.BODY)
         return bool(labeler.objective) or not name.startswith(LABELERS)
 
-    tensors = rename(files, body[0], is_read, directory)
+    tensors = rename(files, architecture, is_read, directory)
 
     def load(name: str) -> np.ndarray:
         return files[tensors[name]].get_tensor(tensors[name])
 
     if head:
-        check_tied(directory, tensors, load)
+        check_tied(directory, architecture.TIED, tensors, load)
     slices = {name: files[stored].get_slice(stored) for name, stored in tensors.items()}
-    shapes = {name: tuple(each.get_shape()) for name, each in slices.items() if name not in TIED}
+    shapes = {
+        name: tuple(each.get_shape())
+        for name, each in slices.items()
+        if name not in architecture.TIED
+    }
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     tokenizer = pretrained_tokenizer.read(directory, values)
     return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load, labeler)
@@ -113,17 +109,20 @@ def open_weights(path: Path):
         raise BadInput(f"{path}: not a complete safetensors file ({one_line(error)})") from None
 
 
-def rename(files: dict[str, Any], scope: str, is_read: Callable, directory: Path) -> dict[str, str]:
+def rename(
+    files: dict[str, Any], architecture: ModuleType, is_read: Callable, directory: Path
+) -> dict[str, str]:
     """Returns {name in names.py: name in the file}. Accepts older names, a bare encoder, and names inside of WRAPPERS;
     skips buffers. Raises BadInput for other types than floats.
 
-    scope: what a model with heads has in front of the names of its encoder. is_read: (name) -> whether it is read.
+    architecture: a file of names.ARCHITECTURES. is_read: (name) -> whether it is read.
     """
     tensors = {}
     for stored in files:
         name = WRAPPERS.sub("", stored)
-        name = f"{scope}{name}" if name.startswith(BARE) else name
-        if BUFFERS.fullmatch(name) or not is_read(name):
+        if name.startswith(architecture.BARE):
+            name = f"{architecture.BODY[0]}{name}"
+        if name in architecture.BUFFERS or not is_read(name):
             continue
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
@@ -132,15 +131,15 @@ def rename(files: dict[str, Any], scope: str, is_read: Callable, directory: Path
         if (dtype := files[stored].get_slice(stored).get_dtype()) not in FLOATS:
             raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {FLOATS}")
         tensors[name] = stored
-    for copy, name in TIED.items():
+    for copy, name in architecture.TIED.items():
         if copy in tensors:  # some files have a tensor under both names, others under one alone
             tensors.setdefault(name, tensors[copy])
     return tensors
 
 
-def check_tied(directory: Path, tensors: dict[str, str], load: Callable) -> None:
+def check_tied(directory: Path, tied: dict, tensors: dict[str, str], load: Callable) -> None:
     """Raises BadInput if the MLM head has an output matrix of its own: here it is the word embeddings."""
-    for head, shared in TIED.items():
+    for head, shared in tied.items():
         # Bits are compared, since NaN is reported later.
         if head in tensors and load(head).tobytes() != load(shared).tobytes():
             raise BadInput(

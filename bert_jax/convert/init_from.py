@@ -1,8 +1,11 @@
 """`init_from`: a new run starts with the encoder of a run, an export or a published checkpoint; its heads are fresh."""
 
+import math
+import re
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -13,7 +16,10 @@ from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
+from bert_jax.runs import jax_setup
 from bert_jax.storage import checksums
+from bert_jax.tasks import base as tasks
+from bert_jax.tasks.labelled import examples
 
 
 class Encoder(NamedTuple):
@@ -76,3 +82,50 @@ def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -
             " prepare a store with config.tokenizer.path set to its file; if the model has more rows, or other rules in"
             " tokenizer_config.json, import it first"
         )
+
+
+def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDict:
+    """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
+
+    Builds the store of the examples if it is missing. overrides: those of the model's keys are applied again, so that
+    other shapes than those of config.init_from are refused. Raises BadInput.
+    """
+    jax_setup.find_backend()
+    if several and jax.process_count() > 1:  # JAX connects processes once
+        raise BadInput("finetune: several processes train one run a command")
+    fixed = [each for each in overrides if re.match(r"schedule.warmup=|phases.\w+.steps=", each)]
+    if fixed and config.task.epochs:
+        raise BadInput(f"config.{fixed[0]}: task.epochs decides it; set config.task.epochs=0")
+    if not examples.module_of(config):
+        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
+    if not config.init_from:
+        raise BadInput("config.init_from='': expected the run or the model to start from")
+    if jax.process_count() > 1 and not download.exists(config.store):
+        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
+    config = config.copy_and_resolve_references()
+    names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
+    configs.apply(config, [f"model.name={model.config.model.name}"])
+    config.model.update({key: model.config.model[key] for key in names})
+    configs.apply(config, [each for each in overrides if each.startswith("model.")])
+    configs.check(config)  # also whether the model has what the rows of the task need
+    store = examples.open_or_build(config, model.tokenizer)
+    tasks.fill(config, store)
+    if config.task.epochs:
+        last = configs.phases(config)[-1]
+        rows = len(tasks.make(config, store).rows(last, "train", 0))
+        last.keys.steps = max(1, math.ceil(config.task.epochs * rows / last.batch))
+        config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
+        save_often(config)
+    configs.check(config)
+    return config
+
+
+def save_often(config: ConfigDict) -> None:
+    """Reduces the steps between saves and, since one is a multiple of the other, between reports, until the run has the
+    checkpoints of `checkpoint.average`."""
+    if config.checkpoint.average > 1:
+        most = max(1, configs.total_steps(config) // config.checkpoint.average)
+        config.log.every = min(config.log.every, most)
+        last = most - most % config.log.every
+        config.checkpoint.every = min(config.checkpoint.every, last)

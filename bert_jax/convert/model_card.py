@@ -106,7 +106,7 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         about=about,
         name=name,
         head=head.to_yaml(),
-        family=names.CLASSES[config.model.name].replace("Bert", "BERT"),
+        family=names.ARCHITECTURES[config.model.name].CLASS.replace("Bert", "BERT"),
         model=config.model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,

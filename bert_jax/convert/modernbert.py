@@ -1,11 +1,26 @@
-"""What transformers calls the parameters and the settings of ModernBERT, for bert_jax/convert.
+"""ModernBERT in Hugging Face transformers: parameters and settings.
 
 D width, F feed-forward width, V vocabulary.
 """
 
+from pathlib import Path
+
+from bert_jax.convert import config_json
 from bert_jax.errors import BadInput
 
-# --- Parameters: (axes, name in bert_jax, in transformers) ----------------------------------------
+CLASS = "ModernBert"  # beginning of the classes in transformers
+# Beginnings of the names outside of heads; the first is that of the encoder.
+BODY = ("model.", "head.dense.", "head.norm.")
+BARE = (
+    "embeddings.",
+    "layers.",
+    "final_norm.",
+)  # parts of an encoder without heads, whose names lack BODY
+BUFFERS = ("model.embeddings.position_ids",)
+# {name of a tensor: that of its copy}: the output matrix is the word embeddings.
+TIED = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
+
+# --- Parameters: (axes, name in bert_jax, in transformers), see names.py --------------------------
 
 ENCODER = (
     ("VD", "embedder/words", "embeddings.tok_embeddings.weight"),
@@ -37,6 +52,9 @@ PARTS = (
     ("head", "mlm/", "head.", HEAD),
     ("mlm", "mlm/", "decoder.", (("V", "bias", "bias"),)),
 )
+# {objective: the layer of its labels}; "classifier" for others
+LABEL_LAYERS = {}
+POOLS = ("cls", "first", "mean")  # values of objective.pool that transformers has
 
 # --- Settings: keys of ModernBertConfig -----------------------------------------------------------
 
@@ -72,7 +90,40 @@ FULL, LOCAL = "full_attention", "sliding_attention"
 BASES = {FULL: "global_rope_theta", LOCAL: "local_rope_theta"}
 
 
-def older_keys(values: dict, path) -> dict:
+def read_settings(values: dict, path: Path) -> dict:
+    """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
+    values = older_keys(values, path)
+    settings = config_json.read_keys(values, KEYS, FIXED, path)
+    activations = config_json.ACTIVATIONS
+    settings["activation"] = config_json.read_choice(values, "hidden_activation", path, activations)
+    settings["pooling"] = config_json.read_choice(values, "classifier_pooling", path, POOLING)
+    return settings
+
+
+def write_settings(model, vocabulary) -> dict:
+    """Returns the keys of config.json of a config.model."""
+    activation = config_json.name_of(config_json.ACTIVATIONS, model.activation)
+    return newer_keys(model) | {
+        "hidden_activation": activation,
+        "classifier_activation": activation,
+        "classifier_pooling": config_json.name_of(POOLING, model.pooling),
+        "cls_token_id": vocabulary.cls,
+        "bos_token_id": vocabulary.cls,
+        "sep_token_id": vocabulary.sep,
+        "eos_token_id": vocabulary.sep,
+    }
+
+
+def write_label_settings(config) -> dict:
+    """Returns the keys of config.json of a fine-tuned model."""
+    pool = config.objective.get("pool", "cls").replace("cls", config.model.pooling)
+    return {
+        "classifier_pooling": config_json.name_of(POOLING, pool),
+        "classifier_dropout": config.objective.dropout,
+    }
+
+
+def older_keys(values: dict, path: Path) -> dict:
     """Returns a config.json whose keys of version 5 have become older ones. Raises BadInput, with the path of the file,
     for other layers, rotary positions or heads than those of models/modernbert.py."""
     activation, others = (values.get(f"{of}_activation", "gelu") for of in ("hidden", "classifier"))

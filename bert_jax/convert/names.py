@@ -8,59 +8,32 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.convert import modernbert
+from bert_jax.convert import bert, modernbert
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
+# {config.model.name, and model_type in transformers: the file of its names and settings}. A file has
+#
+#     CLASS, BODY, BARE, BUFFERS, TIED, LABEL_LAYERS, POOLS, KEYS, FIXED
+#     PARTS                               (part, scope in bert_jax, in transformers, its rows); {} is the number of
+#                                         a layer, from 0 or the number at the end on
+#     read_settings(values, path)         config.json -> keys of config.model
+#     write_settings(model, vocabulary)   config.model -> keys of config.json besides KEYS and FIXED
+#     write_label_settings(config)        the same of a fine-tuned model
+#
+# A row is (axes, name in bert_jax, in transformers) of a tensor, of a dense layer with `kernel` and `bias`, or of a
+# norm with `scale` and `bias`.
+ARCHITECTURES = {"bert": bert, "modernbert": modernbert}
 
-
-# Values of the keys of config.model for which BERT has no settings.
-PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
-# {config.model.name: beginning of the classes in transformers}
-CLASSES = {"bert": "Bert", "modernbert": "ModernBert"}
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
 LABELERS = {
-    "classifier": ("ForSequenceClassification", "text-classification", "classify"),
-    "token_classifier": ("ForTokenClassification", "token-classification", "entities"),
-    "spans": ("ForQuestionAnswering", "question-answering", "squad"),
-    "multiple_choice": ("ForMultipleChoice", "multiple-choice", "choice"),
+    "classifier": ("ForSequenceClassification", "text-classification", "classification"),
+    "token_classifier": ("ForTokenClassification", "token-classification", "token_classification"),
+    "spans": ("ForQuestionAnswering", "question-answering", "question_answering"),
+    "multiple_choice": ("ForMultipleChoice", "multiple-choice", "multiple_choice"),
 }
 
-# (axes, name in bert_jax, in Hugging Face) of a tensor, of a dense layer with `kernel` and `bias`, or of a norm with
-# `scale` and `bias`.
-EMBEDDINGS = (
-    ("VD", "embedder/words", "word_embeddings.weight"),
-    ("PD", "embedder/positions", "position_embeddings.weight"),
-    ("SD", "embedder/segments", "token_type_embeddings.weight"),
-    ("D", "embedder_norm", "LayerNorm"),
-)
-BLOCK = (
-    ("DD", "attention/query", "attention.self.query"),
-    ("DD", "attention/key", "attention.self.key"),
-    ("DD", "attention/value", "attention.self.value"),
-    ("DD", "attention/out", "attention.output.dense"),
-    ("D", "attention_norm", "attention.output.LayerNorm"),
-    ("DF", "feed_forward/up", "intermediate.dense"),
-    ("FD", "feed_forward/down", "output.dense"),
-    ("D", "feed_forward_norm", "output.LayerNorm"),
-)
-MLM = (
-    ("DD", "dense", "transform.dense"),
-    ("D", "norm", "transform.LayerNorm"),
-    ("V", "bias", "bias"),
-)
-# {config.model.name: (part, scope in bert_jax, in Hugging Face, its rows)}; {} is the number of a layer.
-PARTS = {
-    "bert": (
-        ("encoder", "encoder/", "bert.embeddings.", EMBEDDINGS),
-        ("encoder", "encoder/blocks_{}/", "bert.encoder.layer.{}.", BLOCK),
-        ("pooler", "encoder/", "bert.", [("DD", "pooler", "pooler.dense")]),
-        ("mlm", "mlm/", "cls.predictions.", MLM),
-        ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
-    ),
-    "modernbert": modernbert.PARTS,
-}
 # Replacements, one after the other, that turn Hugging Face's names into Google's.
 GOOGLE = {
     "_embeddings.weight": "_embeddings",
@@ -108,13 +81,16 @@ class Parameter(NamedTuple):
 def parameters(model, objective: str = "") -> list[Parameter]:
     """Returns all parameters of a model with the keys `name` and `layers`, heads included; the word embeddings are the
     first, the dense layer of an objective of LABELERS is the last. A model that no other program has gives none."""
+    architecture = ARCHITECTURES.get(model["name"])
+    if not architecture:
+        return []
     table = []
-    for part, ours, theirs, rows, *first in PARTS.get(model["name"], ()):
-        for number in range(*first, model["layers"] if "{}" in ours else 1):
+    for part, ours, theirs, rows, *first in architecture.PARTS:
+        layers = model["layers"] if "{}" in ours else 1
+        for number in range(*first, layers):
             table += expand(part, ours.format(number), theirs.format(number), rows)
-    if table and objective in LABELERS:
-        is_bert = model["name"] == "bert"
-        layer = "qa_outputs" if is_bert and objective == "spans" else "classifier"
+    if objective in LABELERS:
+        layer = architecture.LABEL_LAYERS.get(objective, "classifier")
         table += expand("label", "", "", [("DC", "label", layer)])
     return table
 
@@ -135,13 +111,22 @@ def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
 
 def exportable(format: str, model: str) -> dict[str, tuple]:
     """Returns {key of a run: the values that the format has}; a run may lack some of the keys. model: its name."""
-    plain = {f"model.{key}": (value,) for key, value in PLAIN.items()}
-    if format == "google":  # whose gelu is the tanh approximation
-        own = {"model.activation": ("gelu_tanh", "relu"), "model.epsilon": (1e-12,)}
-        return {"model.name": ("bert",), "objective.name": ("mlm",)} | own | plain
-    pools = ("cls",) if model == "bert" else ("cls", "first", "mean")
-    own = {"objective.features": ("last",), "objective.pool": pools}
-    return {"model.name": tuple(PARTS), "objective.name": ("mlm", *LABELERS)} | own | plain
+    values = {f"model.{key}": (value,) for key, value in bert.PLAIN.items()}
+    if format == "google":
+        return values | {
+            "model.name": ("bert",),
+            "objective.name": ("mlm",),
+            "model.activation": ("gelu_tanh", "relu"),  # its gelu is the tanh approximation
+            "model.epsilon": (bert.ORIGINAL_EPSILON,),
+        }
+    values |= {
+        "model.name": tuple(ARCHITECTURES),
+        "objective.name": ("mlm", *LABELERS),
+        "objective.features": ("last",),
+    }
+    if model in ARCHITECTURES:
+        values["objective.pool"] = ARCHITECTURES[model].POOLS
+    return values
 
 
 def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[str, np.ndarray]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.convert import names
-from bert_jax.convert import settings as bert_config
+from bert_jax.convert import bert, config_json, names
+from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
@@ -41,8 +41,8 @@ def read(directory: Path, head: str = "mlm") -> Source:
     directory = Path(directory)
     path = directory / CONFIG
     values = workdir.read_json(path)
-    settings = bert_config.from_google(values, path)
-    pieces = bert_config.read_number(values, "vocab_size", path, 0)
+    settings = conversion.from_huggingface(bert.from_google(values), path)
+    pieces = config_json.read_number(values, "vocab_size", path, 0)
     load = Loader(find_checkpoint(directory))
     tokenizer = read_tokenizer(directory)
     shapes = {
@@ -142,7 +142,9 @@ def write(
         raise BadInput(f"a {kind} tokenizer: Google's BERT reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
-    workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary))
+    workdir.write_json(
+        directory / CONFIG, bert.to_google(conversion.to_huggingface(config.model, vocabulary))
+    )
     tokenizer.write(directory)
     workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.lowercase})
     tensorflow.raw_ops.SaveV2(

@@ -39,7 +39,7 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
         end, *_ = names.LABELERS[config.objective.name]
         values |= settings.labels_to_huggingface(config)
     return {
-        "architectures": [names.CLASSES[config.model.name] + end],
+        "architectures": [names.ARCHITECTURES[config.model.name].CLASS + end],
         **values,
         "tie_word_embeddings": True,
         "dtype": "float32",

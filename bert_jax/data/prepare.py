@@ -32,7 +32,6 @@ from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
-from bert_jax.tasks.labelled import examples
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # The bits of a store depend on the code of this package and on the versions of these libraries.
@@ -89,21 +88,6 @@ def check_space(path: Path, sources: list[corpus.Source]) -> None:
     if free < size:
         needs = f"takes about {size / 1e6:,.0f} MB while it is prepared"
         raise BadInput(f"config.store={path}: {needs}, and {parent} has {free / 1e6:,.0f} MB free")
-
-
-def open_or_prepare(config, log: Callable[[str], None]) -> stores.Store:
-    """Opens the store of a config; prepares it first if it is missing. Raises BadInput if another config built it.
-
-    If its text has changed since, logs a line, and opens it as it is.
-    """
-    if examples.module_of(config):
-        return examples.open_or_build(config)
-    if not download.exists(config.store):
-        prepare(config, log)
-    store, changed = open_matching(config)
-    if changed:
-        log(f"{changed}; the store is used as it is")
-    return store
 
 
 def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import BadInput
@@ -86,9 +85,9 @@ def measure(model, texts: list[list[int]], targets: list[list[int]], length: int
 
 def predict(objective, params, arrays):
     """Returns (float32[B, P] nats, bool[B, P] whether the target is the most likely piece) of [MASK] tokens."""
-    logits, targets = objective.outputs(params, arrays)["mlm_logits"], arrays["masked_targets"]
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(logits, axis=-1) - chosen, logits.argmax(axis=-1) == targets
+    logits = objective.outputs(params, arrays)["mlm_logits"]
+    targets = arrays["masked_targets"]
+    return base.cross_entropy(logits, targets), logits.argmax(axis=-1) == targets
 
 
 def candidates(model, text: str, top: int, place: str) -> list[list[dict]]:

@@ -22,7 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from bert_jax import prng
-from bert_jax.layers import blocks
+from bert_jax.layers.dense import MASKED
 
 LANES = 128  # of a TPU's vector registers
 # Queries per block of full attention, at most: float32 scores with 1,024 keys take 2 MiB.
@@ -285,7 +285,7 @@ def visible(pairs: Pairs, options: Options):
 
 def weights(query, key, seen):
     """Returns the probabilities float32[L, M]."""
-    scores = jnp.where(seen, product(query, key, transposed=True), blocks.MASKED)
+    scores = jnp.where(seen, product(query, key, transposed=True), MASKED)
     scores = jnp.exp(scores - scores.max(-1, keepdims=True))
     return scores * (1 / scores.sum(-1, keepdims=True))
 

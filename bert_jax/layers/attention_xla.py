@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
-from bert_jax.layers import blocks
+from bert_jax.layers.dense import MASKED
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.parallel import constraints
 
@@ -46,7 +46,7 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
 def masked_softmax(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
     """Computes `masked_attention`. q_axes: the order of the axes of q and of the result; k_axes: of k and v."""
     scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
-    scores_BHLM = jnp.where(mask, scores_BHLM, blocks.MASKED)
+    scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
     probabilities_BHLM = maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
     return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM.astype(q.dtype), v)
 
@@ -58,7 +58,7 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
     XLA's CPU backend computes the products of all rows and heads of one operation one after another, and small ones by
     one thread. Different operations run at the same time, so each part has its own; but not on a mesh of several
     devices, because parts would move between them. In the gradient of the keys, the order puts the narrower factor on
-    the left, as in `blocks.sum_over_rows`. Barriers keep it, except for a batch of one row.
+    the left, as in `dense.sum_over_rows`. Barriers keep it, except for a batch of one row.
     """
     is_split = constraints.is_split(jax.sharding.get_abstract_mesh())
     count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))

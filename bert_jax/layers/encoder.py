@@ -12,7 +12,7 @@ from flax import linen as nn
 from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
-from bert_jax.layers import blocks
+from bert_jax.layers.blocks import ACTIVATIONS, Block
 
 
 class Encoder(nn.Module, kw_only=True):
@@ -56,7 +56,7 @@ class Encoder(nn.Module, kw_only=True):
 
     def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
         """Returns the blocks; the arguments are fields of `blocks.Block`."""
-        block = nn.remat(blocks.Block) if self.remat == "full" else blocks.Block
+        block = nn.remat(Block) if self.remat == "full" else Block
         fields = "heads activation initializer out_initializer epsilon gradient_dtype bias".split()
         options = {name: getattr(self, name) for name in fields}
         options |= dict(hidden=hidden, dropouts=dropouts, norm=norm, gated=gated)
@@ -74,7 +74,7 @@ class Encoder(nn.Module, kw_only=True):
         return [*states[:-1], self.final_norm(states[-1])] if self.final_norm else states
 
     def vocabulary_logits(self, x, bias):
-        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `blocks.Embedder`."""
+        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `embeddings.Embedder`."""
         return self.embedder.vocabulary_logits(x, bias)
 
 
@@ -105,7 +105,7 @@ def check(config) -> None:
         config,
         choices={
             "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
-            "model.activation": tuple(blocks.ACTIVATIONS),
+            "model.activation": tuple(ACTIVATIONS),
         },
         shares=["model.dropout"],
         at_least_one=[f"model.{key}" for key in ("layers", "width", "heads", "max_length")],

@@ -7,8 +7,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import blocks
+from bert_jax.layers.blocks import ACTIVATIONS
+from bert_jax.layers.dense import MASKED, Dense
 from bert_jax.layers.dropout import maybe_dropout
+from bert_jax.layers.embeddings import padded_size
+from bert_jax.layers.norm import LayerNorm
 
 
 class LMHead(nn.Module):
@@ -25,14 +28,14 @@ class LMHead(nn.Module):
     def __call__(self, x, vocabulary_logits=None):
         """Returns the logits; without `vocabulary_logits`, the encoder's method of that name, the vectors [..., D] that
         they are computed from."""
-        dense = blocks.Dense(
+        dense = Dense(
             x.shape[-1], self.initializer, self.gradient_dtype, bias=self.bias, name="dense"
         )
-        x = blocks.ACTIVATIONS[self.activation](dense(x))
-        x = blocks.LayerNorm(self.epsilon, x.dtype, self.bias, name="norm")(x)
+        x = ACTIVATIONS[self.activation](dense(x))
+        x = LayerNorm(self.epsilon, x.dtype, self.bias, name="norm")(x)
         if vocabulary_logits is None:
             return x
-        size = blocks.padded_size(self.vocabulary_size)
+        size = padded_size(self.vocabulary_size)
         bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return vocabulary_logits(x, bias)
 
@@ -109,7 +112,7 @@ class Classifier(nn.Module):
         encoder = self.encoder
         self.mix = Mix()
         self.mlm = lm_head(encoder) if getattr(encoder, "shared_head", False) else None
-        self.label = blocks.Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
+        self.label = Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
         """Returns label_logits float32[B, L, C], or float32[B, S, C] with `pool`."""
@@ -140,7 +143,7 @@ def pool(encoder, x, batch, name: str):
     member = (batch["sequence_ids"][:, None] == numbers)[..., None]  # [B, S, L, 1]
     count = jnp.maximum(member.sum(axis=2), 1)
     mean = jnp.where(member, x[:, None], 0).sum(axis=2, dtype=jnp.float32) / count
-    most = jnp.where(member, x[:, None], blocks.MASKED).max(axis=2)
+    most = jnp.where(member, x[:, None], MASKED).max(axis=2)
     vectors = {"first": first, "mean": mean.astype(x.dtype), "max": most}
     chosen = vectors.values() if name == "concat" else [vectors[name]]
     return jnp.concatenate(list(chosen), axis=-1)

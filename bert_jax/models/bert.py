@@ -6,8 +6,11 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import attention, blocks, encoder, rotary
+from bert_jax.layers import attention, encoder, rotary
+from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
+from bert_jax.layers.embeddings import Embedder
+from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -50,7 +53,7 @@ class Encoder(encoder.Encoder, kw_only=True):
     positions: str
 
     def setup(self):
-        self.embedder = blocks.Embedder(
+        self.embedder = Embedder(
             self.vocabulary_size,
             self.max_length if self.positions == "learned" else 0,
             self.type_vocabulary,
@@ -59,11 +62,11 @@ class Encoder(encoder.Encoder, kw_only=True):
             self.gradient_dtype,
             self.dtype,
         )
-        self.embedder_norm = blocks.LayerNorm(self.epsilon, self.dtype)
-        self.final_norm = blocks.LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
+        self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
+        self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
         hidden, dropouts = self.feed_forward or 4 * self.width, (self.dropout, self.dropout)
         self.blocks = self.make_blocks(hidden, dropouts, self.norm, self.gated)
-        self.pooler = blocks.Dense(self.width, self.initializer, self.gradient_dtype)
+        self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
 
     def states(self, batch, keys=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.

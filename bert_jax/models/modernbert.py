@@ -9,7 +9,9 @@ import math
 from functools import partial
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, blocks, encoder, rotary
+from bert_jax.layers import attention, encoder, rotary
+from bert_jax.layers.embeddings import Embedder
+from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
     "layers": 22,  # Transformer blocks
@@ -56,7 +58,7 @@ class Encoder(encoder.Encoder, kw_only=True):
         return self.initializer / math.sqrt(2 * self.layers)
 
     def setup(self):
-        self.embedder = blocks.Embedder(
+        self.embedder = Embedder(
             self.vocabulary_size,
             max_length=0,
             type_vocabulary=0,
@@ -65,7 +67,7 @@ class Encoder(encoder.Encoder, kw_only=True):
             gradient_dtype=self.gradient_dtype,
             dtype=self.dtype,
         )
-        norm = partial(blocks.LayerNorm, self.epsilon, self.dtype, self.bias)
+        norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm, self.final_norm = norm(), norm()
         dropouts = self.dropout, 0.0
         self.blocks = self.make_blocks(self.feed_forward, dropouts, norm="pre", gated=True)

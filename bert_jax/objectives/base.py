@@ -123,6 +123,39 @@ def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
     return counts.step_flops(loss, params, rows)
 
 
+def cross_entropy(logits, targets, smoothing: float = 0.0):
+    """Returns the cross-entropy of each target in nats, float32[...].
+
+    logits: float32[..., C].
+    targets: int32[...], classes.
+    smoothing: the share of a target's probability that is spread over all C classes (arXiv:1512.00567, section 7).
+    """
+    normalizer = nn.logsumexp(logits, axis=-1)
+    nats = normalizer - logit_of(logits, targets)
+    if smoothing:
+        uniform = normalizer - logits.mean(axis=-1)
+        nats = (1 - smoothing) * nats + smoothing * uniform
+    return nats
+
+
+def hits(logits, targets):
+    """Returns whether the logit of each target is the maximum, bool[...]; arguments as in `cross_entropy`.
+
+    The cross-entropy computes this maximum anyway, while an argmax would read the logits once more.
+    """
+    return logit_of(logits, targets) >= logits.max(axis=-1)
+
+
+def logit_of(logits, targets):
+    """Returns float32[...]: the element of logits float32[..., C] at each target int32[...]."""
+    return jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+
+
+def weighted_mean(values, weights):
+    """Returns a mean as (weighted sum of values[...], total of weights float32[...])."""
+    return (values * weights).sum(), weights.sum()
+
+
 def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
     """Returns the objective of a Flax module and two functions. Only this function calls Flax's `init` and `apply`.
 

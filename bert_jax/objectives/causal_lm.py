@@ -14,7 +14,6 @@ from flax import linen as nn
 
 from bert_jax.layers import heads
 from bert_jax.objectives import base
-from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
@@ -58,8 +57,12 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     def terms(outputs, batch):
         # The last position is not cut off: TPUs compute arrays in tiles of 128 tokens.
         targets = jnp.roll(batch["tokens"], -1, axis=1)
-        loss, accuracy = cross_entropy(outputs["lm_logits"], targets, batch["next_weights"])
-        return {"lm_loss": loss, "lm_accuracy": accuracy}
+        logits = outputs["lm_logits"]
+        weight = batch["next_weights"]
+        return {
+            "lm_loss": base.weighted_mean(base.cross_entropy(logits, targets), weight),
+            "lm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
+        }
 
     module = LanguageModel(base.make_encoder(config, vocabulary, **ENCODER))
     return base.from_module(module, weights, terms)

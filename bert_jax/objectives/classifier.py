@@ -46,16 +46,9 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         if kind == "labels":
             nats = jax.nn.softplus(logits[:, 0]) - targets * logits[:, 0]
             return nats.mean(axis=-1)
-        return cross_entropy(logits[:, 0], targets, keys.label_smoothing)
+        return base.cross_entropy(logits[:, 0], targets, keys.label_smoothing)
 
     return from_losses(config, vocabulary, max(1, len(names)), losses)
-
-
-def cross_entropy(logits, targets, smoothing: float):
-    """Returns float32[...], in nats. logits: float32[..., C]. targets: int32[...]. smoothing: `label_smoothing`."""
-    classes = logits.shape[-1]
-    wanted = (1 - smoothing) * jnp.eye(classes)[targets] + smoothing / classes
-    return -(wanted * jax.nn.log_softmax(logits)).sum(axis=-1)
 
 
 def from_losses(config, vocabulary: Vocabulary, outputs: int, losses) -> base.Objective:
@@ -69,9 +62,8 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses) -> base.Ob
         return {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
 
     def terms(outputs, batch):
-        weight = batch["label_weights"]
         loss = losses(outputs["label_logits"], batch["targets"])
-        return {"label_loss": ((weight * loss).sum(), weight.sum())}
+        return {"label_loss": base.weighted_mean(loss, batch["label_weights"])}
 
     encoder = base.make_encoder(config, vocabulary)
     module = heads.Classifier(encoder, outputs, keys.features, keys.dropout, keys.get("pool", ""))

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import blocks, heads
+from bert_jax.layers import heads
+from bert_jax.layers.dense import Dense
 from bert_jax.objectives import base
-from bert_jax.objectives.cross_entropy import cross_entropy
-from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {
@@ -20,7 +19,7 @@ DEFAULTS = {
 # See base.py.
 # The loss of all predicted tokens is lower: kept ones can be copied.
 HEADLINE = "mlm_loss_masked"
-READS = mlm_batch.MASKED
+READS = "masked_positions masked_targets masked_weights"
 HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
 VOCABULARY_LOGITS = ("mlm_logits",)
 
@@ -35,7 +34,7 @@ class Pretrainer(nn.Module):
         encoder = self.encoder
         self.mlm = heads.lm_head(encoder)
         if self.paired:
-            self.pair = blocks.Dense(2, encoder.initializer, encoder.gradient_dtype)
+            self.pair = Dense(2, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
         x = self.encoder(batch, keys)
@@ -63,20 +62,23 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         return totals
 
     def terms(outputs, batch):
-        logits, targets = outputs["mlm_logits"], batch["masked_targets"]
-        metrics = {}
-        metrics["mlm_loss"], metrics["mlm_accuracy"] = cross_entropy(
-            logits, targets, batch["masked_weights"]
-        )
+        logits = outputs["mlm_logits"]
+        targets = batch["masked_targets"]
+        masked = batch["masked_weights"]
+        nats = base.cross_entropy(logits, targets)
         # Where the token was left unchanged, the model can copy it. So only the loss at [MASK] is compared with the
         # unigram entropy.
         shown = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
-        masked = batch["masked_weights"] * (shown == vocabulary.mask)
-        metrics["mlm_loss_masked"], _ = cross_entropy(logits, targets, masked)
+        metrics = {
+            "mlm_loss": base.weighted_mean(nats, masked),
+            "mlm_accuracy": base.weighted_mean(base.hits(logits, targets), masked),
+            "mlm_loss_masked": base.weighted_mean(nats, masked * (shown == vocabulary.mask)),
+        }
         if paired:
-            metrics[f"{pair_task}_loss"], metrics[f"{pair_task}_accuracy"] = cross_entropy(
-                outputs["pair_logits"], batch["pair_labels"], batch["pair_weights"]
-            )
+            pair = outputs["pair_logits"], batch["pair_labels"]
+            weight = batch["pair_weights"]
+            metrics[f"{pair_task}_loss"] = base.weighted_mean(base.cross_entropy(*pair), weight)
+            metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(*pair), weight)
         return metrics
 
     module = Pretrainer(base.make_encoder(config, vocabulary), paired)

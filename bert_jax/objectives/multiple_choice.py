@@ -23,6 +23,6 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     """Returns the objective: the cross-entropy of the right sequence of each row, in nats."""
 
     def losses(logits, targets):
-        return classifier.cross_entropy(logits[..., 0], targets, config.objective.label_smoothing)
+        return base.cross_entropy(logits[..., 0], targets, config.objective.label_smoothing)
 
     return classifier.from_losses(config, vocabulary, 1, losses)

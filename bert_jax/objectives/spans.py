@@ -7,10 +7,10 @@ contract,
     label_weights                     float32[B]
 """
 
-import jax
 import jax.numpy as jnp
 
-from bert_jax.layers import blocks, heads
+from bert_jax.layers import heads
+from bert_jax.layers.dense import MASKED
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -34,16 +34,16 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         return {"span": jnp.maximum(batch["label_weights"].sum(), 1.0)}
 
     def terms(outputs, batch):
-        weight, real = batch["label_weights"], batch["sequence_ids"] > 0
+        weight = batch["label_weights"]
+        real = batch["sequence_ids"] > 0
         targets = jnp.stack([batch["start_positions"], batch["end_positions"]], axis=1)
-        logits = jnp.where(real[..., None], outputs["label_logits"], blocks.MASKED)
+        logits = jnp.where(real[..., None], outputs["label_logits"], MASKED)
         logits = logits.transpose(0, 2, 1)  # [B, 2, L]
-        logs = jax.nn.log_softmax(logits)
-        loss = -jnp.take_along_axis(logs, targets[..., None], axis=-1)[..., 0].mean(axis=1)
-        hits = (logits.argmax(-1) == targets).all(axis=1)
+        nats = base.cross_entropy(logits, targets).mean(axis=1)
+        hits = base.hits(logits, targets).all(axis=1)
         return {
-            "span_loss": ((weight * loss).sum(), weight.sum()),
-            "span_accuracy": ((weight * hits).sum(), weight.sum()),
+            "span_loss": base.weighted_mean(nats, weight),
+            "span_accuracy": base.weighted_mean(hits, weight),
         }
 
     encoder = base.make_encoder(config, vocabulary)

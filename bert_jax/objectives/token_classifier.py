@@ -29,6 +29,6 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     require(names, "task.labels", config, "known once there is a store")
 
     def losses(logits, targets):
-        return classifier.cross_entropy(logits, targets, smoothing)
+        return base.cross_entropy(logits, targets, smoothing)
 
     return classifier.from_losses(config, vocabulary, len(names), losses)

@@ -18,7 +18,7 @@ Both types of feed have
 Batches are NumPy arrays (the batch contract in batch.py). positions: the rows of each batch to make; all by default.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import jax
 from ml_collections import ConfigDict
@@ -28,6 +28,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base
+from bert_jax.tasks.labelled import examples
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -51,7 +52,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         path = download.local(config.store, hashes=config.verify_store)
         feed = StoreFeed(config, stores.open_store(path))
     else:
-        feed = StoreFeed(config, open_or_prepare(config))
+        log = print if jax.process_index() == 0 else lambda line: None
+        feed = StoreFeed(config, open_or_prepare(config, log))
     if step is None and config.verify_store:
         feed.check_hashes()
     return feed
@@ -64,15 +66,25 @@ def check_unscored(config: ConfigDict) -> None:
         raise BadInput(f"config.task.name={config.task.name}: {reason}")
 
 
-def open_or_prepare(config: ConfigDict) -> stores.Store:
-    """Opens the store of a config; prepares it first if it is missing. Raises BadInput if another config built it."""
+def open_or_prepare(config: ConfigDict, log: Callable[[str], None]) -> stores.Store:
+    """Opens the store of a config, of running text or of examples; prepares it first if it is missing.
+
+    If its text has changed since, logs a line, and opens it as it is. Raises BadInput if another config built it.
+    """
     from bert_jax.data import prepare
 
     import_stream()  # a missing TensorFlow is reported before hours of work
-    if jax.process_count() > 1 and not download.exists(config.store):
+    is_missing = not download.exists(config.store)
+    if is_missing and jax.process_count() > 1:
         raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-    log = print if jax.process_index() == 0 else lambda line: None
-    return prepare.open_or_prepare(config, log)
+    if examples.module_of(config):
+        return examples.open_or_build(config)
+    if is_missing:
+        prepare.prepare(config, log)
+    store, changed = prepare.open_matching(config)
+    if changed:
+        log(f"{changed}; the store is used as it is")
+    return store
 
 
 def import_stream():

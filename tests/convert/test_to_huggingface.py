@@ -88,7 +88,7 @@ KINDS = {
     "labels": "multi_label_classification",
     "number": "regression",
 }
-CLASSIFY = "objective.name=classifier", "task.name=classify"
+CLASSIFY = "objective.name=classifier", "task.name=classification"
 # {objective: (outputs, pooling, end of the architecture, its last layer)}
 HEADS = {
     "classifier": (3, "cls", "ForSequenceClassification", "classifier"),
@@ -205,13 +205,13 @@ def test_the_encoder_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
 
 PREDICTED = {
     "classifier": (
-        "task.name=classify",
+        "task.name=classification",
         "task.kind=number",
         "task.metrics=pearson",
         "task.text=a,b",
     ),
-    "token_classifier": ("task.name=entities", "task.labels=O,B-x", *MODERN),
-    "spans": ("task.name=squad", "task.question_length=5", "task.stride=9"),
+    "token_classifier": ("task.name=token_classification", "task.labels=O,B-x", *MODERN),
+    "spans": ("task.name=question_answering", "task.question_length=5", "task.stride=9"),
 }
 
 

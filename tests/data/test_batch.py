@@ -20,7 +20,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def config():
-    labels = "task.name=classify", "objective.name=classifier", "task.labels=a,b,c"
+    labels = "task.name=classification", "objective.name=classifier", "task.labels=a,b,c"
     return small_config(*labels)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from kits.small import small_config
 
 from bert_jax.convert import names, settings
-from bert_jax.layers import blocks
+from bert_jax.layers import embeddings
 from bert_jax.objectives import base, mlm
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -43,7 +43,7 @@ def params_of(tensors: dict) -> dict:
         array = np.split(tensors[item.huggingface], item.number)[item.place]
         array = array.T if "huggingface" in item.transposed else array
         if item.padded:
-            rows = blocks.padded_size(len(array)) - len(array)
+            rows = embeddings.padded_size(len(array)) - len(array)
             array = np.pad(array, [(0, rows)] + [(0, 0)] * (array.ndim - 1))
         *path, last = item.path.split("/")
         node = tree

@@ -9,7 +9,7 @@ from kits.attention import assert_aligned
 from kits.small import VOCABULARY, loss_of, small_batch, small_config, small_objective, small_params
 
 from bert_jax.convert.names import by_path
-from bert_jax.layers import blocks, dropout
+from bert_jax.layers import dense, dropout, norm
 from bert_jax.parallel import mesh as meshes
 
 
@@ -64,7 +64,7 @@ def test_bfloat16_is_differentiated_on_one_device():
     x, kernel, weights = (np.float32(draw.normal(size=size)) for size in sizes)
 
     def total(kernel, x, weights):
-        y = blocks.affine(x.astype(jnp.bfloat16), kernel, jnp.zeros(2), jnp.float32)
+        y = dense.affine(x.astype(jnp.bfloat16), kernel, jnp.zeros(2), jnp.float32)
         return (y.astype(jnp.float32) * weights).sum()
 
     actual = jax.jit(jax.grad(total))(kernel, x, weights)
@@ -80,7 +80,7 @@ def products(jaxpr):
             yield equation.outvars[0].aval
 
 
-CLASSIFY = "task.name=classify", "objective.name=classifier", "task.labels=a,b,c"
+CLASSIFY = "task.name=classification", "objective.name=classifier", "task.labels=a,b,c"
 
 
 @pytest.mark.parametrize(("keys", "outputs"), [((), 2), (CLASSIFY, 3)])
@@ -109,9 +109,9 @@ def test_dropout_statistics_and_gradient(dtype):
 def test_gradients_of_parameters_are_not_rounded(dtype):
     """4097 needs 13 bits; bfloat16 has 8 and would round it to 4096."""
     x, weights = jnp.ones((4097, 1), dtype), jnp.ones((1, 1))
-    _, pull = jax.vjp(lambda *them: blocks.affine(x, *them, np.float32), weights, jnp.zeros(1))
+    _, pull = jax.vjp(lambda *them: dense.affine(x, *them, np.float32), weights, jnp.zeros(1))
     assert [float(gradient.sum()) for gradient in pull(x)] == [4097, 4097]
-    _, pull = jax.vjp(lambda *them: blocks.project(x, *them, np.float32), weights, jnp.zeros(1))
+    _, pull = jax.vjp(lambda *them: dense.project(x, *them, np.float32), weights, jnp.zeros(1))
     assert [float(gradient.sum()) for gradient in pull(x.astype(np.float32))] == [4097, 4097]
 
 
@@ -131,7 +131,7 @@ def test_layer_norm_and_its_gradients(dtype, deviations):
     expected = normal * scale + bias, d_x, (along * normal).sum((0, 1)), along.sum((0, 1))
 
     single = jnp.asarray(x, dtype), jnp.float32(scale), jnp.float32(bias)
-    y, pull = jax.vjp(lambda *them: blocks.normalize(*them, 1e-12, dtype), *single)
+    y, pull = jax.vjp(lambda *them: norm.normalize(*them, 1e-12, dtype), *single)
     actual = y, *pull(jnp.asarray(along, dtype))
     assert y.dtype == dtype
     error = {0: 2e-6, 30: 5e-5}[deviations] if dtype == "float32" else 2e-2

@@ -6,7 +6,7 @@ import pytest
 from kits.small import VOCABULARY, small_config
 
 from bert_jax.data import batch
-from bert_jax.layers import blocks, counts
+from bert_jax.layers import counts, embeddings
 from bert_jax.objectives import base
 from bert_jax.tasks.text import mlm_batch
 
@@ -27,7 +27,7 @@ def encoder_flops(model, length: int) -> int:
 
 
 def vocabulary_flops(model, positions: int) -> int:
-    return 2 * positions * (model.width**2 + model.width * blocks.padded_size(VOCABULARY.size))
+    return 2 * positions * (model.width**2 + model.width * embeddings.padded_size(VOCABULARY.size))
 
 
 @pytest.mark.parametrize(

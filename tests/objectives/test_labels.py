@@ -51,7 +51,7 @@ def test_a_row_has_the_same_logits_in_a_batch_of_any_length(world):
         found = np.asarray(run(params, part)["label_logits"])
         expected = whole[places[8 * number :][:8]]
         real = part["sequence_ids"] > 0
-        if config.task.name == "entities":
+        if config.task.name == "token_classification":
             found, expected = found[real], expected[:, : real.shape[1]][real]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert len(lengths) > 1 and max(lengths) <= phase.length

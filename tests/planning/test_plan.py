@@ -15,7 +15,7 @@ from kits.small import VOCABULARY, small_config
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.layers import blocks
+from bert_jax.layers import embeddings
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, describe, estimate, plan, topology
 
@@ -69,7 +69,7 @@ def test_a_slice_shards_the_state_and_gathers_it_in_the_dtype_of_the_compute(nam
     with compiling():
         text = compilation.lower(job, mesh, phase).compile().as_text()
     gathered = [c.array for c, _ in programs.collectives(text, mesh) if c.kind == "all-gather"]
-    table = blocks.padded_size(VOCABULARY.size), config.model.width
+    table = embeddings.padded_size(VOCABULARY.size), config.model.width
     assert {array.dtype for array in gathered} == {"bf16"}
     assert table in {array.shape for array in gathered}
 

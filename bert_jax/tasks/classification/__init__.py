@@ -1,6 +1,6 @@
 """Texts or pairs of texts with a label: one of several classes, any of several labels, or a number.
 
-The examples are rows of tables (see data/tables.py) with one or two columns of texts and one of labels.
+The examples are rows of tables (see labelled/tables.py) with one or two columns of texts and one of labels.
 A batch has, besides the arrays of the batch contract,
 
     targets         int32[B] the class, float32[B, C] 1 for each label that applies, or float32[B] the number
@@ -14,7 +14,7 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store
-from bert_jax.tasks.labelled import examples, labels, predictions, tables, texts
+from bert_jax.tasks.labelled import examples, labels, predictions, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {
@@ -23,7 +23,7 @@ DEFAULTS = {
     "text": ("sentence",),
     "label": "label",  # column of the label
     "kind": "classes",  # classes: one of them. labels: any of them, separated by commas. number: a score
-    # see objectives/scores.py; the first one decides which run is the best
+    # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
@@ -35,6 +35,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, choices={"task.kind": tuple(labels.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
+    scores.check(config)
     texts.check(config, paired=len(config.task.text) == 2)
 
 

@@ -1,6 +1,6 @@
 """Predictions: what the logits of labels say.
 
-N examples, C labels, L length.
+N examples, C labels.
 """
 
 import json
@@ -11,14 +11,13 @@ import jax
 import numpy as np
 
 from bert_jax.errors import BadInput
-from bert_jax.tasks.token_classification import entity_labels
 
 
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
     """Returns [N] the classes or numbers, or bool[N, C] which labels apply.
 
-    kind: classes, labels or number, see tasks/classify.py. logits: float32[N, 1, C] or, of choices, [N, C, 1]; C is 1
-    for numbers.
+    kind: classes, labels or number, see tasks/classification.
+    logits: float32[N, 1, C] or, of choices, [N, C, 1]; C is 1 for numbers.
     """
     logits = logits.reshape(len(logits), -1)
     if kind == "number":
@@ -40,21 +39,6 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
     return [
         {"prediction": name, "probabilities": dict(zip(names, row, strict=True))}
         for name, row in zip(chosen, shares.tolist(), strict=True)
-    ]
-
-
-def of_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
-    """Returns {prediction} of each sentence: the name of the label of each word, O if the word is not in the row.
-
-    logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence,
-    those of all its pieces, int[pieces]: -1 but for the first piece of a word.
-    """
-    firsts = [np.flatnonzero(pieces >= 0) for pieces in targets]
-    found = zip(logits.argmax(-1), sizes, firsts, strict=True)
-    outside = entity_labels.outside(names)
-    return [
-        {"prediction": [names[row[1 + n]] if n < size else outside for n in places]}
-        for row, size, places in found
     ]
 
 

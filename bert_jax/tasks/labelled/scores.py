@@ -1,14 +1,13 @@
-"""Metrics of whole splits that are no means over rows, by scikit-learn, SciPy and seqeval. N examples, C labels."""
+"""Metrics of whole splits that are no means over rows, by scikit-learn and SciPy. N examples, C labels."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import chain
 
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 
-# {task.kind: metrics of `of_texts`}
+# {task.kind: those that fit it}
 FITTING = {
     "classes": "accuracy f1 macro_f1 micro_f1 matthews",
     "labels": "accuracy macro_f1 micro_f1",
@@ -16,10 +15,7 @@ FITTING = {
 }
 
 
-ENTITIES = "f1", "precision", "recall", "accuracy", "macro_f1"  # metrics of `of_entities`
-
-
-def of_texts() -> dict[str, Callable]:
+def functions() -> dict[str, Callable]:
     """Returns {name: function (targets, predictions)}: of arrays [N], or [N, C] of 0 and 1 if several labels may apply.
 
     Raises BadInput without the extra `finetune`.
@@ -47,42 +43,26 @@ def of_texts() -> dict[str, Callable]:
     )
 
 
-def of_entities() -> dict[str, Callable]:
-    """Returns {name: function (targets, predictions)} of [[label of a word, as entity_labels.spellings has it]].
-
-    accuracy and macro_f1 are those of words. As in the script conlleval, an entity is right if its kind and all its
-    words are; one that begins with I- counts. Raises BadInput without the extra `finetune`.
-    """
-    macro_f1 = of_texts()["macro_f1"]
-    try:
-        from seqeval import metrics
-    except ModuleNotFoundError as error:
-        raise not_installed(error) from None
-    found = {n: partial(getattr(metrics, f"{n}_score"), zero_division=0) for n in ENTITIES[:3]}
-    found["accuracy"] = metrics.accuracy_score
-    found["macro_f1"] = lambda *labels: macro_f1(*([*chain(*rows)] for rows in labels))
-    return found
-
-
 def not_installed(error: ModuleNotFoundError) -> BadInput:
     return BadInput(f"{error.name} is not installed; run pip install -e '.[finetune]'")
 
 
-def check(config, metrics: Callable = of_texts) -> None:
-    """Raises BadInput for a name in task.metrics that is unknown, or does not fit the kind of the labels.
-
-    metrics: `of_texts` or `of_entities`.
-    """
-    names, chosen, keys = list(metrics()), config.task.metrics, config.task
-    if metrics is of_texts:
-        names = FITTING[keys.get("kind", "classes")].split()
-        hint = "f1 needs two labels; see macro_f1"
-        require("f1" not in chosen or len(keys.labels) in (0, 2), "task.metrics", config, hint)
-    known = (chosen or metrics is of_entities) and set(chosen) <= set(names)
-    require(known, "task.metrics", config, f"expected some of {', '.join(names)}")
+def check(config) -> None:
+    """Raises BadInput for a name in task.metrics that is unknown, or does not fit the kind of the labels."""
+    chosen = config.task.metrics
+    hint = "f1 needs two labels; see macro_f1"
+    has_f1 = "f1" not in chosen or len(config.task.labels) in (0, 2)
+    require(has_f1, "task.metrics", config, hint)
+    check_names(config, FITTING[config.task.get("kind", "classes")].split())
 
 
-def compute(names: tuple[str, ...], targets, predictions, metrics: Callable = of_texts) -> dict:
-    """Returns {name: score}. metrics: `of_texts` or `of_entities`, which say what targets and predictions are."""
-    known = metrics()
-    return {name: float(known[name](targets, predictions)) for name in names}
+def check_names(config, names: Iterable[str], may_be_empty: bool = False) -> None:
+    """Raises BadInput if task.metrics has another name than these, or none."""
+    chosen = set(config.task.metrics)
+    is_valid = chosen <= set(names) and (may_be_empty or chosen)
+    require(is_valid, "task.metrics", config, f"expected some of {', '.join(names)}")
+
+
+def compute(names: Iterable[str], functions: dict[str, Callable], targets, predictions) -> dict:
+    """Returns {name: score} by functions (targets, predictions)."""
+    return {name: float(functions[name](targets, predictions)) for name in names}

@@ -3,8 +3,6 @@
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
-from collections.abc import Callable
-
 import jax
 import numpy as np
 
@@ -18,8 +16,8 @@ from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.text.documents import sequence_sizes
 
 
-def check(config, metrics: Callable = scores.of_texts, least: int = 5, paired=False) -> None:
-    """Checks the keys of all tasks with texts; metrics: see objectives/scores.py.
+def check(config, least: int = 5, paired=False) -> None:
+    """Checks the keys of all tasks with texts.
 
     Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens, and
     for a model without a second segment if rows are `paired`.
@@ -28,7 +26,6 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5, paired=Fa
     hint = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
     require(fits, "model.type_vocabulary", config, hint)
     check_keys(config, shares=["task.heldout"])
-    scores.check(config, metrics)
     for name, phase in config.phases.items():
         fits = phase.length >= least
         require(fits, f"phases.{name}.length", config, f"expected at least {least}")
@@ -70,7 +67,7 @@ def labelled(config, store: Store | None, paired: bool, sequences: int = 1) -> D
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
         found = predictions.of_labels(kind, outputs["label_logits"])
-        return scores.compute(config.task.metrics, wanted, found)
+        return scores.compute(config.task.metrics, scores.functions(), wanted, found)
 
     return dataset(config, store, shapes, find, score, paired=paired, sequences=sequences)
 

@@ -1,6 +1,6 @@
 """Multiple choice: which of several endings fits a text, in the layout of SWAG (arXiv:1808.05326).
 
-The examples are rows of tables (see data/tables.py): the context and, for each of the S choices, the start and the
+The examples are rows of tables (see labelled/tables.py): the context and, for each of the S choices, the start and the
 ending as one text. A row has S packed sequences [CLS] context [SEP] start ending [SEP], each with at most 1 / S of the
 length. A batch has, besides the arrays of the batch contract,
 
@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.config_checks import require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store
-from bert_jax.tasks.labelled import examples, predictions, tables, texts
+from bert_jax.tasks.labelled import examples, predictions, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {
@@ -23,7 +23,7 @@ DEFAULTS = {
     "start": "sent2",  # column of what all endings begin with; '': none
     "endings": ("ending0", "ending1", "ending2", "ending3"),  # columns of the endings
     "label": "label",  # column of the number of the right ending, from 0
-    # see objectives/scores.py; the first one decides which run is the best
+    # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
@@ -35,6 +35,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     require(config.task.context, "task.context", config, "expected one or more columns")
     require(len(config.task.endings) > 1, "task.endings", config, "expected two or more columns")
+    scores.check(config)
     texts.check(config, least=5 * len(config.task.endings), paired=True)
 
 

@@ -1,6 +1,6 @@
 """Questions about a text whose answers are spans of it, in the format of SQuAD 1.1 and 2.0.
 
-A row is a window of a text, see objectives/windows.py. A batch has, besides the arrays of the batch contract,
+A row is a window of a text, see windows.py. A batch has, besides the arrays of the batch contract,
 
     start_positions, end_positions    int32[B] first and last token of the answer; 0, [CLS], if it is not in the window
     label_weights                     float32[B]
@@ -19,7 +19,7 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput, one_line
-from bert_jax.tasks.labelled import examples, texts
+from bert_jax.tasks.labelled import examples, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.question_answering import answer_scores, answers, windows
 
@@ -40,8 +40,9 @@ FREE = ("stride", "question_length", "answer_length", "no_answer", "null_thresho
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, at_least_one=("task.stride", "task.question_length", "task.answer_length"))
-    known = answer_scores.NAMES[: None if config.task.no_answer else 2]
-    texts.check(config, lambda: known, config.task.question_length + 4, paired=True)
+    names = answer_scores.NAMES if config.task.no_answer else answer_scores.NAMES[:2]
+    scores.check_names(config, names)
+    texts.check(config, config.task.question_length + 4, paired=True)
 
 
 def load(config, path) -> list[Example]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
+from bert_jax.objectives import mlm
 
 # {value of `describe`: what the marks of `show` mean that come with it}
 MARKS = {
@@ -25,7 +26,7 @@ MARKS = {
 LABEL_1 = {"nsp": "a random second sentence", "sop": "swapped sentences"}  # by pair task
 FEW = 100  # pairs; fewer are not judged
 MOST_RANDOM = 0.75  # in the original BERT, a little more than half of the pairs are random
-MASKED = "masked_positions masked_targets masked_weights"
+MASKED = mlm.READS
 
 
 def shapes(rows: int, length: int, predictions: int, sequences: int = 1) -> dict:

@@ -27,16 +27,16 @@ from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, predictions, scores, tables, texts
+from bert_jax.tasks.labelled import examples, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
-from bert_jax.tasks.token_classification import entity_labels
+from bert_jax.tasks.token_classification import entity_labels, entity_scores
 
 DEFAULTS = {
     **examples.DEFAULTS,
     # numbers of the columns of words and labels, from 0; from the last one: -1, -2, ...
     "columns": (0, -1),
     # f1, precision and recall of entities, accuracy and macro_f1 of words; the first one decides which run is the best.
-    # (): the first four if the labels in `train` are of entities, else the other two; see objectives/entity_labels.py
+    # (): the first four if the labels in `train` are of entities, else the other two; see entity_labels.py
     "metrics": (),
 }
 PHASE_DEFAULTS = {}
@@ -49,7 +49,9 @@ def check(config) -> None:
     columns = config.task.columns
     fits = len(columns) == 2 and all(type(column) is int for column in columns)
     require(fits, "task.columns", config, "expected two numbers, such as (0, -1)")
-    texts.check(config, scores.of_entities, least=3)
+    texts.check(config, least=3)
+    entity_scores.functions()  # raises BadInput if they are not installed
+    scores.check_names(config, entity_scores.NAMES, may_be_empty=True)
 
 
 def load(config, path) -> list[Example]:
@@ -119,7 +121,10 @@ def fill(config, store: Store) -> dict:
 
 
 def metrics_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    return scores.ENTITIES[3:] if entity_labels.are_tags(names) else scores.ENTITIES[:4]
+    """Returns those that are computed by default, the first of which decides which run is the best."""
+    if entity_labels.are_tags(names):
+        return entity_scores.OF_WORDS
+    return (*entity_scores.OF_ENTITIES, "accuracy")
 
 
 def target(config, example: Example, names: list[str]) -> list[int]:
@@ -151,7 +156,7 @@ def make(config, store: Store | None = None) -> Dataset:
         found = decode(config, store, split, outputs, rows)
         said = [[spellings.get(name, name) for name in each["prediction"]] for each in found]
         metrics = config.task.metrics or metrics_of(names)  # a model of another program has none
-        return scores.compute(metrics, truth, said, scores.of_entities)
+        return scores.compute(metrics, entity_scores.functions(), truth, said)
 
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
@@ -188,4 +193,19 @@ def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction} of each row: the name of the label of each word."""
     pieces, logits = targets(store, split, rows), outputs["label_logits"]
-    return predictions.of_words(logits, rows[:, 0, 1], pieces, config.task.labels)
+    return predict_words(logits, rows[:, 0, 1], pieces, config.task.labels)
+
+
+def predict_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
+    """Returns {prediction} of each sentence: the name of the label of each word, O if the word is not in the row.
+
+    logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence,
+    those of all its pieces, int[pieces]: -1 but for the first piece of a word.
+    """
+    firsts = [np.flatnonzero(pieces >= 0) for pieces in targets]
+    found = zip(logits.argmax(-1), sizes, firsts, strict=True)
+    outside = entity_labels.outside(names)
+    return [
+        {"prediction": [names[row[1 + n]] if n < size else outside for n in places]}
+        for row, size, places in found
+    ]

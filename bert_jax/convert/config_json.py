@@ -1,0 +1,57 @@
+"""Reads values of config.json, which may be of any type."""
+
+from pathlib import Path
+
+from bert_jax.errors import BadInput
+
+# {name in Hugging Face: name in bert_jax}; the first is the default, and of several the one that is written.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+LIMIT = 1e9  # of numbers that are not sizes
+
+
+def read_keys(values: dict, keys: dict, fixed: dict, path: Path) -> dict:
+    """Returns {key of config.model: number}.
+
+    values: the content of config.json.
+    keys: {its key: (key of config.model, default)}, see `read_number`.
+    fixed: {key that changes the model: the supported value}.
+
+    Raises BadInput with the file, the key and its value.
+    """
+    for key, expected in fixed.items():
+        if values.get(key, expected) != expected:
+            raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
+    return {ours: read_number(values, key, path, default) for key, (ours, default) in keys.items()}
+
+
+def read_number(values: dict, key: str, path: Path, default: float):
+    """Returns a value of the type of its default: a positive integer, which is required if the default is 0, or a float
+    that is not negative."""
+    value = values.get(key, default)
+    if type(default) is int:
+        is_valid = type(value) is int and value > 0
+        expected = "a positive integer"
+    else:
+        is_valid = type(value) in (int, float) and 0 <= value < LIMIT
+        expected = "a number"
+    if not is_valid:
+        raise BadInput(f"{path}: {key} is {value!r}, expected {expected}")
+    return type(default)(value)
+
+
+def read_choice(values: dict, key: str, path: Path, choices: dict[str, str]) -> str:
+    """Returns what a name stands for; the first of the choices is the default."""
+    name = values.get(key, next(iter(choices)))
+    if not isinstance(name, str) or name not in choices:
+        raise BadInput(f"{path}: {key} is {name!r}, expected one of {', '.join(choices)}")
+    return choices[name]
+
+
+def name_of(choices: dict[str, str], value: str) -> str:
+    """Returns the first name that stands for a value."""
+    return next(name for name in choices if choices[name] == value)

@@ -1,0 +1,146 @@
+"""Dense layers, and the product of vectors and the word embeddings that gives logits.
+
+D width, I inputs, O outputs, V vocabulary.
+
+Activations have the compute data type (`config.dtype`); parameters are float32. Gradients of dense layers and word
+embeddings are computed in `gradient_dtype`.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax.parallel import constraints
+
+# The logit of what is masked: so low that its probability is exactly zero in float32.
+MASKED = -1e9
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def affine(x, kernel, bias, gradient_dtype):
+    """Returns x[..., I] @ kernel[I, O] + bias[O] in the dtype of x. bias: or None.
+
+    The gradients of kernel and bias are summed over rows and devices in `gradient_dtype`. Differentiating through the
+    cast of the kernel would round them to bfloat16 before they are summed over devices.
+    """
+    return _affine_forward(x, kernel, bias, gradient_dtype)[0]
+
+
+def _affine_forward(x, kernel, bias, gradient_dtype):
+    x, kernel = constraints.activation(x), kernel.astype(x.dtype)
+    y = x @ kernel if bias is None else x @ kernel + bias.astype(x.dtype)
+    return constraints.activation(y), (x, kernel, bias)
+
+
+def sum_over_rows(a, b, dtype):
+    """Returns dtype[I, O]: the product of a[..., I] and b[..., O] summed over all leading axes, in that dtype."""
+    rows = tuple(range(a.ndim - 1))
+
+    def product(a, b):
+        return jax.lax.dot_general(a, b, ((rows, rows), ((), ())), preferred_element_type=dtype)
+
+    def on_cpu(a, b):
+        # XLA's CPU backend lacks some bfloat16 products with float32 sums. It transposes the left factor, a pass with
+        # long strides: so the narrower factor goes there. The barrier keeps XLA from exchanging them again.
+        a, b = a.astype(dtype), b.astype(dtype)
+        if a.shape[-1] <= b.shape[-1]:
+            return product(a, b)
+        return jax.lax.optimization_barrier(product(b, a)).T
+
+    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=product)
+
+
+def _affine_backward(gradient_dtype, saved, gradient):
+    x, kernel, bias = saved
+    gradient = constraints.activation(gradient)
+    rows = tuple(range(x.ndim - 1))
+    d_kernel = sum_over_rows(x, gradient, gradient_dtype)
+    d_x = constraints.activation(gradient @ kernel.T)
+    if bias is None:
+        return d_x, d_kernel.astype(jnp.float32), None
+    d_bias = gradient.sum(rows, dtype=gradient_dtype)
+    return d_x, d_kernel.astype(jnp.float32), d_bias.astype(jnp.float32)
+
+
+affine.defvjp(_affine_forward, _affine_backward)
+
+
+def sum_of_logits(gradient):
+    """Returns float32[V]: gradient[..., V] summed over all leading axes."""
+
+    def product(gradient):  # XLA's CPU backend takes 25 times as long for a sum of rows of 50,000
+        ones = jnp.ones(gradient.shape[:-1], gradient.dtype)
+        return jnp.tensordot(ones, gradient, ones.ndim)
+
+    def total(gradient):
+        return gradient.sum(tuple(range(gradient.ndim - 1)))
+
+    return jax.lax.platform_dependent(gradient, cpu=product, default=total)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def project(x, table, bias, gradient_dtype):
+    """Returns float32 x[..., D] @ table[V, D].T + bias[V], with factors in the dtype of x.
+
+    The gradient of the table is summed in `gradient_dtype`, as in `affine`, and that of the bias in float32.
+    """
+    return _project_forward(x, table, bias, gradient_dtype)[0]
+
+
+def _project_forward(x, table, bias, gradient_dtype):
+    x, table = constraints.activation(x), table.astype(x.dtype)
+    logits = jnp.einsum(
+        "...d,vd->...v", x, constraints.table(table), preferred_element_type=jnp.float32
+    )
+    return constraints.logits(logits) + bias, (x, table)
+
+
+def _project_backward(gradient_dtype, saved, gradient):
+    x, table = saved
+    d_bias = sum_of_logits(gradient)
+    gradient = jax.lax.optimization_barrier(constraints.logits(gradient.astype(x.dtype)))
+    d_table = constraints.sum_to_table(partial(sum_over_rows, dtype=gradient_dtype), gradient, x)
+    d_x = constraints.activation(gradient @ constraints.table(table))
+    return d_x, d_table.astype(jnp.float32), d_bias
+
+
+project.defvjp(_project_forward, _project_backward)
+
+
+class Dense(nn.Module):
+    """A dense layer, x[..., I] -> [..., O], whose output is multiplied by `scale`."""
+
+    features: int
+    initializer: float
+    gradient_dtype: jnp.dtype = jnp.float32
+    scale: float = 1.0
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        init = truncated_normal(self.initializer)
+        kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
+        bias = maybe_bias(self, self.features)
+        if self.scale != 1:
+            kernel, bias = jax.tree.map(lambda each: self.scale * each, (kernel, bias))
+        return affine(x, kernel, bias, self.gradient_dtype)
+
+
+def maybe_bias(module, size: int):
+    """Returns the parameter `bias`, float32[size], of a module; None if its field `bias` is False."""
+    zeros = nn.initializers.zeros
+    return module.param("bias", zeros, (size,), jnp.float32) if module.bias else None
+
+
+def truncated_normal(deviation: float):
+    """Returns TensorFlow's truncated normal initializer: a normal of this standard deviation, cut at two deviations.
+
+    The values have 0.88 of that deviation; unlike Flax's, this initializer does not correct for it.
+    """
+
+    def init(key, shape, dtype=jnp.float32):
+        return deviation * jax.random.truncated_normal(key, -2, 2, shape, dtype)
+
+    return init

@@ -1,0 +1,64 @@
+"""Embeddings of words, positions and segments; the word embeddings also give the logits.
+
+B batch, L length, D width, V vocabulary.
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax.layers.dense import MASKED, project, truncated_normal
+from bert_jax.parallel import constraints
+from bert_jax.parallel.mesh import VOCABULARY_MULTIPLE
+
+
+def padded_size(vocabulary_size: int) -> int:
+    """Returns the vocabulary size rounded up, for the matrix units and for sharding."""
+    return -(-vocabulary_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+
+def zero_padding_rows(init, rows: int):
+    """Returns an initializer like `init`, except that the rows from `rows` on, the padding, are zero."""
+
+    def padded(key, shape, dtype=jnp.float32):
+        real = jnp.arange(shape[0])[:, None] < rows
+        return jnp.where(real, init(key, shape, dtype), 0)
+
+    return padded
+
+
+class Embedder(nn.Module):
+    """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D].
+
+    The word embeddings are rounded to `dtype`. A table without rows is left out.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    type_vocabulary: int
+    width: int
+    initializer: float
+    gradient_dtype: jnp.dtype
+    dtype: jnp.dtype = jnp.float32
+
+    def setup(self):
+        init = truncated_normal(self.initializer)
+        shape = padded_size(self.vocabulary_size), self.width
+        self.words = self.param("words", zero_padding_rows(init, self.vocabulary_size), shape)
+        if self.max_length:
+            self.position_table = self.param("positions", init, (self.max_length, self.width))
+        if self.type_vocabulary:
+            self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
+
+    def __call__(self, tokens, positions, segments):
+        vectors = constraints.lookup(self.words, tokens, self.dtype, self.gradient_dtype)
+        if self.max_length:
+            vectors += self.position_table.at[positions].get(mode="promise_in_bounds")
+        if self.type_vocabulary:
+            vectors += self.segment_table.at[segments].get(mode="promise_in_bounds")
+        return constraints.stream(vectors)
+
+    def vocabulary_logits(self, x, bias):
+        """Returns float32 logits [..., padded V] of x[..., D] by the tied word embeddings; MASKED in the padding."""
+        logits = project(x, self.words, bias, self.gradient_dtype)
+        real = jnp.arange(self.words.shape[0]) < self.vocabulary_size
+        return jnp.where(real, logits, MASKED)
