@@ -34,12 +34,12 @@ ODD = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, Value
 
 
 class Phase(NamedTuple):
-    """A phase of a run: its steps are `first` to `last` - 1, its shape is as in `config.phases`."""
+    """A phase of a run, with its shape as in `config.phases`."""
 
     name: str
     number: int
-    first: int
-    last: int
+    first: int  # its first step
+    stop: int  # the step after its last one
     length: int
     batch: int
     keys: ConfigDict  # all keys of the phase, with those of its task and model
@@ -87,7 +87,7 @@ def total_steps(config: ConfigDict) -> int:
 
 def steps_by_phase(config: ConfigDict, step: int) -> dict[str, int]:
     """Returns {phase: number of its steps among the first `step` steps}."""
-    return {phase.name: max(0, min(step, phase.last) - phase.first) for phase in phases(config)}
+    return {phase.name: max(0, min(step, phase.stop) - phase.first) for phase in phases(config)}
 
 
 def formats(config: ConfigDict) -> list[str]:
@@ -313,8 +313,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
     # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
-    unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
-    unfinished &= {phase.name for phase in after if phase.last >= step}
+    unfinished = {phase.name for phase in before if phase.stop > step or phase == before[-1]}
+    unfinished &= {phase.name for phase in after if phase.stop >= step}
     begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
     moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
     free = CHANGEABLE
@@ -344,7 +344,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
 def decay_from(step: int, config: ConfigDict) -> list:
     """Returns what decides the learning rate after a step of a decay: it follows the tokens of the phases."""
     # All fields but the keys.
-    return [config.schedule.decay, *(part[:-1] for part in phases(config) if part.last > step)]
+    return [config.schedule.decay, *(part[:-1] for part in phases(config) if part.stop > step)]
 
 
 def digest(config: ConfigDict | dict) -> str:

@@ -72,7 +72,7 @@ class Loop:
         self.traces = Traces(traced, run.directory / TRACES, reporter.log)
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
-        self.row = 0  # steps in a row that were not finite, up to the last fetched verdict
+        self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict
         self.kept = []  # the step of the best checkpoint, see `best`
 
     def run(self, newest: Path | None, stop) -> int:
@@ -94,14 +94,14 @@ class Loop:
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params, stop) or self.is_over()
             for phase in self.phases:
-                if step < phase.last and not stopped:
+                if step < phase.stop and not stopped:
                     # Some devices report only at run time that they are out of memory.
                     with out_of_memory.explain(f"phase {phase.name}"):
                         step, state, stopped = self.run_phase(phase, step, state, stop)
             self.watchdog.arm("save")
             with self.clock.paused():
                 writer.finish(self.checkpoints)
-            is_last = step == self.phases[-1].last or self.is_over()
+            is_last = step == self.phases[-1].stop or self.is_over()
             return 0 if is_last and self.finish(step, state.params, stop) else stop.code
 
     @contextlib.contextmanager
@@ -151,7 +151,7 @@ class Loop:
 
         Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
         """
-        train, last = self.trainer.train[phase.name], self.phases[-1].last
+        train, last = self.trainer.train[phase.name], self.phases[-1].stop
         sums, flops, stopped = None, 0.0, False
         self.clock.start()
         self.reported = step
@@ -168,13 +168,13 @@ class Loop:
             self.reporter.advance(step)
             # Called once per step, equally often in all processes; a later signal waits for the next step.
             stopped = stop.requested()
-            actions = due(step, self.config, phase.last, last, stopped)
+            actions = due(step, self.config, phase.stop, last, stopped)
             if actions.report:
                 self.unreported, sums, flops = (phase, step, sums, flops), None, 0.0
             if actions.save or actions.evaluate:
                 self.catch_up()
             # If the last step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
-            if saves := actions.save and (stopped or step == phase.last or not self.row):
+            if saves := actions.save and (stopped or step == phase.stop or not self.bad_in_a_row):
                 self.save(step, state)
             elif actions.compare and self.trainer.mesh.size > 1:
                 self.fingerprints(step, state)
@@ -206,7 +206,7 @@ class Loop:
         """Yields the global batches of a phase from `step` on, built from this host's rows."""
         mesh = self.trainer.mesh
         positions = meshes.host_rows(mesh, phase.batch)
-        data = iter(self.data.train(phase, step, phase.last, positions))
+        data = iter(self.data.train(phase, step, phase.stop, positions))
         while True:
             with self.clock.input_wait():
                 arrays = next(data, None)
@@ -230,14 +230,14 @@ class Loop:
         verdict = jax.device_get(verdict)
         if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
-        self.row = int(verdict.row)
+        self.bad_in_a_row = int(verdict.bad_in_a_row)
         self.losses = self.losses or [float(verdict.loss)]
-        if self.row < min(self.config.guard.stop_after, self.phases[-1].last):
+        if self.bad_in_a_row < min(self.config.guard.stop_after, self.phases[-1].stop):
             return
-        first = step - self.row + 1
+        first = step - self.bad_in_a_row + 1
         command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
         raise FloatingPointError(
-            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row"
+            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.bad_in_a_row} steps in a row"
             f" (see config.guard.stop_after); to see the first batch: {command}"
         )
 
@@ -286,10 +286,10 @@ class Loop:
     def evaluate_missed(self, step: int, params, stop) -> bool:
         """Evaluates the restored state if its step was due for an evaluation that was not done: the run stopped before
         it, or the state is an import (step 0), whose loss is the baseline. Returns False if a signal came."""
-        last = self.phases[-1].last
+        last = self.phases[-1].stop
         is_due = step == 0 or due(step, self.config, last, last, False).evaluate
         if is_due and step < last:
-            phase = next(phase for phase in self.phases if step <= phase.last)
+            phase = next(phase for phase in self.phases if step <= phase.stop)
             return self.evaluate(phase, step, params, stop)
         return True
 
@@ -317,7 +317,7 @@ class Loop:
         """Evaluates the last step and writes the summary; returns False if a signal came before that."""
         if not self.evaluate(self.phases[-1], step, params, stop):
             return False
-        if step < self.phases[-1].last:
+        if step < self.phases[-1].stop:
             self.reporter.log(f"ends early, after step {step}: see config.evaluate.patience")
         self.reporter.summarize(self.best())
         return True

@@ -200,7 +200,7 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0
     """
 
     first = max(1, warmup)  # of the steps after the warm-up
-    phases = [*phases[:-1], *(each._replace(last=max(first, each.last)) for each in phases[-1:])]
+    phases = [*phases[:-1], *(each._replace(stop=max(first, each.stop)) for each in phases[-1:])]
 
     def progress(step):
         return (step - warmup) / max(1, total - warmup)
@@ -216,7 +216,7 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0
 
     def tokens(step, start, end):
         """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`."""
-        parts = [(max(start, p.first), min(end, p.last), p.batch * p.length) for p in phases]
+        parts = [(max(start, p.first), min(end, p.stop), p.batch * p.length) for p in phases]
         parts = [(a, b, (b - a) * size) for a, b, size in parts if a < b]
         whole = sum(size for *_, size in parts)
         shares = (size / whole * numpy.clip((step - a) / (b - a), 0, 1) for a, b, size in parts)

@@ -75,7 +75,7 @@ def train(
     metrics = step_guard.choose(verdict.is_applied, metrics, jax.tree.map(jnp.zeros_like, metrics))
     metrics["skipped"] = 1.0 - jnp.float32(verdict.is_applied), jnp.float32(1.0)
     metrics["spikes"] = jnp.float32(verdict.is_spike), jnp.float32(1.0)
-    opt_state = step_guard.Guarded(inner, band, verdict.row)
+    opt_state = step_guard.Guarded(inner, band, verdict.bad_in_a_row)
     return State(state.step + 1, params, opt_state), metrics, verdict
 
 

@@ -26,7 +26,9 @@ class Guarded(NamedTuple):
 
     inner: Any
     band: Band
-    row: jax.Array  # int32[], number of steps in a row, up to the last one, that were not finite
+    bad_in_a_row: (
+        jax.Array
+    )  # int32[], number of steps in a row, up to the last one, that were not finite
 
 
 class Verdict(NamedTuple):
@@ -37,7 +39,9 @@ class Verdict(NamedTuple):
     top: jax.Array  # float32[], of the band; infinite while there is no band
     is_spike: jax.Array  # bool[], the loss is finite and above the top
     is_applied: jax.Array  # bool[]
-    row: jax.Array  # int32[], number of steps in a row, up to this one, that were not finite
+    bad_in_a_row: (
+        jax.Array
+    )  # int32[], number of steps in a row, up to this one, that were not finite
 
 
 def guarded(inner) -> Guarded:
@@ -57,8 +61,8 @@ def judge(
     # The loss is clipped so that one spike hardly moves the band. Each spike widens it, so it soon contains a lasting
     # change of level.
     band = choose(is_finite, follow(state.band, jnp.minimum(loss, highest), window), state.band)
-    row = jnp.where(is_finite, 0, state.row + 1)
-    return Verdict(loss, gradient_norm, highest, is_spike, is_applied, row), band
+    bad_in_a_row = jnp.where(is_finite, 0, state.bad_in_a_row + 1)
+    return Verdict(loss, gradient_norm, highest, is_spike, is_applied, bad_in_a_row), band
 
 
 def top(band: Band, window: int, spike: float):
@@ -100,7 +104,7 @@ def choose(is_new, new, old):
 
 def reason(verdict: Verdict) -> str:
     """Says what is wrong with a step, given its verdict on the host; '' if nothing is."""
-    if verdict.row:
+    if verdict.bad_in_a_row:
         name = "gradient_norm" if math.isfinite(verdict.loss) else "loss"
         return f"the {name.replace('_', ' ')} is {getattr(verdict, name)}"
     if verdict.is_spike:
@@ -113,5 +117,5 @@ def describe(step: int, verdict: Verdict) -> str:
     if not (what := reason(verdict)):
         return ""
     done = "applied" if verdict.is_applied else "skipped"
-    row = f" ({verdict.row} in a row)" if verdict.row > 1 else ""
-    return f"step {step}: {what}; {done}{row}"
+    repeated = f" ({verdict.bad_in_a_row} in a row)" if verdict.bad_in_a_row > 1 else ""
+    return f"step {step}: {what}; {done}{repeated}"

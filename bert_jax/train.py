@@ -252,7 +252,7 @@ def check_average(config: ConfigDict) -> None:
     """Raises BadInput if fewer checkpoints are left at the end of the run than are averaged."""
     keys = config.checkpoint
     last = configs.total_steps(config)
-    ends = {phase.last for phase in configs.phases(config)}
+    ends = {phase.stop for phase in configs.phases(config)}
     saved = sorted({*range(keys.every, last, keys.every), *ends})
     kept = {*saved[-keys.keep :]}
     if keys.keep_every:

@@ -8,6 +8,8 @@ import io
 import tokenize
 from pathlib import Path
 
+from bert_jax.config_checks import find_module, registered
+
 ROOT = Path(__file__).parents[1]
 HEAD = """# Config keys
 
@@ -108,10 +110,10 @@ def sections():
     """Yields (title, keys) of base.py and of every model, objective and task that has keys."""
     yield "Keys of all runs", shared_keys((ROOT / "configs/base.py").read_text())
     for group in ("model", "objective", "task"):
-        for path in sorted(ROOT.glob(f"bert_jax/{group}s/*.py")):
-            is_module = "\ndef make(" in path.read_text()  # others only share what modules use
-            if is_module and (keys := list(own_keys(path, group))):
-                yield f"Keys of {group}.name={path.stem}", keys
+        for name in sorted(registered(group)):
+            path = Path(find_module(group, name).__file__)
+            if keys := list(own_keys(path, group)):
+                yield f"Keys of {group}.name={name}", keys
 
 
 def page() -> str:

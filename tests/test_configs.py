@@ -57,7 +57,7 @@ def test_modernbert_has_the_tokens_of_the_paper(name, warmup):
     settings = config.load(name)
 
     def billions(last: int, least: int = 0) -> float:
-        parts = [(min(p.last, last) - p.first, p) for p in config.phases(settings)]
+        parts = [(min(p.stop, last) - p.first, p) for p in config.phases(settings)]
         return sum(n * p.batch * p.length for n, p in parts if n > 0 and p.length > least) / 1e9
 
     total = config.total_steps(settings)

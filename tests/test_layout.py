@@ -11,8 +11,10 @@ FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 
 # A subpackage may import the subpackages before it in this list, and the modules in BASE. BASE may import itself and
 # storage. Planning and commands may also import the top level; of the top level, only cli may import these two.
-PACKAGES = "storage tokenizers data parallel models objectives tasks checkpoints runs pages convert".split()
-PACKAGES += ["planning", "commands"]
+PACKAGES = (
+    "storage tokenizers data parallel layers models objectives tasks checkpoints runs".split()
+)
+PACKAGES += "convert inference pages planning commands".split()
 BASE = {"errors", "prng", "config", "config_checks", "step_guard"}
 MAX_FILES = 14  # at the top level
 
@@ -23,7 +25,7 @@ PLACES = {
     "apache_beam": ("bert_jax/data/preparation/beam.py",),
     "orbax": ("bert_jax/checkpoints/*",),
     "optax": ("bert_jax/optimizer.py", "bert_jax/step.py"),
-    "flax": ("bert_jax/models/*", "bert_jax/objectives/*"),
+    "flax": tuple(f"bert_jax/{name}/*" for name in ("layers", "models", "objectives", "inference")),
     "fsspec": ("bert_jax/storage/remote.py",),
     "argparse": ("bert_jax/cli.py", "bert_jax/commands/*"),
     "bert_jax.configs": ("configs/*", "bert_jax/config.py"),
@@ -39,8 +41,8 @@ PURE = {
 
 # Batch keys, terms and tasks of one objective, and the files of the package that may name them.
 MLM_NAMES = re.compile(r"\b(mlm|nsp)|mlm_|nsp_|masked_")
-MLM_PLACES = "objectives/* models/* convert/* tasks/* data/masking.py data/assemble.py".split()
-MLM_PLACES += "commands/predict.py commands/inspect_batch.py".split()
+MLM_PLACES = "objectives/* layers/* models/* convert/* inference/* tasks/* data/masking.py".split()
+MLM_PLACES += "data/assemble.py commands/predict.py commands/inspect_batch.py".split()
 # Until these are changed:
 MLM_PLACES += "parallel/mesh.py config_checks.py".split()
 

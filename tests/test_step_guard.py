@@ -74,7 +74,7 @@ def test_bad_steps_change_only_the_step_number():
             state, _, verdict = train(state, batch(number, bad))
             assert bool(verdict.is_applied) == (not bad), pattern
             in_a_row = in_a_row + 1 if bad else 0
-            assert state.opt_state.row == in_a_row, pattern
+            assert state.opt_state.bad_in_a_row == in_a_row, pattern
             text = step_guard.describe(number, jax.device_get(verdict))
             assert text.startswith(f"step {number}: ") if bad else not text
             if not bad:
@@ -107,7 +107,7 @@ def judged(losses, **limits):
     state, verdicts = step_guard.guarded(()), []
     for loss in losses:
         verdict, band = judge(state, jnp.float32(loss), jnp.float32(1))
-        state = step_guard.Guarded((), band, verdict.row)
+        state = step_guard.Guarded((), band, verdict.bad_in_a_row)
         verdicts.append(jax.device_get(verdict))
     return verdicts, state.band
 
@@ -136,7 +136,7 @@ def test_a_lasting_level_is_accepted(level):
     verdicts, _ = judged([3.0] * 40 + [level] * 200, **LIMITS)
     spikes = [i for i, verdict in enumerate(verdicts) if verdict.is_spike]
     assert spikes == list(range(40, 40 + len(spikes))) and 0 < len(spikes) < 150
-    assert all(verdict.row == 0 for verdict in verdicts)
+    assert all(verdict.bad_in_a_row == 0 for verdict in verdicts)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
     feed = open_feed(config) if config.batches else StoreFeed(config, open_or_prepare(config, log))
     tokenizer = tokenizers.load(feed.path / "tokenizer")
-    phase = next(phase for phase in configs.phases(config) if step < phase.last)
+    phase = next(phase for phase in configs.phases(config) if step < phase.stop)
     arrays = next(feed.train(phase, step, step + 1))
     described = mlm_batch.describe(arrays, rows, tokenizer)
     return {"step": step, "phase": phase.name, "sha256": batch.digest(arrays)} | described

@@ -63,5 +63,5 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
         return None
-    steps = ((p.last - p.first, p.batch / timed[p.name]["rows_per_second"]) for p in phases)
+    steps = ((p.stop - p.first, p.batch / timed[p.name]["rows_per_second"]) for p in phases)
     return sum(number * seconds for number, seconds in steps) / 3600

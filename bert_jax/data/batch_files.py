@@ -57,7 +57,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
         shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):
-            begin, end = max(first, phase.first), min(last, phase.last)
+            begin, end = max(first, phase.first), min(last, phase.stop)
             if begin < end:
                 phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
         manifest = {
@@ -128,7 +128,7 @@ class SavedFeed:
         first = min(step, total - 1)
         self.check_steps(first, total)
         for phase in configs.phases(self.config):
-            for split in self.splits if phase.last > first else ():
+            for split in self.splits if phase.stop > first else ():
                 self.evaluation(phase, split, phase.batch)
 
     def check_steps(self, first: int, last: int) -> None:

@@ -10,6 +10,10 @@ import numpy as np
 
 from bert_jax import prng
 
+# The columns of a row as assemble.gather reads it: where text A begins in the tokens of its split, and its size; the
+# same of B; and the label of the pair.
+A_START, A_SIZE, B_START, B_SIZE, LABEL = range(5)
+
 
 class Survey(NamedTuple):
     """The statistics of a sample of a phase's rows, and warnings."""

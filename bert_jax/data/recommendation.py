@@ -63,9 +63,9 @@ def recommend(config, tokens: int, short_documents: bool) -> dict:
     """
     phases, total = configs.phases(config), configs.total_steps(config)
     if config.model.name != "bert":
-        seen = sum((phase.last - phase.first) * phase.batch * phase.length for phase in phases)
+        seen = sum((phase.stop - phase.first) * phase.batch * phase.length for phase in phases)
         return {"tokens": tokens, "steps": total, "passes": seen / tokens, "changes": {}}
-    length = sum((phase.last - phase.first) * phase.length for phase in phases) / total
+    length = sum((phase.stop - phase.first) * phase.length for phase in phases) / total
     chosen = choose_run(tokens, length)
     keys = model_keys(config, chosen["size"]) | run_keys(config, chosen)
     if short_documents:
@@ -94,7 +94,7 @@ def run_keys(config, chosen: dict) -> dict:
     cadence = -(-min(5000, max(100, steps // 2000 * 100)) // every) * every
     keys, before = {}, 0
     for phase in configs.phases(config):
-        last = max(before + 1, round(steps * phase.last / total))
+        last = max(before + 1, round(steps * phase.stop / total))
         keys[f"phases.{phase.name}.steps"] = last - before
         keys[f"phases.{phase.name}.batch"] = chosen["rows"]
         before = last

@@ -41,7 +41,7 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
     elapsed = timeline.seconds(step.events, chip.hertz, transfer_seconds)
     hidden = min(max(0.0, round(computing + sending - elapsed, 12)), computing, sending)
     values = {
-        "steps": phase.last - phase.first,
+        "steps": phase.stop - phase.first,
         "bytes_per_chip": devices * step.memory.total,
         "bytes_of_arguments": devices * step.memory.arguments,
         "bytes_of_temporaries": devices * step.memory.temporaries,
@@ -71,7 +71,7 @@ def rates(tpu: topology.Slice, phase, values: dict, seconds: float) -> dict:
         "rows_per_second": phase.batch / seconds,
         "tokens_per_second": values["real_token_share"] * phase.batch * phase.length / seconds,
         "utilization": values["flops_per_step"] / seconds / tpu.chips / tpu.chip.flops,
-        "hours": (phase.last - phase.first) * seconds / HOUR,
+        "hours": (phase.stop - phase.first) * seconds / HOUR,
     }
 
 

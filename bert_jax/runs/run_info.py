@@ -77,7 +77,7 @@ def describe_phase(phase, info: dict) -> str:
     parts, rows = info["micro_batches"], info["rows_per_device"]
     shares = f" ({parts} x {rows} on each device)" if rows < phase.batch else ""
     return (
-        f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows{shares} of"
+        f"phase {phase.name}: {phase.stop - phase.first:,} steps of {phase.batch} rows{shares} of"
         f" {phase.length} tokens" + f", attention by {info['attention']}" * bool(info["attention"])
     )
 

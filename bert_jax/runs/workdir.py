@@ -31,7 +31,7 @@ from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-FORMAT = 4  # of run.json and config.json
+FORMAT = 5  # of run.json and config.json
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run

@@ -43,7 +43,7 @@ def test_every_batch_is_read_back_bitwise(world, positions):
     from_store, from_saved, phases = both(world)
     for phase in phases:
         for first in (phase.first, phase.first + 2):
-            steps = phase, first, phase.last, positions
+            steps = phase, first, phase.stop, positions
             assert_same(from_store.train(*steps), from_saved.train(*steps))
 
 

@@ -11,6 +11,7 @@ from kits.corpora import make_text, prepare
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.tasks.feed import open_or_prepare
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXTS = make_text(50)
@@ -73,10 +74,10 @@ def test_edited_text_is_told_in_one_line(make, places):
     """`prepare` refuses it; a run goes on with the store. A text that was only touched is the same."""
     config, path, lines = make([], "corpus.source=text"), Path("text/a.txt"), []
     path.touch()
-    preparing.open_or_prepare(config, lines.append)
+    open_or_prepare(config, lines.append)
     assert not lines
     path.write_text(path.read_text().swapcase())
-    preparing.open_or_prepare(config, lines.append)
+    open_or_prepare(config, lines.append)
     assert len(lines) == 1 and lines[0].startswith("config.corpus.source=text: changed since")
     with pytest.raises(BadInput, match="config.corpus.source=text: changed since"):
         prepare(config)

@@ -121,8 +121,8 @@ def test_the_programs_of_a_phase_have_its_rotary_base():
 def test_after_a_step_the_model_is_that_of_its_phase():
     keys = config.load("modern_base")
     *_, last = config.phases(keys)
-    bases = {step: config.at_step(keys, step).model.rotary_base for step in (0, 1, last.last)}
-    assert bases == {0: 10_000, 1: 10_000, last.last: 160_000}
+    bases = {step: config.at_step(keys, step).model.rotary_base for step in (0, 1, last.stop)}
+    assert bases == {0: 10_000, 1: 10_000, last.stop: 160_000}
 
 
 @pytest.mark.full

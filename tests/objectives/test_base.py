@@ -17,7 +17,7 @@ def test_an_objective_may_have_reference_losses(monkeypatch):
         assert ("pair loss 0.69" in base.reference_losses(paired, info)) == is_paired
     mine = ModuleType("mine")
     mine.DEFAULTS, mine.check, mine.make = {}, None, None
-    monkeypatch.setitem(sys.modules, "bert_jax.objectives.mine", mine)
+    monkeypatch.setitem(sys.modules, "my_code.objective", mine)
     config = config.copy_and_resolve_references()
-    config.objective.name = "mine"
+    config.objective.name = "my_code.objective"
     assert base.reference_losses(config, info) == ""

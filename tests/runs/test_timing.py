@@ -17,7 +17,7 @@ PEAK = 1e9  # peak FLOP/s of a device in these tests
 
 @pytest.mark.full
 def test_times_and_shares_are_those_of_each_line(finished, tmp_path, monkeypatch):
-    """A wait for input, the real tokens of the batches, and FLOPs (tests/models/test_counts.py) over a known peak."""
+    """A wait for input, the real tokens of the batches, and FLOPs (tests/layers/test_counts.py) over a known peak."""
     real, batches = [], feed.StoreFeed.train
 
     def late(*arguments):

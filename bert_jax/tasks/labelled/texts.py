@@ -8,12 +8,14 @@ import numpy as np
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
-from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.dataset import A_SIZE, Dataset, Survey
 from bert_jax.data.store import Split, Store, open_array
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.text.documents import sequence_sizes
+
+EXAMPLE = 4  # column of a row with the number of its example, in the place of the label of a pair
 
 
 def check(config, least: int = 5, paired=False) -> None:
@@ -62,10 +64,10 @@ def labelled(config, store: Store | None, paired: bool, sequences: int = 1) -> D
     def find(split: Split, rows, length: int) -> dict:
         from bert_jax.data import assemble
 
-        return {"targets": assemble.look_up(split.path / "targets.npy", rows[:, 0, 4])}
+        return {"targets": assemble.look_up(split.path / "targets.npy", rows[:, 0, EXAMPLE])}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
+        wanted = targets_of(store.splits[split])[rows[:, 0, EXAMPLE]]
         found = predictions.of_labels(kind, outputs["label_logits"])
         return scores.compute(config.task.metrics, scores.functions(), wanted, found)
 
@@ -123,7 +125,7 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
         part, special = store.splits[split], store.manifest["special"]
         tokens = assemble.map_file(part.path / "tokens.npy")
         made = assemble.gather(tokens, rows[..., :5], phase.length, special, paired)
-        made["label_weights"] = assemble.as_weights(rows[:, 0, 1] > 0)
+        made["label_weights"] = assemble.as_weights(rows[:, 0, A_SIZE] > 0)
         made |= find(part, rows, phase.length)
         return {name: made[name] for name in all_shapes(phase, 1) if name in made}
 
@@ -135,7 +137,7 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
         return Survey(share, text, labels.warnings(config.task.labels))
 
     def group(rows: np.ndarray) -> np.ndarray:
-        return rows[:, 0, 4]  # the number of the example
+        return rows[:, 0, EXAMPLE]
 
     return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes, group)
 

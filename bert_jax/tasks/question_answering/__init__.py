@@ -119,7 +119,10 @@ def make(config, store: Store | None = None) -> Dataset:
     def find(split, rows, length: int) -> dict:
         from bert_jax.data.assemble import as_ids
 
-        return {"start_positions": as_ids(rows[:, 0, 5]), "end_positions": as_ids(rows[:, 0, 6])}
+        return {
+            "start_positions": as_ids(rows[:, 0, windows.FIRST]),
+            "end_positions": as_ids(rows[:, 0, windows.LAST]),
+        }
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         correct = [answers for *_, answers in read_questions(store, split, rows)]
@@ -132,7 +135,7 @@ def make(config, store: Store | None = None) -> Dataset:
 def read_questions(store: Store, split: str, rows: np.ndarray) -> list[list]:
     """Returns [id, text, answers] of each question that has windows in `rows`."""
     questions = json.loads((store.splits[split].path / "questions.json").read_text())
-    return [questions[number] for number in np.unique(rows[:, 0, 4])]
+    return [questions[number] for number in np.unique(rows[:, 0, texts.EXAMPLE])]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START
 from bert_jax.data.store import Split, open_array
+from bert_jax.tasks.labelled.texts import EXAMPLE
 
 
 class Window(NamedTuple):
@@ -50,6 +52,10 @@ def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:
     return (int(first), int(last)) if first <= last else (-1, -1)
 
 
+# Columns of a row behind those of dataset.py: the first and the last token of the answer.
+FIRST, LAST = 5, 6
+
+
 def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     """Returns int64[R, 1, 7]: windows as assemble.gather reads them, with the number of the question; and the first and
     the last token of the answer in the row, both 0, [CLS], if the window does not have all of it.
@@ -83,10 +89,11 @@ def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[
     offsets = open_array(split.path / "offsets.npy")
 
     def window(row: int) -> Window:
-        begin, (start, size) = rows[row, 1] + 2, rows[row, 2:4]
+        begin = rows[row, A_SIZE] + 2
+        start, size = rows[row, [B_START, B_SIZE]]
         inside = logits[row, begin : begin + size]
         return Window(inside, offsets[start : start + size], logits[row, 0].sum())
 
-    order = np.argsort(rows[:, 4], kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(rows[order, 4])) + 1):
+    order = np.argsort(rows[:, EXAMPLE], kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(rows[order, EXAMPLE])) + 1):
         yield [*map(window, part)]

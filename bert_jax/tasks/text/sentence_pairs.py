@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.dataset import LABEL, Dataset, Survey
 from bert_jax.data.store import SPLITS, Split, Store
 from bert_jax.tasks.text import documents, masked_rows, mlm_batch, packing, pair_rows
 
@@ -99,7 +99,7 @@ def survey(config, store: Store, phase) -> Survey:
         warnings.append(f"rows are {share:.0%} full, the rest is padding: {remedy}")
     if own.pair_task != "none":
         length = f"{key}.length={phase.length}"
-        labels, more = mlm_batch.judge_pairs(own.pair_task, pairs[:, 4], length)
+        labels, more = mlm_batch.judge_pairs(own.pair_task, pairs[:, LABEL], length)
         text, warnings = f"{text}, {labels}", warnings + more
     return Survey(share, text, warnings)
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax.config_checks import require
 from bert_jax.data import batch
-from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.dataset import A_SIZE, Dataset, Survey
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, scores, tables, texts
@@ -187,13 +187,13 @@ def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
     part = store.splits[split]
     found = np.split(texts.targets_of(part), part.sentence_ends[:-1])
-    return [found[number] for number in rows[:, 0, 4]]
+    return [found[number] for number in rows[:, 0, texts.EXAMPLE]]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction} of each row: the name of the label of each word."""
     pieces, logits = targets(store, split, rows), outputs["label_logits"]
-    return predict_words(logits, rows[:, 0, 1], pieces, config.task.labels)
+    return predict_words(logits, rows[:, 0, A_SIZE], pieces, config.task.labels)
 
 
 def predict_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
