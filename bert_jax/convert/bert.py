@@ -7,22 +7,18 @@ from pathlib import Path
 
 from bert_jax.convert import config_json
 
-CLASS = "Bert"  # beginning of the classes in transformers
-# Beginnings of the names outside of heads; the first is that of the encoder.
+CLASS = "Bert"  # names.ARCHITECTURES describes the constants and functions of an architecture
+TOKENIZER = "BertTokenizer"
+
+# --- Parameters -----------------------------------------------------------------------------------
+
 BODY = ("bert.",)
-BARE = (
-    "embeddings.",
-    "encoder.",
-    "pooler.",
-)  # parts of an encoder without heads, whose names lack BODY
+BARE = ("embeddings.", "encoder.", "pooler.")
 BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-# {name of a tensor: that of its copy}: the output matrix is the word embeddings.
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-
-# --- Parameters: (axes, name in bert_jax, in transformers), see names.py --------------------------
 
 EMBEDDINGS = (
     ("VD", "embedder/words", "word_embeddings.weight"),
@@ -52,9 +48,7 @@ PARTS = (
     ("mlm", "mlm/", "cls.predictions.", MLM),
     ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
 )
-# {objective: the layer of its labels}; "classifier" for others
 LABEL_LAYERS = {"spans": "qa_outputs"}
-POOLS = ("cls",)  # values of objective.pool that transformers has
 
 # --- Settings: keys of BertConfig -----------------------------------------------------------------
 
@@ -77,6 +71,7 @@ FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
+POOLS = ("cls",)
 # Values of the keys of config.model for which BERT has no settings.
 PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
 
@@ -100,7 +95,7 @@ def write_label_settings(config) -> dict:
 
 def from_google(values: dict) -> dict:
     """Converts bert_config.json to config.json."""
-    values = values | {EPSILON: ORIGINAL_EPSILON}
+    values = {"model_type": "bert"} | values | {EPSILON: ORIGINAL_EPSILON}
     if values.get("hidden_act", "gelu") == "gelu":  # the tanh approximation
         values["hidden_act"] = "gelu_new"
     return values

@@ -36,7 +36,8 @@ class Source(NamedTuple):
 
     def parts(self) -> set[str]:
         """Returns the parts of names.py of which the model has at least one tensor."""
-        return {item.part for item in self.table() if getattr(item, self.format) in self.shapes}
+        table = self.table()
+        return {entry.part for entry in table if getattr(entry, self.format) in self.shapes}
 
 
 # --- The config -----------------------------------------------------------------------------------
@@ -46,8 +47,9 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     """Returns the config (base if None) with the settings of the source's model, and the overrides applied.
 
     Without a config, objective.pair_task is nsp if the source has a pooler, and rows are at most as long as its
-    positions; but a source with a task decides objective, task and length. Raises BadInput if the result is invalid or
-    is another model than the source.
+    positions; but a source with a task decides objective, task and length.
+
+    Raises BadInput if the result is invalid or is another model than the source.
     """
     is_default = config is None
     config = configs.base() if is_default else config.copy_and_resolve_references()
@@ -56,8 +58,8 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             configs.apply(config, [f"model.name={source.settings['name']}"])
             config.model.update(source.settings)
             if is_default:
-                paired = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
-                config.objective.pair_task = "nsp" if paired else "none"
+                has_pairs = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
+                config.objective.pair_task = "nsp" if has_pairs else "none"
                 phase = config.phases.main
                 phase.length = min(phase.length, config.model.max_length)
                 phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
@@ -71,8 +73,8 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
         if model[key] != value and configs.is_of_model(f"model.{key}"):
-            at = f"config.model.{key}={model[key]} in the first phase"
-            raise BadInput(f"{at}: {source.directory} has {value}")
+            place = f"config.model.{key}={model[key]} in the first phase"
+            raise BadInput(f"{place}: {source.directory} has {value}")
     return config
 
 
@@ -92,17 +94,18 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     example = batch.synthetic(mlm_batch.shapes(1, 8, 1), source.tokenizer.size)
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
     shapes = {path: leaf.shape for path, leaf in names.by_path(tree).items()}
-    table = names.parameters(config.model, config.objective.name)
     parts = source.parts()
-    loaded = {
-        item.path: convert_tensor(source, item, shapes[item.path])
-        for item in table
-        if item.part in parts and item.path in shapes
-    }
-    missing = [path for path in shapes if path not in loaded]
-    loaded |= initialize(objective, example, config.seed, missing)
-    needed = {item.part for item in table if item.path in shapes}
-    params = jax.tree.unflatten(jax.tree.structure(tree), [loaded[path] for path in shapes])
+    needed = set()
+    arrays = {}
+    for parameter in names.parameters(config.model, config.objective.name):
+        path = parameter.path
+        if path in shapes:
+            needed.add(parameter.part)
+            if parameter.part in parts:
+                arrays[path] = convert_tensor(source, parameter, shapes[path])
+    missing = [path for path in shapes if path not in arrays]
+    arrays |= initialize(objective, example, config.seed, missing)
+    params = jax.tree.unflatten(jax.tree.structure(tree), [arrays[path] for path in shapes])
     return Parameters(params, sorted(needed - parts), sorted(parts - needed))
 
 
@@ -118,19 +121,20 @@ def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.
     return jax.device_get(jax.jit(init)(jax.random.key(seed)))
 
 
-def convert_tensor(source: Source, item: names.Parameter, shape: tuple) -> np.ndarray:
-    """Returns a tensor as float32 in the layout of bert_jax, its vocabulary axis padded with zeros to `shape`."""
-    name = getattr(item, source.format)
-    array = np.asarray(source.load(name), np.float32)
-    if not np.isfinite(array).all():
-        number = int((~np.isfinite(array)).sum())
-        raise BadInput(
-            f"{source.directory}: {name} {show(array.shape)}: {number} values are NaN or infinite"
-        )
-    array = np.split(array, item.number)[item.place]
-    array = array.T if source.format in item.transposed else array
-    if array.shape != shape:
-        array = np.pad(array, [(0, shape[0] - len(array))] + [(0, 0)] * (array.ndim - 1))
+def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> np.ndarray:
+    """Returns a parameter as float32 in the layout of bert_jax, its vocabulary axis padded with zeros to `shape`."""
+    name = getattr(parameter, source.format)
+    tensor = np.asarray(source.load(name), np.float32)
+    number = tensor.size - np.count_nonzero(np.isfinite(tensor))
+    if number:
+        title = f"{name} {show(tensor.shape)}"
+        raise BadInput(f"{source.directory}: {title}: {number} values are NaN or infinite")
+    array = np.split(tensor, parameter.number)[parameter.place]
+    if source.format in parameter.transposed:
+        array = array.T
+    if parameter.padded:
+        padding = np.zeros((shape[0] - len(array), *shape[1:]), np.float32)
+        array = np.concatenate([array, padding])
     return np.ascontiguousarray(array)
 
 
@@ -142,28 +146,32 @@ def check(source: Source) -> None:
 
     Runs before arrays are allocated, because a damaged config file may have sizes of any magnitude.
     """
-    layers, number = source.settings["layers"], len(source.shapes)
+    directory = source.directory
+    layers = source.settings["layers"]
+    number = len(source.shapes)
     if layers > number:
-        raise BadInput(f"{source.directory}: {layers} layers in its config, but {number} tensors")
-    table, parts = source.table(), source.parts() | {"encoder"}
+        raise BadInput(f"{directory}: {layers} layers in its config, but {number} tensors")
+    parts = source.parts() | {"encoder"}
     settings = source.settings | {"outputs": source.labeler.outputs}
-    for item in table:
-        shape = names.shape(item, settings, source.pieces, source.format)
-        name = getattr(item, source.format)
+    unknown = dict(source.shapes)
+    for parameter in source.table():
+        name = getattr(parameter, source.format)
         actual = source.shapes.get(name)
-        if actual is None and item.part in parts:
-            raise BadInput(f"{source.directory}: {name} is missing, expected {show(shape)}")
+        unknown.pop(name, None)
+        shape = names.shape(parameter, settings, source.pieces, source.format)
+        if actual is None and parameter.part in parts:
+            raise BadInput(f"{directory}: {name} is missing, expected {show(shape)}")
         if actual not in (None, shape):
-            raise BadInput(f"{source.directory}: {name} is {show(actual)}, expected {show(shape)}")
-    for name in sorted(source.shapes.keys() - {getattr(item, source.format) for item in table}):
-        what = f"{name} {show(source.shapes[name])}"
-        raise BadInput(f"{source.directory}: {what} is not a tensor of {source.settings['name']}")
+            raise BadInput(f"{directory}: {name} is {show(actual)}, expected {show(shape)}")
+    if unknown:
+        name, shape = min(unknown.items())
+        model = source.settings["name"]
+        raise BadInput(f"{directory}: {name} {show(shape)} is not a tensor of {model}")
     if source.tokenizer.size > source.pieces:
-        embeddings = getattr(table[0], source.format)
-        raise BadInput(
-            f"{source.directory}: the tokenizer has {source.tokenizer.size} pieces, {embeddings} is"
-            f" {show(source.shapes[embeddings])}: too few rows"
-        )
+        name = getattr(source.table()[0], source.format)
+        shape = show(source.shapes[name])
+        pieces = f"the tokenizer has {source.tokenizer.size} pieces"
+        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: too few rows")
 
 
 def show(shape: tuple[int, ...]) -> str:

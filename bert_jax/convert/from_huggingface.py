@@ -17,7 +17,8 @@ from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import workdir
 
-WEIGHTS, SHARDS = "model.safetensors", "model-?????-of-?????.safetensors"
+WEIGHTS = "model.safetensors"
+SHARDS = "model-?????-of-?????.safetensors"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # float32 represents every value of these types exactly.
@@ -29,19 +30,22 @@ LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
 
 def matches(directory: Path) -> bool:
     """Returns whether a directory is in Hugging Face's format: it has such weights, or config.json and no weights."""
-    path = directory / "config.json"
     if any(any(directory.glob(name)) for name in (WEIGHTS, SHARDS, *PICKLES)):
         return True
-    others = any(directory.glob("*.ckpt*.index"))
-    return not others and path.is_file() and "model_type" in workdir.read_json(path)
+    if any(directory.glob("*.ckpt*.index")):
+        return False
+    path = directory / "config.json"
+    return path.is_file() and "model_type" in workdir.read_json(path)
 
 
 def read(directory: Path, head: str = "mlm") -> Source:
-    """Reads settings, tokenizer and tensor names; head: see load_model.open_model. Raises BadInput for a model that
-    bert_jax does not support."""
+    """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
+
+    head: see load_model.open_model.
+    """
     directory = Path(directory)
     path = directory / "config.json"
-    values = workdir.read_json(path)
+    values = {"model_type": "bert"} | workdir.read_json(path)  # the oldest files lack it
     settings = conversion.from_huggingface(values, path)
     labeler = Labeler()
     if head == "label":
@@ -61,12 +65,10 @@ def read(directory: Path, head: str = "mlm") -> Source:
 
     if head:
         check_tied(directory, architecture.TIED, tensors, load)
-    slices = {name: files[stored].get_slice(stored) for name, stored in tensors.items()}
-    shapes = {
-        name: tuple(each.get_shape())
-        for name, each in slices.items()
-        if name not in architecture.TIED
-    }
+    shapes = {}
+    for name, stored in tensors.items():
+        if name not in architecture.TIED:
+            shapes[name] = tuple(files[stored].get_slice(stored).get_shape())
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     tokenizer = pretrained_tokenizer.read(directory, values)
     return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load, labeler)
@@ -76,8 +78,10 @@ def read(directory: Path, head: str = "mlm") -> Source:
 
 
 def open_files(directory: Path) -> dict[str, Any]:
-    """Returns {name of a tensor in its file: memory-mapped file}, from one safetensors file or from shards. Raises
-    BadInput if a shard is missing."""
+    """Returns {name of a tensor in its file: memory-mapped file}, from one safetensors file or from shards.
+
+    Raises BadInput if a shard is missing.
+    """
     paths = [*directory.glob(WEIGHTS)] or sorted(directory.glob(SHARDS))
     if not paths:
         refuse_other_formats(directory)
@@ -112,10 +116,14 @@ def open_weights(path: Path):
 def rename(
     files: dict[str, Any], architecture: ModuleType, is_read: Callable, directory: Path
 ) -> dict[str, str]:
-    """Returns {name in names.py: name in the file}. Accepts older names, a bare encoder, and names inside of WRAPPERS;
-    skips buffers. Raises BadInput for other types than floats.
+    """Returns {name in names.py: name in the file}.
 
-    architecture: a file of names.ARCHITECTURES. is_read: (name) -> whether it is read.
+    Accepts older names, a bare encoder, and names inside of WRAPPERS; skips buffers.
+
+    architecture: a file of names.ARCHITECTURES.
+    is_read: (name) -> whether it is read.
+
+    Raises BadInput for other types than floats.
     """
     tensors = {}
     for stored in files:
@@ -128,7 +136,8 @@ def rename(
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in tensors:
             raise BadInput(f"{directory}: {tensors[name]} and {stored} are the same tensor")
-        if (dtype := files[stored].get_slice(stored).get_dtype()) not in FLOATS:
+        dtype = files[stored].get_slice(stored).get_dtype()
+        if dtype not in FLOATS:
             raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {FLOATS}")
         tensors[name] = stored
     for copy, name in architecture.TIED.items():

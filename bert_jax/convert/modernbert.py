@@ -8,26 +8,21 @@ from pathlib import Path
 from bert_jax.convert import config_json
 from bert_jax.errors import BadInput
 
-CLASS = "ModernBert"  # beginning of the classes in transformers
-# Beginnings of the names outside of heads; the first is that of the encoder.
-BODY = ("model.", "head.dense.", "head.norm.")
-BARE = (
-    "embeddings.",
-    "layers.",
-    "final_norm.",
-)  # parts of an encoder without heads, whose names lack BODY
-BUFFERS = ("model.embeddings.position_ids",)
-# {name of a tensor: that of its copy}: the output matrix is the word embeddings.
-TIED = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
+CLASS = "ModernBert"  # names.ARCHITECTURES describes the constants and functions of an architecture
+TOKENIZER = "PreTrainedTokenizerFast"
 
-# --- Parameters: (axes, name in bert_jax, in transformers), see names.py --------------------------
+# --- Parameters -----------------------------------------------------------------------------------
+
+BODY = ("model.", "head.dense.", "head.norm.")
+BARE = ("embeddings.", "layers.", "final_norm.")
+BUFFERS = ("model.embeddings.position_ids",)
+TIED = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
 ENCODER = (
     ("VD", "embedder/words", "embeddings.tok_embeddings.weight"),
     ("D", "embedder_norm/scale", "embeddings.norm.weight"),
     ("D", "final_norm/scale", "final_norm.weight"),
 )
-# If parameters share a tensor, stacked along its outputs, their place in it and their number follow.
 BLOCK = (
     ("DD", "attention/query/kernel", "attn.Wqkv.weight", 0, 3),
     ("DD", "attention/key/kernel", "attn.Wqkv.weight", 1, 3),
@@ -43,7 +38,6 @@ HEAD = (
     ("DD", "dense/kernel", "dense.weight"),
     ("D", "norm/scale", "norm.weight"),
 )
-# (part, scope in bert_jax, in transformers, its rows); {} is the number of a layer, from 0 or the number at the end on.
 # Fine-tuned models have the part `head`, too; see heads.Classifier.
 PARTS = (
     ("encoder", "encoder/", "model.", ENCODER),
@@ -52,14 +46,11 @@ PARTS = (
     ("head", "mlm/", "head.", HEAD),
     ("mlm", "mlm/", "decoder.", (("V", "bias", "bias"),)),
 )
-# {objective: the layer of its labels}; "classifier" for others
 LABEL_LAYERS = {}
-POOLS = ("cls", "first", "mean")  # values of objective.pool that transformers has
 
 # --- Settings: keys of ModernBertConfig -----------------------------------------------------------
 
-# {key: (key of config.model, default)}; the default is 0 for a required key. Version 5 has `layer_types` and
-# `rope_parameters` instead of the last three.
+# Version 5 has `layer_types` and `rope_parameters` instead of the last three.
 EVERY = "global_attn_every_n_layers"
 KEYS = {
     "num_hidden_layers": ("layers", 0),
@@ -75,7 +66,6 @@ KEYS = {
     "global_rope_theta": ("rotary_base", 160_000.0),
     "local_rope_theta": ("local_rotary_base", 10_000.0),
 }
-# {key that changes the model: the supported value}
 FIXED = {
     "attention_bias": False,
     "mlp_bias": False,
@@ -84,6 +74,7 @@ FIXED = {
     "decoder_bias": True,
     "rope_scaling": None,
 }
+POOLS = ("cls", "first", "mean")
 POOLING = {"cls": "first", "mean": "mean"}  # {value of classifier_pooling: of model.pooling}
 # {kind of attention: key of its rotary base before version 5}
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -124,29 +115,49 @@ def write_label_settings(config) -> dict:
 
 
 def older_keys(values: dict, path: Path) -> dict:
-    """Returns a config.json whose keys of version 5 have become older ones. Raises BadInput, with the path of the file,
-    for other layers, rotary positions or heads than those of models/modernbert.py."""
-    activation, others = (values.get(f"{of}_activation", "gelu") for of in ("hidden", "classifier"))
-    if others != activation:
-        raise BadInput(f"{path}: classifier_activation is {others!r}, expected {activation!r}")
-    older, types, ropes = {}, values.get("layer_types"), values.get("rope_parameters") or {}
-    if types is not None:
-        listed = types if isinstance(types, list) else []
-        every = listed.index(FULL, 1) if FULL in listed[1:] else len(listed)
-        numbers = [n for n in (values.get(EVERY, 3), every) if type(n) is int and n > 0]
-        fitting = [n for n in numbers if layer_types(n, len(listed)) == types]
-        if not fitting or len(listed) != values.get("num_hidden_layers"):
-            expected = f"expected {FULL} in every Nth layer, from the first on"
-            raise BadInput(f"{path}: layer_types is {types!r}, {expected}")
-        older[EVERY] = fitting[0]
-    for kind, key in BASES.items():
-        rope = ropes.get(kind, {}) if isinstance(ropes, dict) else ropes
-        is_known = isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
-        if not is_known or ropes.keys() - BASES.keys():
-            expected = f"expected {FULL} and {LOCAL} with rope_type 'default'"
-            raise BadInput(f"{path}: rope_parameters is {ropes!r}, {expected}")
-        older |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
+    """Returns a config.json whose keys of version 5 have become older ones.
+
+    Raises BadInput, with the path of the file, for other layers, rotary positions or heads than those of
+    models/modernbert.py.
+    """
+    activation = values.get("hidden_activation", "gelu")
+    of_head = values.get("classifier_activation", "gelu")
+    if of_head != activation:
+        raise BadInput(f"{path}: classifier_activation is {of_head!r}, expected {activation!r}")
+    older = {}
+    if values.get("layer_types") is not None:
+        older[EVERY] = read_full_every(values, path)
+    ropes = values.get("rope_parameters") or {}
+    if not are_default(ropes):
+        expected = f"expected {FULL} and {LOCAL} with rope_type 'default'"
+        raise BadInput(f"{path}: rope_parameters is {ropes!r}, {expected}")
+    for kind, rope in ropes.items():
+        if "rope_theta" in rope:
+            older[BASES[kind]] = rope["rope_theta"]
     return values | older
+
+
+def read_full_every(values: dict, path: Path) -> int:
+    """Returns N of a config.json whose `layer_types` have full attention in every Nth layer. Raises BadInput."""
+    types = values["layer_types"]
+    if isinstance(types, list) and len(types) == values.get("num_hidden_layers"):
+        second = types.index(FULL, 1) if FULL in types[1:] else len(types)
+        for number in (values.get(EVERY, 3), second):
+            is_size = type(number) is int and number > 0
+            if is_size and layer_types(number, len(types)) == types:
+                return number
+    expected = f"expected {FULL} in every Nth layer, from the first on"
+    raise BadInput(f"{path}: layer_types is {types!r}, {expected}")
+
+
+def are_default(ropes) -> bool:
+    """Returns whether `rope_parameters` have no other rotary positions than those of models/modernbert.py."""
+    if not isinstance(ropes, dict) or ropes.keys() - BASES.keys():
+        return False
+    return all(
+        isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
+        for rope in ropes.values()
+    )
 
 
 def newer_keys(model) -> dict:

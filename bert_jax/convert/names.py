@@ -13,17 +13,26 @@ from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
-# {config.model.name, and model_type in transformers: the file of its names and settings}. A file has
+# {config.model.name, which is model_type in transformers: the file of its names and settings}. Such a file has
 #
-#     CLASS, BODY, BARE, BUFFERS, TIED, LABEL_LAYERS, POOLS, KEYS, FIXED
-#     PARTS                               (part, scope in bert_jax, in transformers, its rows); {} is the number of
-#                                         a layer, from 0 or the number at the end on
-#     read_settings(values, path)         config.json -> keys of config.model
-#     write_settings(model, vocabulary)   config.model -> keys of config.json besides KEYS and FIXED
-#     write_label_settings(config)        the same of a fine-tuned model
+#     CLASS         beginning of its classes in transformers
+#     TOKENIZER     class of a tokenizer in transformers whose files name none
+#     PARTS         parameters: (part, scope in bert_jax, in transformers, rows); {} is the number of a layer, from 0 or
+#                   from the number at the end on. A row is (axes, name in bert_jax, in transformers) of a tensor, of a
+#                   dense layer with `kernel` and `bias`, or of a norm with `scale` and `bias`. If parameters share a
+#                   tensor, stacked along its outputs, their place in it and their number follow
+#     LABEL_LAYERS  {objective: the layer of its labels}; "classifier" for others
+#     BODY          beginnings of the names outside of heads; the first is that of the encoder
+#     BARE          beginnings of names in an encoder without heads, which lack that of the encoder
+#     BUFFERS       tensors in files that are no parameters
+#     TIED          {name of a tensor: that of its copy}: the output matrix is the word embeddings
+#     KEYS          {key of config.json: (key of config.model, default)}; the default is 0 for a required key
+#     FIXED         {key of config.json that changes the model: the supported value}
+#     POOLS         values of objective.pool that transformers has
 #
-# A row is (axes, name in bert_jax, in transformers) of a tensor, of a dense layer with `kernel` and `bias`, or of a
-# norm with `scale` and `bias`.
+#     read_settings(values, path)        config.json -> keys of config.model
+#     write_settings(model, vocabulary)  config.model -> keys of config.json besides KEYS and FIXED
+#     write_label_settings(config)       the same of a fine-tuned model
 ARCHITECTURES = {"bert": bert, "modernbert": modernbert}
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
@@ -61,8 +70,8 @@ class Parameter(NamedTuple):
     @property
     def google(self) -> str:
         name = self.huggingface
-        for theirs, new in GOOGLE.items():
-            name = name.replace(theirs, new)
+        for part, replacement in GOOGLE.items():
+            name = name.replace(part, replacement)
         return name
 
     @property
@@ -79,8 +88,12 @@ class Parameter(NamedTuple):
 
 
 def parameters(model, objective: str = "") -> list[Parameter]:
-    """Returns all parameters of a model with the keys `name` and `layers`, heads included; the word embeddings are the
-    first, the dense layer of an objective of LABELERS is the last. A model that no other program has gives none."""
+    """Returns all parameters of a model with its heads; none for a model that no other program has.
+
+    The word embeddings are the first, the dense layer of an objective of LABELERS is the last.
+
+    model: config.model, or its keys `name` and `layers`.
+    """
     architecture = ARCHITECTURES.get(model["name"])
     if not architecture:
         return []
@@ -99,7 +112,8 @@ def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
     """Returns the parameters of the rows of a table, inside a scope of bert_jax and of Hugging Face."""
     expanded = []
     for axes, path, name, *stack in rows:
-        path, name = ours + path, theirs + name
+        path = ours + path
+        name = theirs + name
         if name.endswith(("weight", "bias")):
             expanded.append(Parameter(part, axes, path, name, *stack))
         else:
@@ -132,20 +146,30 @@ def exportable(format: str, model: str) -> dict[str, tuple]:
 def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[str, np.ndarray]]:
     """Returns the parts of a model, and its float32 tensors in the names and the layout of a format.
 
-    params: what `by_path` accepts; parameters without a name are left out. pieces: size of the vocabulary. Raises
-    BadInput for NaN or infinite values.
+    params: what `by_path` accepts; parameters without a name are left out.
+    pieces: size of the vocabulary.
+
+    Raises BadInput for NaN or infinite values.
     """
-    arrays, table = by_path(params), parameters(config.model, config.objective.name)
-    present, found = [item for item in table if item.path in arrays], {}
-    for item in present:
-        name, array = getattr(item, format), np.asarray(arrays[item.path], np.float32)
-        array = array[: pieces if item.padded else None]
+    leaves = by_path(params)
+    parts = {}
+    arrays = {}
+    for parameter in parameters(config.model, config.objective.name):
+        if parameter.path not in leaves:
+            continue
+        name = getattr(parameter, format)
+        array = np.asarray(leaves[parameter.path], np.float32)
+        if parameter.padded:
+            array = array[:pieces]
         # If any element is not finite, neither is the minimum or the maximum. This saves an array of booleans.
         if not np.isfinite([array.min(), array.max()]).all():
             raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
-        found.setdefault(name, []).append(array.T if format in item.transposed else array)
-    parts = list(dict.fromkeys(item.part for item in present))
-    return parts, {n: np.ascontiguousarray(np.concatenate(each)) for n, each in found.items()}
+        if format in parameter.transposed:
+            array = array.T
+        parts[parameter.part] = True
+        arrays.setdefault(name, []).append(array)
+    stacked = {name: np.ascontiguousarray(np.concatenate(arrays[name])) for name in arrays}
+    return list(parts), stacked
 
 
 def by_path(tree) -> dict[str, Any]:
@@ -154,11 +178,20 @@ def by_path(tree) -> dict[str, Any]:
 
 
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
-    """Returns its shape without padding, from the keys of config.model and `outputs`, the number of logits, in `format`
-    or (by default) in bert_jax."""
-    sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"], "2": 2}
-    sizes |= {"V": vocabulary, "P": model["max_length"], "S": model.get("type_vocabulary")}
-    sizes |= {"C": model.get("outputs")}
+    """Returns its shape without padding.
+
+    model: the keys of config.model and `outputs`, the number of logits.
+    format: the one whose layout it has; bert_jax by default.
+    """
+    sizes = {
+        "2": 2,
+        "C": model.get("outputs"),
+        "D": model["width"],
+        "F": model["feed_forward"] or 4 * model["width"],
+        "P": model["max_length"],
+        "S": model.get("type_vocabulary"),
+        "V": vocabulary,
+    }
     dimensions = [sizes[axis] for axis in parameter.axes]
     if format in parameter.transposed:
         dimensions.reverse()

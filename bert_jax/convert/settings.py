@@ -9,8 +9,11 @@ from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.errors import BadInput, one_line
 
 # {task.kind: what transformers calls it}
-PROBLEMS = {"classes": "single_label_classification", "labels": "multi_label_classification"}
-PROBLEMS |= {"number": "regression"}
+PROBLEMS = {
+    "classes": "single_label_classification",
+    "labels": "multi_label_classification",
+    "number": "regression",
+}
 TASK = "bert_jax_task"  # the key of config.json with the keys of the task, which transformers does not read
 PLACES = ("name", "data", "train", "dev")  # keys of a task that say nothing about a model
 
@@ -23,10 +26,10 @@ def from_huggingface(values: dict, path: Path) -> dict:
 
     Raises BadInput with the file, the key and its value.
     """
-    name = values.get("model_type", "bert")
+    name = values.get("model_type")
     if name not in tuple(ARCHITECTURES):  # a list cannot be looked up in a dict
-        known = ", ".join(ARCHITECTURES)
-        raise BadInput(f"{path}: model_type is {name!r}, expected one of {known}")
+        expected = ", ".join(ARCHITECTURES)
+        raise BadInput(f"{path}: model_type is {name!r}, expected one of {expected}")
     return {"name": name} | ARCHITECTURES[name].read_settings(values, path)
 
 
@@ -39,20 +42,26 @@ class Labeler(NamedTuple):
 
 
 def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
-    """Converts config.json of a model that bert_jax fine-tuned and exported. The names are those of names.LABELERS, so
-    that no other module is imported. Raises BadInput if it was altered."""
-    model, classes = values.get("model_type", "bert"), values.get("architectures")
+    """Converts config.json of a model that bert_jax fine-tuned and exported.
+
+    The names are those of names.LABELERS, so that no other module is imported. Raises BadInput if it was altered.
+    """
+    beginning = ARCHITECTURES[values["model_type"]].CLASS
     for objective, (end, _, task) in names.LABELERS.items():
-        if classes == [ARCHITECTURES[model].CLASS + end] and TASK in values:
+        if values.get("architectures") == [beginning + end] and TASK in values:
             try:
                 keys = {key: value for key, value in values[TASK].items() if key not in PLACES}
-                length, labels = keys.pop("length"), list(keys["labels"])
+                length = keys.pop("length")
+                labels = list(keys["labels"])
             except (AttributeError, KeyError, TypeError) as error:
                 raise BadInput(f"{path}: {TASK} is altered ({one_line(error)})") from None
             outputs = {"spans": 2, "multiple_choice": 1}.get(objective) or len(labels) or 1
-            names_of_modules = f"objective.name={objective}", f"task.name={task}"
-            others = (f"task.{key}={value}" for key, value in keys.items())
-            overrides = *names_of_modules, f"phases.main.length={length}", *others
+            overrides = (
+                f"objective.name={objective}",
+                f"task.name={task}",
+                f"phases.main.length={length}",
+                *(f"task.{key}={value}" for key, value in keys.items()),
+            )
             return Labeler(objective, outputs, overrides)
     return Labeler()
 
@@ -76,11 +85,13 @@ def to_huggingface(model, vocabulary) -> dict:
 
 def labels_to_huggingface(config) -> dict:
     """Returns the keys of config.json for an objective with the dense layer `label`."""
-    values, labels = {}, config.task.get("labels") or ("LABEL_0",)  # transformers' name of a number
-    if config.objective.name in ("classifier", "token_classifier"):  # other outputs have no names
+    values = {}
+    objective = config.objective.name
+    if objective in ("classifier", "token_classifier"):  # other outputs have no names
+        labels = config.task.get("labels") or ("LABEL_0",)  # transformers' name of a number
         values["id2label"] = dict(enumerate(labels))
         values["label2id"] = {label: number for number, label in enumerate(labels)}
-    if config.objective.name == "classifier":
+    if objective == "classifier":
         values["problem_type"] = PROBLEMS[config.task.kind]
     values[TASK] = {key: value for key, value in config.task.items() if key not in PLACES}
     values[TASK]["length"] = configs.phases(config)[-1].length
