@@ -43,7 +43,6 @@ def read(directory: Path, head: str = "mlm") -> Source:
 
     head: see load_model.open_model.
     """
-    directory = Path(directory)
     path = directory / "config.json"
     values = {"model_type": "bert"} | workdir.read_json(path)  # the oldest files lack it
     settings = conversion.from_huggingface(values, path)

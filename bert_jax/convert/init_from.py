@@ -11,8 +11,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint
+from bert_jax.config_checks import require
 from bert_jax.convert import load_model, names
 from bert_jax.data import download
+from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
@@ -39,20 +41,22 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     """
     name = config.init_from
     # With these keys, JAX remains set up as for this run.
-    same = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
-    model = load_model.open_model(name, same, head="")
+    setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
+    model = load_model.open_model(name, setup, head="")
     check_settings(config, model.config)
-    params = load_model.trained(model)
-    shared = {item.path for item in names.parameters(model.config.model) if item.part == "head"}
-    arrays = {
-        path: array
-        for path, array in params.items()
-        if path.startswith("encoder/") or path in shared
-    }
+    shared = [entry.path for entry in names.parameters(model.config.model) if entry.part == "head"]
+    arrays = {}
+    for path, array in load_model.trained(model).items():
+        if path.startswith("encoder/") or path in shared:
+            arrays[path] = array
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
-    source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}
-    source["positions"] = load_model.trained_positions(model)
+    source = {
+        "source": Path(name).name,
+        "step": model.step,
+        "fingerprint": digest,
+        "positions": load_model.trained_positions(model),
+    }
     encoder = Encoder(arrays, source, model.vocabulary.size, model.tokenizer.fingerprint)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
@@ -68,64 +72,87 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     """
     free = (*configs.CHANGEABLE, "model.pooling")
     for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
-        of_model = path.startswith("model.") and configs.is_of_model(path)
-        if of_model and not configs.may_change(path, free):
-            at = f"config.{path}={value!r} in the first phase"
-            raise BadInput(f"{at}: config.init_from={config.init_from} has {expected!r}")
+        is_shape = path.startswith("model.") and configs.is_of_model(path)
+        if is_shape and not configs.may_change(path, free):
+            place = f"config.{path}={value!r} in the first phase"
+            raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
 
 
 def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -> None:
     """Raises BadInput unless the encoder was trained with this tokenizer, that of the data, which `key` names."""
-    if not (tokenizer and tokenizer.fingerprint == encoder.tokenizer):
-        raise BadInput(
-            f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
-            " prepare a store with config.tokenizer.path set to its file; if the model has more rows, or other rules in"
-            " tokenizer_config.json, import it first"
-        )
+    require(
+        tokenizer and tokenizer.fingerprint == encoder.tokenizer,
+        key,
+        config,
+        f"not the tokenizer of config.init_from={config.init_from};"
+        " prepare a store with config.tokenizer.path set to its file; if the model has more rows, or other rules in"
+        " tokenizer_config.json, import it first",
+    )
+
+
+# --- Fine-tuning ----------------------------------------------------------------------------------
 
 
 def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDict:
     """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
 
-    Builds the store of the examples if it is missing. overrides: those of the model's keys are applied again, so that
-    other shapes than those of config.init_from are refused. Raises BadInput.
+    Builds the store of the examples if it is missing.
+
+    overrides: those of the model's keys are applied again, so that other shapes than those of config.init_from are
+        refused.
+    several: whether other runs follow in this process.
+
+    Raises BadInput.
     """
     jax_setup.find_backend()
     if several and jax.process_count() > 1:  # JAX connects processes once
         raise BadInput("finetune: several processes train one run a command")
-    fixed = [each for each in overrides if re.match(r"schedule.warmup=|phases.\w+.steps=", each)]
-    if fixed and config.task.epochs:
-        raise BadInput(f"config.{fixed[0]}: task.epochs decides it; set config.task.epochs=0")
-    if not examples.module_of(config):
-        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
-    if not config.init_from:
-        raise BadInput("config.init_from='': expected the run or the model to start from")
-    if jax.process_count() > 1 and not download.exists(config.store):
-        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    check_finetuning(config, overrides)
     model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
     config = config.copy_and_resolve_references()
-    names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
     configs.apply(config, [f"model.name={model.config.model.name}"])
-    config.model.update({key: model.config.model[key] for key in names})
-    configs.apply(config, [each for each in overrides if each.startswith("model.")])
+    for key, value in model.config.model.items():
+        if configs.is_of_model(f"model.{key}"):
+            config.model[key] = value
+    configs.apply(config, [override for override in overrides if override.startswith("model.")])
     configs.check(config)  # also whether the model has what the rows of the task need
     store = examples.open_or_build(config, model.tokenizer)
     tasks.fill(config, store)
     if config.task.epochs:
-        last = configs.phases(config)[-1]
-        rows = len(tasks.make(config, store).rows(last, "train", 0))
-        last.keys.steps = max(1, math.ceil(config.task.epochs * rows / last.batch))
-        config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
-        save_often(config)
+        set_steps(config, store)
     configs.check(config)
     return config
 
 
+def check_finetuning(config: ConfigDict, overrides) -> None:
+    """Raises BadInput for a config that cannot be fine-tuned."""
+    for override in overrides:
+        if config.task.epochs and re.match(r"schedule.warmup=|phases.\w+.steps=", override):
+            hint = "task.epochs decides it; set config.task.epochs=0"
+            raise BadInput(f"config.{override}: {hint}")
+    if not examples.module_of(config):
+        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
+    require(config.init_from, "init_from", config, "expected the run or the model to start from")
+    if jax.process_count() > 1 and not download.exists(config.store):
+        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+
+
+def set_steps(config: ConfigDict, store: Store) -> None:
+    """Sets the steps of the last phase, and of the warm-up, to those of task.epochs."""
+    phase = configs.phases(config)[-1]
+    rows = len(tasks.make(config, store).rows(phase, "train", 0))
+    phase.keys.steps = max(1, math.ceil(config.task.epochs * rows / phase.batch))
+    config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
+    save_often(config)
+
+
 def save_often(config: ConfigDict) -> None:
-    """Reduces the steps between saves and, since one is a multiple of the other, between reports, until the run has the
-    checkpoints of `checkpoint.average`."""
+    """Reduces the steps between saves until the run has the checkpoints of `checkpoint.average`.
+
+    Reduces those between reports, too, since one is a multiple of the other.
+    """
     if config.checkpoint.average > 1:
-        most = max(1, configs.total_steps(config) // config.checkpoint.average)
-        config.log.every = min(config.log.every, most)
-        last = most - most % config.log.every
-        config.checkpoint.every = min(config.checkpoint.every, last)
+        longest = max(1, configs.total_steps(config) // config.checkpoint.average)
+        config.log.every = min(config.log.every, longest)
+        longest -= longest % config.log.every
+        config.checkpoint.every = min(config.checkpoint.every, longest)

@@ -57,14 +57,20 @@ def untrained_parts(model: Model) -> list[str]:
 
 def trained(model: Model) -> dict[str, Any]:
     """Returns {path: array} of the parameters without the untrained parts."""
-    fresh, table = untrained_parts(model), names.parameters(model.config.model)
-    left_out = {item.path for item in table if item.part in fresh}
-    return {path: x for path, x in names.by_path(model.params).items() if path not in left_out}
+    arrays = names.by_path(model.params)
+    fresh = untrained_parts(model)
+    for parameter in names.parameters(model.config.model):
+        if parameter.part in fresh:
+            arrays.pop(parameter.path, None)
+    return arrays
 
 
 def trained_positions(model: Model) -> int:
     """Returns the number of positions that training has reached, also that of the run whose encoder this one started
-    from; all of them for the encoder of another program, whose training is not known."""
+    from.
+
+    Returns all of them for the encoder of another program, whose training is not known.
+    """
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
     positions = model.config.model.max_length
     if "imported" in model.info:
@@ -97,9 +103,9 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     for key, value in expected.items():
         if info.get(key, value) != value:
             raise BadInput(f"{directory}/run.json: {key} is not that of tokenizer/; restore it")
-    number, run_id = settings.checkpoint.average, info.get("run", "")
-    best = find_best(run, settings) if settings.evaluate.patience else None
-    step, params = reader.restore_params(checkpoints, run_id, number, best)
+    average = settings.checkpoint.average
+    best = find_best(run, settings)
+    step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)
     settings = config.at_step(settings, step)
     objective = base.make(settings, vocabulary)
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
@@ -107,7 +113,12 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
 
 def find_best(run: Workdir, settings: ConfigDict) -> int | None:
     """Returns the step of the run's best checkpoint: the one that summary.json names, or else the best of those that
-    exist. None before an evaluation."""
+    exist.
+
+    Returns None without evaluate.patience, and before an evaluation.
+    """
+    if not settings.evaluate.patience:
+        return None
     best = workdir.read_summary(run.directory).get("best")
     lines = metrics_file.lines(run.directory / "metrics.jsonl")
     best = best or metrics.best(settings, lines, reader.steps(run.checkpoints))
@@ -125,9 +136,12 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
     if info.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: its digest in run.json differs; restore it")
     values = config.flatten(config.base(config.find(str(path))))
-    for name in (override.partition("=")[0] for override in overrides):
-        of_phase = f"model.{name.rpartition('.')[2]}"  # a phase may have keys of the model
-        key = of_phase if name.startswith("phases.") and of_phase in values else name
+    for override in overrides:
+        name, _, _ = override.partition("=")
+        key = name
+        of_model = f"model.{name.rpartition('.')[2]}"
+        if name.startswith("phases.") and of_model in values:  # a phase may have keys of the model
+            key = of_model
         if config.is_of_model(key) and not config.may_change(key):
             raise BadInput(f"--config.{name}: cannot change the trained model of {directory}")
     defaults = [f"{key}={values[key]}" for key in MACHINE_KEYS if key in values]
@@ -135,8 +149,10 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
 
 
 def read_source(directory: Path, head: str = "mlm") -> Source:
-    """Reads and checks a model of another program, in any known format; head: see `open_model`. Raises BadInput for an
-    unsupported model."""
+    """Reads and checks a model of another program, in any known format. Raises BadInput for an unsupported model.
+
+    head: see `open_model`.
+    """
     if is_run(directory):
         raise BadInput(
             f"{directory}: a run of bert_jax; continue it with pretrain, or export it first"
@@ -146,9 +162,9 @@ def read_source(directory: Path, head: str = "mlm") -> Source:
     if not directory.is_dir():
         hint = "download a model from the hub first: hf download NAME --local-dir DIR"
         raise BadInput(f"{directory}: not a directory; {hint}")
-    for form in (from_huggingface, tensorflow_checkpoint):
-        if form.matches(directory):
-            source = form.read(directory, head)
+    for module in (from_huggingface, tensorflow_checkpoint):
+        if module.matches(directory):
+            source = module.read(directory, head)
             external_model.check(source)
             tokenizer = pretrained_tokenizer.with_unused(source.tokenizer, source.pieces)
             return source._replace(tokenizer=tokenizer)
@@ -164,8 +180,11 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     vocabulary = Vocabulary(source.tokenizer.size, **source.tokenizer.special)
     objective = base.make(settings, vocabulary)
     converted = external_model.parameters(source, settings, objective)
-    name = source.directory.absolute().name
-    imported = {"source": name, "format": source.format, "unused": converted.unused}
+    imported = {
+        "source": source.directory.absolute().name,
+        "format": source.format,
+        "unused": converted.unused,
+    }
     info = {"imported": imported, "fresh": converted.fresh, "vocabulary": vocabulary._asdict()}
     return Model(settings, info, vocabulary, source.tokenizer, objective, 0, converted.params)
 

@@ -1,6 +1,5 @@
 """Writes the model card, README.md, from the template model_card.md and the files of a run."""
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -35,15 +34,14 @@ class About(NamedTuple):
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
     """Writes README.md and the run's config, without the directories of this machine."""
     # The config of all phases; `run.config` has the model's values in one of them.
-    run = run._replace(config=load_model.read_config(workdir, run.info))
-    settings = run.config.to_dict()
-    settings["store"] = f"stores/{Path(run.config.store).name}"
+    config = load_model.read_config(workdir, run.info)
+    config.store = f"stores/{Path(config.store).name}"
+    values = configs.flatten(config)
     for key in PATHS:
-        group, _, last = key.rpartition(".")
-        tree = settings[group] if group else settings
-        if last in tree:
-            tree[last] = strip_directories(tree[last])
-    (directory / TRAINING).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        if key in values:
+            configs.assign(config, key, strip_directories(values[key]))
+    configs.save(config, directory / TRAINING)
+    run = run._replace(config=config)
     try:
         info = read_info(run.info)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -52,16 +50,21 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
 
 
 def read_info(values: dict) -> tuple[str, list[str]]:
-    """Returns, of the content of run.json, the name of the model that was imported or that init_from names, '' if none,
-    and lines about devices and versions.
+    """Returns the name of the model that was imported or that init_from names, '' if none, and lines about devices and
+    versions.
+
+    values: the content of run.json.
 
     Raises AttributeError, KeyError, TypeError or ValueError if it is damaged.
     """
-    source = str(values["imported"]["source"]) if "imported" in values else ""
-    devices = Counter(values.get("devices", [])).items()
-    kinds = ", ".join(f"{number} x {kind}" for kind, number in devices)
-    versions = ", ".join(f"{name} {v}" for name, v in values.get("versions", {}).items())
-    return source, [f"- devices: {kinds}", f"- versions: {versions}"]
+    source = ""
+    if "imported" in values:
+        source = str(values["imported"]["source"])
+    kinds = Counter(values.get("devices", []))
+    devices = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
+    packages = values.get("versions", {})
+    versions = ", ".join(f"{name} {version}" for name, version in packages.items())
+    return source, [f"- devices: {devices}", f"- versions: {versions}"]
 
 
 def strip_directories(paths: str) -> str:
@@ -71,12 +74,20 @@ def strip_directories(paths: str) -> str:
 
 
 def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], about: About) -> str:
-    """Returns the text of README.md. info: of `read_info`. parts: the parts of names.py that were exported."""
+    """Returns the text of README.md.
+
+    info: of `read_info`.
+    parts: the parts of names.py that were exported.
+    """
     source, machine = info
     name = workdir.absolute().name
-    config, task = run.config, "fill-mask" if "mlm" in parts else "feature-extraction"
+    config = run.config
     if "label" in parts:
-        task = names.LABELERS[config.objective.name][1]
+        _, task, _ = names.LABELERS[config.objective.name]
+    elif "mlm" in parts:
+        task = "fill-mask"
+    else:
+        task = "feature-extraction"
     head = ModelCardData(
         license=about.license or "other",
         language=about.language or None,
@@ -84,23 +95,27 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         pipeline_tag=task,
         tags=[config.model.name, "bert_jax"],
     )
-    origin, data = [], []
+    origin = []
+    data = []
     if source:
         origin.append(f"It started from the weights of `{source}`.")
         data.append(f"- the training data of `{source}` is not recorded here")
-    most, where = config.model.max_length, about.repository or about.path
-    if about.positions < most:
-        origin.append(f"Positions of longer rows, up to {most}, were never trained.")
+    if about.positions < config.model.max_length:
+        positions = f"Positions of longer rows, up to {config.model.max_length}"
+        origin.append(f"{positions}, were never trained.")
     if run.step:
         weights = f"the weights of step {run.step:,}"
         if about.average > 1:
             last = f"step {run.step:,}, which alone is evaluated below"
             weights = f"the mean of {about.average} checkpoints, the last one of {last}"
         origin.append(f"Trained with bert_jax; these are {weights}.")
-        sources = strip_directories(config.task.get("data", config.corpus.source))
+        sources = config.task.get("data", config.corpus.source)
         data.append(f"- sources: `{sources}`")
     if "label" in parts:
-        origin.append(f"Fine-tuned for {task}; labels: {', '.join(config.task.labels) or 'none'}.")
+        labels = ", ".join(config.task.labels) or "none"
+        origin.append(f"Fine-tuned for {task}; labels: {labels}.")
+    place = about.repository or about.path
+    mask = run.tokenizer.pieces[run.tokenizer.mask]
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,
@@ -112,7 +127,7 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         kind=run.tokenizer.kind,
         parts=", ".join(parts),
         origin=" ".join(origin),
-        usage=usage(config, task, where, run.tokenizer.pieces[run.tokenizer.mask]),
+        usage=usage(config, task, place, mask),
         data="\n".join(data),
         training="\n".join(training(run, source, machine, workdir)) or "Not trained by bert_jax.",
         evaluated="\n".join(evaluated(run, workdir)) or "Not evaluated.",
@@ -121,29 +136,34 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     )
 
 
-def usage(config, task: str, where: str, mask: str) -> str:
-    """Returns code that uses the model in the directory `where`, or of that name on the hub, in Markdown."""
-    paired = task == "text-classification" and len(config.task.get("text", ())) == 2
+def usage(config, task: str, place: str, mask: str) -> str:
+    """Returns code that uses the model in the directory `place`, or of that name on the hub, in Markdown."""
+    if task == "text-classification" and len(config.task.get("text", ())) == 2:
+        task = "pair-classification"
     text = Path(__file__).with_name("usage.md").read_text(encoding="utf-8")
-    sections = dict(part.split("\n", 1) for part in text.split("## ")[1:])
-    name = "pair-classification" if paired else task
-    return sections[name].strip().format(where=where, mask=mask)
+    sections = dict(section.split("\n", 1) for section in text.split("## ")[1:])
+    return sections[task].strip().format(where=place, mask=mask)
 
 
 def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[str]:
     """Yields the commands of the run, and the settings that differ from their defaults."""
     if not run.step:
         return
-    config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
+    config = run.config
+    is_labelled = "data" in config.task
+    name = shlex.quote(f"runs/{workdir.absolute().name}")
     if source and not (config.init_from or config.continue_from):
         yield f"    bert-jax import --source {shlex.quote(source)} --workdir {name}"
-    command = "finetune" if "data" in config.task else "pretrain"
+    command = "finetune" if is_labelled else "pretrain"
     yield f"    bert-jax {command} --config {TRAINING} --workdir {name}"
-    yield from ("", f"`{TRAINING}` is the saved config; to repeat the run, name a new workdir.", "")
-    steps, phases = configs.steps_by_phase(config, run.step), configs.phases(config)
-    seen = sum(steps[phase.name] * phase.batch * phase.length for phase in phases)
-    # Batches of short texts are short.
-    yield f"- tokens seen: {'at most ' * ('data' in config.task)}{seen:,}, padding included"
+    yield ""
+    yield f"`{TRAINING}` is the saved config; to repeat the run, name a new workdir."
+    yield ""
+    steps = configs.steps_by_phase(config, run.step)
+    phases = configs.phases(config)
+    tokens = sum(steps[phase.name] * phase.batch * phase.length for phase in phases)
+    limit = "at most " if is_labelled else ""  # batches of short texts are short
+    yield f"- tokens seen: {limit}{tokens:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
     for key, (default, value) in configs.changes(config).items():
         if not configs.may_change(key) and key not in SHOWN:
@@ -152,14 +172,19 @@ def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[st
 
 
 def evaluated(run, workdir: Path) -> Iterator[str]:
-    """Yields a table of the last metrics of each evaluated split up to the exported step: a killed run may have logged
-    later ones."""
-    lines = metrics_file.lines(workdir / "metrics.jsonl")
-    for split, line in {line["split"]: line for line in lines if line["step"] <= run.step}.items():
-        if split == "train":
-            continue
+    """Yields a table of the last metrics of each evaluated split up to the exported step.
+
+    A killed run may have logged later ones.
+    """
+    lines = {}
+    for line in metrics_file.lines(workdir / "metrics.jsonl"):
+        if line["step"] <= run.step and line["split"] != "train":
+            lines[line["split"]] = line
+    for split, line in lines.items():
         yield f"`{split}` at step {line['step']:,}, cross-entropies in nats:"
-        yield from ("", "| | |", "| --- | --- |")
+        yield ""
+        yield "| | |"
+        yield "| --- | --- |"
         for key, value in line.items():
             if isinstance(value, float) and key not in timing.TIMES:
                 yield f"| {key} | {value:.4f} |"

@@ -7,6 +7,7 @@ import tokenizers
 from tokenizers import AddedToken
 from tokenizers.normalizers import BertNormalizer
 
+from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.tokenizers import huggingface, wordpiece
@@ -28,28 +29,32 @@ def read(directory: Path, config: dict) -> Tokenizer:
     settings = read_optional(directory / SETTINGS)
     if "added_tokens_decoder" not in settings:
         settings |= read_optional(directory / "special_tokens_map.json")
-    file, document = directory / huggingface.FILE, {}
+    file = directory / huggingface.FILE
+    document = {}
     if file.is_file():
         library = huggingface.open_library(workdir.read_json(file), file)
         document = json.loads(library.to_str())
     is_bert = check_class(directory, settings, config, document) in BERT
     if document:
         vocabulary = document["model"]["vocab"]
-    elif not is_bert:
-        raise BadInput(f"{directory}: no {huggingface.FILE}")
-    else:
+    elif is_bert:
         file = directory / wordpiece.FILE
         with as_bad_input(file):
             vocabulary = {piece: id for id, piece in enumerate(wordpiece.read_pieces(file))}
+    else:
+        raise BadInput(f"{directory}: no {huggingface.FILE}")
     with as_bad_input(directory / SETTINGS):
         if is_bert:
             settings = {f"{name}_token": piece for name, piece in SPECIAL.items()} | settings
-        values = {name: settings.get(f"{name}_token") for name in SPECIAL}
-        names = {name: as_token(value)["content"] for name, value in values.items() if value}
+        spellings = {}
+        for name in SPECIAL:
+            value = settings.get(f"{name}_token")
+            if value:
+                spellings[name] = as_token(value)["content"]
         if is_bert:
-            library = bert_library(vocabulary, settings, names)
+            library = bert_library(vocabulary, settings, spellings)
         library.add_tokens(added_tokens(directory, settings, document))
-    return huggingface.from_library(library, file, names)
+    return huggingface.from_library(library, file, spellings)
 
 
 def read_optional(path: Path) -> dict:
@@ -58,15 +63,19 @@ def read_optional(path: Path) -> dict:
 
 
 def check_class(directory: Path, settings: dict, config: dict, document: dict) -> str:
-    """Returns the name of the class without "Tokenizer" and "Fast". Raises BadInput for one that cannot be followed.
+    """Returns the name of the class without "Tokenizer" and "Fast".
 
     document: the content of tokenizer.json, which BERT's classes may lack.
+
+    Raises BadInput for a class that cannot be followed.
     """
-    default = "BertTokenizer" if config["model_type"] == "bert" else "PreTrainedTokenizerFast"
-    full = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
+    full = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    if not full:
+        full = ARCHITECTURES[config["model_type"]].TOKENIZER
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
-    is_wordpiece = not document or document["model"]["type"] == "WordPiece"
-    is_followed = name in BERT and is_wordpiece or name in OTHERS
+    is_followed = name in OTHERS
+    if name in BERT:
+        is_followed = not document or document["model"]["type"] == "WordPiece"
     if settings.get("auto_map") or not is_followed:
         raise BadInput(
             f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; if there is a {huggingface.FILE}"
@@ -86,29 +95,32 @@ def as_token(value: str | dict) -> dict:
 def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedToken]:
     """Returns the added tokens, by id, and the special tokens. The library ignores those that it has."""
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
-    extra = extra.values() if isinstance(extra, dict) else extra
-    names = dict.fromkeys([*NAMES, *(key for key in settings if key.endswith("_token"))])
-    named = [settings[key] for key in names if isinstance(settings.get(key), str | dict)]
-    special = [as_token(value) for value in [*named, *extra]]
+    if isinstance(extra, dict):
+        extra = extra.values()
+    special = []
+    for key in dict.fromkeys([*NAMES, *settings]):
+        value = settings.get(key)
+        if key.endswith("_token") and isinstance(value, str | dict):
+            special.append(as_token(value))
+    special += map(as_token, extra)
     tokens = settings.get("added_tokens_decoder")
     if tokens is None:  # older versions wrote this file
-        names = {token["content"] for token in special}
-        tokens = {
-            number: {"content": piece, "special": piece in names}
-            for piece, number in read_optional(directory / "added_tokens.json").items()
-        }
-        tokens |= {token["id"]: token for token in document.get("added_tokens", [])}
-    tokens = [tokens[number] for number in sorted(tokens, key=int)]
+        pieces = {token["content"] for token in special}
+        tokens = {}
+        for piece, number in read_optional(directory / "added_tokens.json").items():
+            tokens[number] = {"content": piece, "special": piece in pieces}
+        for token in document.get("added_tokens", []):
+            tokens[token["id"]] = token
+    in_order = [tokens[number] for number in sorted(tokens, key=int)]
     keys = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
-    return [
-        AddedToken(**{key: token[key] for key in keys & token.keys()}) for token in tokens + special
-    ]
+    arguments = [{key: token[key] for key in keys & token.keys()} for token in in_order + special]
+    return [AddedToken(**values) for values in arguments]
 
 
-def bert_library(vocabulary: dict, settings: dict, names: dict) -> tokenizers.Tokenizer:
+def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with BERT's rules and the keys of the settings."""
     library = wordpiece.make_library(vocabulary, True)
-    library.model.unk_token = names.get("unk", SPECIAL["unk"])
+    library.model.unk_token = spellings.get("unk", SPECIAL["unk"])
     library.normalizer = BertNormalizer(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
@@ -126,5 +138,5 @@ def with_unused(tokenizer: Tokenizer, size: int) -> Tokenizer:
         names = map(huggingface.unused_name, numbers)
         return wordpiece.WordPiece([*tokenizer.pieces, *names], tokenizer.lowercase)
     tokens = [added_token(huggingface.unused_name(number), number) for number in numbers]
-    added = {"added_tokens": tokenizer.document["added_tokens"] + tokens}
-    return huggingface.HuggingFace(tokenizer.document | added, tokenizer.special, tokenizer.path)
+    document = tokenizer.document | {"added_tokens": tokenizer.document["added_tokens"] + tokens}
+    return huggingface.HuggingFace(document, tokenizer.special, tokenizer.path)

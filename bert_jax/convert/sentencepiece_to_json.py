@@ -28,8 +28,8 @@ def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict
     proto = types.Model.FromString(model)
     check(proto)
     pieces = [piece.piece for piece in proto.pieces]
-    is_unigram = proto.trainer_spec.model_type == types.UNIGRAM
-    library = Tokenizer(unigram(proto) if is_unigram else bpe(proto))
+    make = unigram if proto.trainer_spec.model_type == types.UNIGRAM else bpe
+    library = Tokenizer(make(proto))
     library.normalizer = normalizers.Sequence([*normalizer_steps(proto.normalizer_spec)])
     spaces = {
         "replacement": SPACE,
@@ -49,10 +49,10 @@ def check(proto) -> None:
     problems = {
         "model type is neither unigram nor bpe": trainer.model_type not in KINDS,
         "spaces are suffixes of words": trainer.treat_whitespace_as_suffix,
-        "has pieces marked as unused": any(p.type == types.UNUSED for p in proto.pieces),
+        "has pieces marked as unused": ids_of(proto, types.UNUSED),
     }
-    for problem, has_it in problems.items():
-        if has_it:
+    for problem, is_present in problems.items():
+        if is_present:
             raise BadInput(f"sentencepiece.model: {problem}, which tokenizer.json cannot express")
 
 
@@ -75,49 +75,44 @@ def normalizer_steps(spec):
 
 def added_tokens(proto, pieces: list[str], special: dict[str, int]) -> list[dict]:
     """Returns special pieces, control symbols and, for BPE, user-defined symbols, which no merge may join."""
-
-    def ids_of(kind: int) -> set[int]:
-        return {number for number, piece in enumerate(proto.pieces) if piece.type == kind}
-
-    special_ids = ids_of(types.CONTROL) | set(special.values())
-    ids = special_ids | set(range(len(proto.pieces), len(pieces)))
+    special_ids = {*ids_of(proto, types.CONTROL), *special.values()}
+    ids = special_ids.union(range(len(proto.pieces), len(pieces)))
     if proto.trainer_spec.model_type == types.BPE:
-        ids |= ids_of(types.USER_DEFINED)
+        ids.update(ids_of(proto, types.USER_DEFINED))
     return [added_token(pieces[number], number, number in special_ids) for number in sorted(ids)]
 
 
 def unigram(proto) -> models.Unigram:
     """Returns a unigram model. User-defined symbols get the scores that sentencepiece uses for them."""
     highest = max(piece.score for piece in proto.pieces if piece.type == types.NORMAL)
-    vocabulary = [
-        (
-            piece.piece,
-            len(piece.piece.encode()) * highest - 0.1
-            if piece.type == types.USER_DEFINED
-            else piece.score,
-        )
-        for piece in proto.pieces
-    ]
-    return models.Unigram(vocabulary, unknown_id(proto), proto.trainer_spec.byte_fallback)
+    vocabulary = []
+    for piece in proto.pieces:
+        score = piece.score
+        if piece.type == types.USER_DEFINED:
+            score = len(piece.piece.encode()) * highest - 0.1
+        vocabulary.append((piece.piece, score))
+    unknown = ids_of(proto, types.UNKNOWN)[0]
+    return models.Unigram(vocabulary, unknown, proto.trainer_spec.byte_fallback)
 
 
 def bpe(proto) -> models.BPE:
     """Returns a BPE model. Its merges are all pairs of pieces that form a piece, sorted by the score of that piece."""
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == types.NORMAL}
-    merges = [
-        (piece[:cut], piece[cut:])
-        for piece in sorted(scores, key=scores.get, reverse=True)
-        for cut in range(1, len(piece))
-        if piece[:cut] in scores and piece[cut:] in scores
-    ]
+    merges = []
+    for piece in sorted(scores, key=scores.get, reverse=True):
+        for cut in range(1, len(piece)):
+            pair = piece[:cut], piece[cut:]
+            if scores.keys() >= {*pair}:
+                merges.append(pair)
     return models.BPE(
         {piece.piece: number for number, piece in enumerate(proto.pieces)},
         merges,
-        unk_token=proto.pieces[unknown_id(proto)].piece,
+        unk_token=proto.pieces[ids_of(proto, types.UNKNOWN)[0]].piece,
         fuse_unk=True,
         byte_fallback=proto.trainer_spec.byte_fallback,
     )
 
 
-def unknown_id(proto) -> int:
-    return next(i for i, piece in enumerate(proto.pieces) if piece.type == types.UNKNOWN)
+def ids_of(proto, kind: int) -> list[int]:
+    """Returns the ids of all pieces of a type."""
+    return [number for number, piece in enumerate(proto.pieces) if piece.type == kind]

@@ -9,13 +9,14 @@ from ml_collections import ConfigDict
 from bert_jax.convert import bert, config_json, names
 from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
+from bert_jax.convert.pretrained_tokenizer import SETTINGS, read_optional
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 
-CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
-TOKENIZER = "tokenizer_config.json"
+CONFIG = "bert_config.json"
+CHECKPOINT = "bert_model.ckpt"
 
 # Variables of the optimizer, which are not parameters.
 STATE = re.compile(r"(.*/)?(global_step|(adam|lamb)_[mv]|Adam(_1)?|beta[12]_power|loss_scale)")
@@ -31,23 +32,23 @@ def matches(directory: Path) -> bool:
 
 
 def read(directory: Path, head: str = "mlm") -> Source:
-    """Reads settings, tokenizer and tensor names; head: see load_model.open_model. Raises BadInput for a model that
-    bert_jax does not support.
+    """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
     bert_config.json does not say whether words are lower-cased: Google's BERT has a command-line option for it. It is
     read from tokenizer_config.json if that exists. Otherwise a model is cased if any piece has a capital letter (apart
     from special pieces in brackets), because such a piece is useless to an uncased model.
+
+    head: see load_model.open_model.
     """
-    directory = Path(directory)
     path = directory / CONFIG
     values = workdir.read_json(path)
     settings = conversion.from_huggingface(bert.from_google(values), path)
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     load = Loader(find_checkpoint(directory))
+    shapes = load.shapes
+    if not head:
+        shapes = {name: shapes[name] for name in shapes if name.startswith("bert/")}
     tokenizer = read_tokenizer(directory)
-    shapes = {
-        name: shape for name, shape in load.shapes.items() if head or name.startswith("bert/")
-    }
     return Source(directory, "google", settings, pieces, tokenizer, shapes, load)
 
 
@@ -71,20 +72,22 @@ class Loader:
     """A reader of a checkpoint's shapes and tensors. TensorFlow checks the CRC of index blocks and tensors."""
 
     def __init__(self, path: Path):
-        self.path, tensorflow = path, import_tensorflow(path)
+        self.path = path
+        tensorflow = import_tensorflow(path)
         # Its reader also raises built-in errors, for example for a truncated file.
         self.errors = tensorflow.errors.OpError, IndexError, ValueError, RuntimeError
-        load_checkpoint, index = tensorflow.train.load_checkpoint, f"{path}.index"
-        self.reader = self.call(f"{index}: not readable", load_checkpoint, str(path))
+        open_reader = tensorflow.train.load_checkpoint
+        self.reader = self.call(f"{path}.index: not readable", open_reader, str(path))
         types = self.reader.get_variable_to_dtype_map()
-        shapes = {
-            name: tuple(shape) for name, shape in self.reader.get_variable_to_shape_map().items()
-        }
-        self.shapes = {name: shapes[name] for name in shapes if not STATE.fullmatch(name)}
-        for name in sorted(self.shapes):
-            if types[name].name not in FLOATS:
+        self.shapes = {}
+        for name, shape in sorted(self.reader.get_variable_to_shape_map().items()):
+            if STATE.fullmatch(name):
+                continue
+            dtype = types[name].name
+            if dtype not in FLOATS:
                 expected = ", ".join(FLOATS)
-                raise BadInput(f"{path}: {name} is {types[name].name}, expected one of {expected}")
+                raise BadInput(f"{path}: {name} is {dtype}, expected one of {expected}")
+            self.shapes[name] = tuple(shape)
 
     def __call__(self, name: str) -> np.ndarray:
         return self.call(f"{self.path}: {name} cannot be read", self.reader.get_tensor, name)
@@ -107,11 +110,11 @@ def import_tensorflow(path: Path):
 
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
-    cased = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False)
-    path = directory / TOKENIZER
-    setting = workdir.read_json(path).get("do_lower_case") if path.is_file() else None
-    lowercase = setting if isinstance(setting, bool) else not has_capitals(cased.pieces)
-    return wordpiece.WordPiece(cased.pieces, lowercase)
+    pieces = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False).pieces
+    lowercase = read_optional(directory / SETTINGS).get("do_lower_case")
+    if not isinstance(lowercase, bool):
+        lowercase = not has_capitals(pieces)
+    return wordpiece.WordPiece(pieces, lowercase)
 
 
 def has_capitals(pieces: list[str]) -> bool:
@@ -136,17 +139,14 @@ def write(
     config, params: of a model that names.exportable allows; the heads in params are written. Raises BadInput, before
     anything is written, for another tokenizer, or values that are not finite.
     """
-    directory = Path(directory)
     if tokenizer.kind != wordpiece.KIND:
-        kind = tokenizer.kind
-        raise BadInput(f"a {kind} tokenizer: Google's BERT reads WordPiece alone")
+        raise BadInput(f"a {tokenizer.kind} tokenizer: Google's BERT reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
-    workdir.write_json(
-        directory / CONFIG, bert.to_google(conversion.to_huggingface(config.model, vocabulary))
-    )
+    settings = conversion.to_huggingface(config.model, vocabulary)
+    workdir.write_json(directory / CONFIG, bert.to_google(settings))
     tokenizer.write(directory)
-    workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.lowercase})
+    workdir.write_json(directory / SETTINGS, {"do_lower_case": tokenizer.lowercase})
     tensorflow.raw_ops.SaveV2(
         prefix=str(directory / CHECKPOINT),
         tensor_names=list(tensors),

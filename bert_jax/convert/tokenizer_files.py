@@ -9,12 +9,12 @@ from tokenizers.processors import TemplateProcessing
 from bert_jax.convert import sentencepiece_to_json
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
-INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
-
 
 def write(directory: Path, tokenizer, positions: int, has_segments: bool = True) -> None:
     """Writes the files. positions: tokens of the longest row, including special pieces."""
-    inputs = INPUTS if has_segments else [name for name in INPUTS if name != "token_type_ids"]
+    inputs = ["input_ids", "attention_mask"]
+    if has_segments:
+        inputs.insert(1, "token_type_ids")
     common = {"model_max_length": positions, "model_input_names": inputs}
     write_json(directory / "tokenizer.json", document(tokenizer))
     write_json(directory / "tokenizer_config.json", settings(tokenizer) | common)
@@ -38,7 +38,8 @@ def settings(tokenizer) -> dict:
 
 def document(tokenizer) -> dict:
     """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
-    pieces, special = tokenizer.pieces, tokenizer.special
+    pieces = tokenizer.pieces
+    special = tokenizer.special
     if tokenizer.kind == "wordpiece":
         values = json.loads(tokenizer.tokenizer.to_str())
         values["added_tokens"] = [added_token(pieces[id], id) for id in sorted(special.values())]
@@ -57,7 +58,9 @@ def adjust_spaces(values: dict, mask: int) -> None:
 
     The space before a mask is no piece of its own, and the text after a mask begins a word only after a space.
     """
-    next(token for token in values["added_tokens"] if token["id"] == mask)["lstrip"] = True
+    for token in values["added_tokens"]:
+        if token["id"] == mask:
+            token["lstrip"] = True
     splitter = values["pre_tokenizer"]
     if splitter["type"] == "ByteLevel" and splitter["add_prefix_space"]:
         # ByteLevel would add a space before every part of a text, Metaspace adds one before the first alone.
@@ -68,7 +71,8 @@ def adjust_spaces(values: dict, mask: int) -> None:
 
 def post_processor(tokenizer) -> dict:
     """Returns the template that adds [CLS] and [SEP]."""
-    cls, sep = (tokenizer.pieces[number] for number in (tokenizer.cls, tokenizer.sep))
+    cls = tokenizer.pieces[tokenizer.cls]
+    sep = tokenizer.pieces[tokenizer.sep]
     template = TemplateProcessing(
         single=[cls, "$A", sep],
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],

@@ -18,21 +18,23 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
     that begin with a new word are now split after it.
 
     The report is {added, known: words that were pieces already, repeated: duplicates in the file, unknown: new words
-    that were [UNK] before}. Raises BadInput for another tokenizer, an unreadable file, or a line that is not one word.
+    that were [UNK] before}.
+
+    Raises BadInput for another tokenizer, an unreadable file, or a line that is not one word.
     """
     tokenizer = source.tokenizer
     if tokenizer.kind != wordpiece.KIND:
-        raise BadInput(
-            f"--add-words {path}: {source.directory} has a {tokenizer.kind} tokenizer; only WordPiece can be extended"
-        )
+        problem = f"{source.directory} has a {tokenizer.kind} tokenizer"
+        raise BadInput(f"--add-words {path}: {problem}; only WordPiece can be extended")
     words = read(Path(path), tokenizer)
-    known = set(words) & set(tokenizer.pieces)
-    new = [word for word in dict.fromkeys(words) if word not in known]
+    pieces = set(tokenizer.pieces)
+    distinct = dict.fromkeys(words)
+    new = [word for word in distinct if word not in pieces]
     old_ids = tokenizer.encode(new)
     report = {
         "added": len(new),
-        "known": len(known),
-        "repeated": len(words) - len(set(words)),
+        "known": len(distinct) - len(new),
+        "repeated": len(words) - len(distinct),
         "unknown": sum(tokenizer.unk in ids for ids in old_ids),
     }
     return add_pieces(source, new, old_ids), report
@@ -52,7 +54,8 @@ def read_lines(path: Path, option: str) -> list[str]:
 
 def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
-    normalized, library = [], tokenizer.tokenizer
+    library = tokenizer.tokenizer
+    normalized = []
     for number, line in enumerate(read_lines(path, "--add-words"), 1):
         if not line.strip():
             continue
@@ -71,17 +74,23 @@ def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Sour
     """Returns the source with new pieces, whose rows are means of old rows. old_ids: of the old pieces of each."""
     old = source.tokenizer
     tokenizer = wordpiece.WordPiece([*old.pieces, *new], old.lowercase)
-    table = names.parameters(source.settings)
-    padded = {getattr(item, source.format) for item in table if item.padded} & source.shapes.keys()
-    shapes = {name: (tokenizer.size, *source.shapes[name][1:]) for name in padded}
+    shapes = {}  # of the tensors with a row for each piece
+    for parameter in names.parameters(source.settings):
+        name = getattr(parameter, source.format)
+        if parameter.padded and name in source.shapes:
+            shapes[name] = (tokenizer.size, *source.shapes[name][1:])
 
     def load(name: str) -> np.ndarray:
         array = source.load(name)
-        if name not in padded:
+        if name not in shapes:
             return array
         array = np.asarray(array, np.float32)
-        return np.concatenate([array, *(array[ids].mean(0, keepdims=True) for ids in old_ids)])
+        means = [array[ids].mean(0, keepdims=True) for ids in old_ids]
+        return np.concatenate([array, *means])
 
     return source._replace(
-        pieces=tokenizer.size, tokenizer=tokenizer, shapes=source.shapes | shapes, load=load
+        pieces=tokenizer.size,
+        tokenizer=tokenizer,
+        shapes=source.shapes | shapes,
+        load=load,
     )

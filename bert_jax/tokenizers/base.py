@@ -31,8 +31,11 @@ def as_bad_input(path: object) -> Iterator[None]:
 class Tokenizer:
     """A converter of text to ids of a fixed list of pieces (subword units).
 
-    pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the
-    attributes `pad`, `unk`, `cls`, `sep` and `mask`. Each subclass defines
+    pieces: list[str], by id.
+    special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the attributes `pad`, `unk`,
+        `cls`, `sep` and `mask`.
+
+    Each subclass defines
 
         kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
         mark             the prefix of pieces that begin a word; '' if pieces that continue a word have a prefix instead
@@ -49,7 +52,8 @@ class Tokenizer:
     mark = ""
 
     def __init__(self, pieces: list[str], special: dict[str, int]):
-        self.pieces, self.special = pieces, special
+        self.pieces = pieces
+        self.special = special
         self.pad, self.unk, self.cls, self.sep, self.mask = map(special.get, SPECIAL)
 
     @property
@@ -67,40 +71,46 @@ class Tokenizer:
         Their spellings in the vocabulary, such as <mask>, </s> and <s>, are recognized, too.
         """
         pattern, special = mask_pattern(self.pieces, self.special)
-        ids, attached = [], None
+        ids = []
+        follows_special = None
         for part in pattern.split(text):
             if part in special:
                 ids.append(special[part])
             elif part.strip():
-                ids += self.encode_part(part.strip(), attached and not part[0].isspace())
-            attached = part in special
+                is_attached = follows_special and not part[0].isspace()
+                ids += self.encode_part(part.strip(), is_attached)
+            follows_special = part in special
         return ids
 
     def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
         """Yields the ids of each text, and where each token begins and ends in it, in characters."""
-        for each in self.tokenizer.encode_batch(texts, add_special_tokens=False):
-            yield ban([each.ids], self.special)[0], each.offsets
+        for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False):
+            (ids,) = ban([encoding.ids], self.special)
+            yield ids, encoding.offsets
 
     def normalize(self, text: str) -> str:
         """Returns a text as the pieces are compared with it, for example lower-cased."""
         normalizer = self.tokenizer.normalizer
         return normalizer.normalize_str(text) if normalizer else text
 
-    def encode_part(self, text: str, attached: bool | None) -> list[int]:
+    def encode_part(self, text: str, is_attached: bool | None) -> list[int]:
         """Returns the ids of a part of a text.
 
-        attached: whether no space separates it from the text before; None at the start, where the tokenizer's own rules
-        decide whether a word begins.
+        is_attached: whether no space separates it from the text before; None at the start, where the tokenizer's own
+            rules decide whether a word begins.
         """
-        ids = self.encode([text])[0]
-        if not self.mark or not ids or attached is None:
+        (ids,) = self.encode([text])
+        if not self.mark or not ids or is_attached is None:
             return ids
         first = self.pieces[ids[0]]
-        if not attached:
-            return ids if first.startswith(self.mark) else self.encode([f" {text}"])[0]
+        if not is_attached:
+            if not first.startswith(self.mark):
+                (ids,) = self.encode([f" {text}"])
+            return ids
         if self.mark == "▁" and first == self.mark:
             return ids[1:]
-        ids, before = self.encode([BARRIER[self.mark] + text, BARRIER[self.mark]])
+        barrier = BARRIER[self.mark]
+        ids, before = self.encode([barrier + text, barrier])
         return ids[len(before) :]
 
     def readable(self, number: int) -> str:

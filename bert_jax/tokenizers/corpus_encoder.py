@@ -18,19 +18,23 @@ LIMIT = 1 << 19
 class CachedEncoder:
     """Encodes documents with a cache of the ids of units (words), several times as fast as the library.
 
-    encode: the library's function (texts) -> ids of each text. pattern: matches the units of a text, and each "\\n".
     The ids of a text must be those of its units, concatenated, and a unit must begin at a space between two sentences
     or after it.
+
+    encode: the library's function (texts) -> ids of each text.
+    pattern: matches the units of a text, and each "\\n".
     """
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], pattern: re.Pattern):
-        self.encode_uncached, self.pattern = encode, pattern
+        self.encode_uncached = encode
+        self.pattern = pattern
         self.clear()
 
     def clear(self) -> None:
         """Empties the cache."""
         # Unit number n has the pieces from bounds[n] to bounds[n + 1]; unit 0 is the line break, without pieces.
-        self.numbers, self.bounds = {"\n": 0}, np.zeros(2, np.int64)
+        self.numbers = {"\n": 0}
+        self.bounds = np.zeros(2, np.int64)
         self.pieces = np.zeros(0, np.int32)
         self.characters = 0  # total length of the cached units
 
@@ -49,7 +53,8 @@ class CachedEncoder:
 
     def learn(self, units: set[str]) -> None:
         """Encodes new units and adds them to the cache; clears it first if it is full."""
-        if max(len(self.numbers), len(self.pieces) / 8, self.characters / 32) > LIMIT:
+        fullest = max(len(self.numbers), len(self.pieces) / 8, self.characters / 32)
+        if fullest > LIMIT:
             self.clear()
         new = list(units.difference(self.numbers))
         pieces, ends = flatten(self.encode_uncached(new))
@@ -59,21 +64,24 @@ class CachedEncoder:
         self.pieces = np.concatenate([self.pieces, pieces])
 
 
-def whole(encode: Callable, documents: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+def encode_documents(encode: Callable, documents: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     """Encodes documents with any library. A sentence ends at the token end that is nearest to its last character.
 
     encode: (texts) -> for each text its ids, and where each token begins and ends in characters.
     """
-    ids, ends = [], []
+    ids = []
+    ends = []
     documents = [document for document in documents if document]
     encoded = encode([" ".join(document) for document in documents])
     for document, (tokens, offsets) in zip(documents, encoded, strict=True):
         stops = np.maximum.accumulate([0, *(stop for _, stop in offsets)])
-        wanted = np.cumsum([len(sentence) + 1 for sentence in document]) - 1
-        before = stops[np.searchsorted(stops, wanted, "right") - 1]
-        after = stops[np.searchsorted(stops, np.minimum(wanted, stops[-1]))]
-        nearest = np.where(after - wanted < wanted - before, after, before)
-        ends += (len(ids) + np.searchsorted(stops, nearest, "right") - 1).tolist()
+        lengths = [len(sentence) + 1 for sentence in document]
+        targets = np.cumsum(lengths) - 1
+        before = stops[np.searchsorted(stops, targets, "right") - 1]
+        after = stops[np.searchsorted(stops, np.minimum(targets, stops[-1]))]
+        nearest = np.where(after - targets < targets - before, after, before)
+        numbers = np.searchsorted(stops, nearest, "right") - 1
+        ends += (len(ids) + numbers).tolist()
         ids += tokens
         ends[-1] = len(ids)
     return np.array(ids, np.int32), np.array(ends, np.int64)

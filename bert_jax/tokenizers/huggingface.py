@@ -19,9 +19,9 @@ from tokenizers.trainers import BpeTrainer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
-from bert_jax.tokenizers.corpus_encoder import CachedEncoder, whole
+from bert_jax.tokenizers.corpus_encoder import CachedEncoder, encode_documents
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check_ids, find_ids
+from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, ban, check_ids, find_ids
 
 KIND = "library"
 FILE = "tokenizer.json"
@@ -37,13 +37,16 @@ class HuggingFace(Tokenizer):
     """The tokenizer of a tokenizer.json.
 
     document: the parsed file. In it, `special` marks the added tokens that are not read from text: the five special
-    tokens, and pieces of rows that only pad the embeddings. path: the name of the tokenizer in errors.
+        tokens, and pieces of rows that only pad the embeddings.
+    path: the name of the tokenizer in errors.
     """
 
-    kind, file = KIND, FILE
+    kind = KIND
+    file = FILE
 
     def __init__(self, document: dict, special: dict[str, int], path: object = FILE):
-        self.document, self.path = document, path
+        self.document = document
+        self.path = path
         self.tokenizer = open_library(document, path)
         super().__init__(list_pieces(self.tokenizer, path), special)
         check_ids(special, self.size, path)
@@ -52,8 +55,9 @@ class HuggingFace(Tokenizer):
     @property
     def word_starts(self) -> np.ndarray:
         mark = self.mark or self.continues
-        marked = np.array([piece.startswith(mark) for piece in self.pieces])
-        starts = ~marked if self.continues else marked
+        starts = np.array([piece.startswith(mark) for piece in self.pieces])
+        if self.continues:
+            starts = ~starts
         starts[[token["id"] for token in self.document["added_tokens"]]] = True
         return starts
 
@@ -80,7 +84,7 @@ class HuggingFace(Tokenizer):
     def corpus_encoder(self) -> Callable:
         if is_cachable(self.document):
             return CachedEncoder(self.encode, SPACED)
-        return partial(whole, self.encode_with_offsets)
+        return partial(encode_documents, self.encode_with_offsets)
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)
@@ -101,9 +105,8 @@ def list_pieces(library: tokenizers.Tokenizer, path: object) -> list[str]:
     """Returns the pieces by id; two ids may have one piece. Raises BadInput if an id below the last has none."""
     pieces = [library.id_to_token(number) for number in range(library.get_vocab_size())]
     if None in pieces:
-        raise BadInput(
-            f"{path}: ids have gaps, or several pieces share an id: {pieces.index(None)} has no piece"
-        )
+        gap = f"{pieces.index(None)} has no piece"
+        raise BadInput(f"{path}: ids have gaps, or several pieces share an id: {gap}")
     return pieces
 
 
@@ -114,7 +117,8 @@ def unused_name(number: int) -> str:
 
 def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
     """Returns the prefixes of pieces that begin a word and of pieces that continue one; one of the two is ''."""
-    if prefix := model.get("continuing_subword_prefix"):
+    prefix = model.get("continuing_subword_prefix")
+    if prefix:
         return "", prefix
     if model["type"] == "WordLevel":  # every piece is a word
         return "", ""
@@ -126,45 +130,56 @@ def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
 
 def is_cachable(document: dict) -> bool:
     """Returns whether the units of a text can be encoded one by one: False if the rules are not known to allow it."""
-    splitter, normalizer = document["pre_tokenizer"] or {}, document["normalizer"] or {}
+    splitter = document["pre_tokenizer"] or {}
     if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
         return False
-    read = [token for token in document["added_tokens"] if not token["special"]]
-    flags = ("single_word", "lstrip", "rstrip")  # they make a token depend on what is beside it
-    wide = any(" " in token["content"] or any(token[flag] for flag in flags) for token in read)
-    return not wide and normalizer.get("type", "Lowercase") == "Lowercase"
+    normalizer = document["normalizer"] or {"type": "Lowercase"}
+    if normalizer["type"] != "Lowercase":
+        return False
+    for token in document["added_tokens"]:
+        # The flags make a token depend on what is beside it.
+        is_wide = " " in token["content"] or token["single_word"] or token["lstrip"]
+        if not token["special"] and (is_wide or token["rstrip"]):
+            return False
+    return True
 
 
 def read(directory: Path, settings: dict) -> HuggingFace:
     """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
-    document = json.loads(path.read_text(encoding="utf-8-sig"))
-    return HuggingFace(document, settings["special"], path)
+    return HuggingFace(read_json(path), settings["special"], path)
 
 
 def from_file(path: Path) -> Tokenizer:
-    """Reads an external tokenizer.json, or one that `save` wrote; special tokens that it lacks get the ids after its
-    last."""
+    """Reads an external tokenizer.json, or one that `save` wrote.
+
+    Special tokens that it lacks get the ids after its last.
+    """
     saved = path.with_name("settings.json")
     if path.name == FILE and saved.is_file():
-        settings = json.loads(saved.read_text(encoding="utf-8"))
+        settings = read_json(saved)
         if settings.get("kind") == KIND:
             return read(path.parent, settings)
-    document = json.loads(path.read_text(encoding="utf-8-sig"))
-    return from_library(open_library(document, path), path, {})
+    return from_library(open_library(read_json(path), path), path, {})
+
+
+def read_json(path: Path):
+    return json.loads(path.read_text(encoding="utf-8-sig"))
 
 
 def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, str]) -> Tokenizer:
-    """Returns the tokenizer of a library's, WordPiece if it has BERT's rules. Raises BadInput if it fails at characters
-    that its vocabulary lacks.
+    """Returns the tokenizer of a library's, WordPiece if it has BERT's rules.
 
     names: {name: spelling} of special tokens; the others have the usual spellings.
+
+    Raises BadInput if it fails at characters that its vocabulary lacks.
     """
     document = json.loads(library.to_str())  # unlike older files, it has all keys
-    model, tokens, pieces = document["model"], document["added_tokens"], list_pieces(library, path)
+    model = document["model"]
+    pieces = list_pieces(library, path)
     special, appended = find_ids(pieces, unknown_id(model), names)
     pieces += appended
-    mark_special(tokens, pieces, special)
+    mark_special(document["added_tokens"], pieces, special)
     set_unknown(model, pieces, special["unk"], path)
     if "dropout" in model:
         model["dropout"] = None  # it would draw other ids at each call
@@ -177,18 +192,20 @@ def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, s
 
 def as_wordpiece(tokenizer: HuggingFace) -> Tokenizer:
     """Returns the same tokenizer as WordPiece if its rules and added tokens are exactly BERT's."""
-    document, special = tokenizer.document, tokenizer.special
+    document = tokenizer.document
     normalizer = document["normalizer"] or {}
     lowercase = normalizer.get("lowercase")
-    names = {name: tokenizer.pieces[number] for name, number in special.items()}
-    if lowercase is None or names != SPECIAL or len(document["added_tokens"]) > len(special):
+    spellings = {name: tokenizer.pieces[number] for name, number in tokenizer.special.items()}
+    if lowercase is None or spellings != SPECIAL or len(document["added_tokens"]) > len(SPECIAL):
         return tokenizer
     if normalizer.get("strip_accents") == lowercase:  # null means the same
         document = document | {"normalizer": normalizer | {"strip_accents": None}}
-    same = wordpiece.WordPiece(tokenizer.pieces, lowercase)
-    rules = json.loads(same.tokenizer.to_str())
-    is_same = all(rules[key] == document[key] for key in ("normalizer", "pre_tokenizer", "model"))
-    return same if is_same else tokenizer
+    with_rules = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    rules = json.loads(with_rules.tokenizer.to_str())
+    for key in ("normalizer", "pre_tokenizer", "model"):
+        if rules[key] != document[key]:
+            return tokenizer
+    return with_rules
 
 
 def unknown_id(model: dict) -> dict[str, int]:
@@ -205,23 +222,25 @@ def set_unknown(model: dict, pieces: list[str], unk: int, path: object) -> None:
 
     A BPE model may have none; the library then skips unknown characters. Raises BadInput if none is in the vocabulary.
     """
-    optional = model["type"] == "BPE" and model["unk_token"] is None
-    if optional or unknown_id(model):
+    is_optional = model["type"] == "BPE" and model["unk_token"] is None
+    if is_optional or unknown_id(model):
         return
     if unk >= len(model["vocab"]):
-        raise BadInput(
-            f"{path}: the vocabulary of its model has no unknown token, such as {pieces[unk]}"
-        )
-    model |= {"unk_id": unk} if model["type"] == "Unigram" else {"unk_token": pieces[unk]}
+        problem = "the vocabulary of its model has no unknown token"
+        raise BadInput(f"{path}: {problem}, such as {pieces[unk]}")
+    if model["type"] == "Unigram":
+        model["unk_id"] = unk
+    else:
+        model["unk_token"] = pieces[unk]
 
 
 def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
     """Adds every special token to the added tokens, and marks those that are not read from text as special."""
     ids = {piece: number for number, piece in enumerate(pieces)}
-    known = {token["id"] for token in tokens}
+    added = {token["id"] for token in tokens}
     for number in special.values():
         # An unknown token may be the first of two pieces with its name.
-        if number not in known and ids[pieces[number]] == number:
+        if number not in added and ids[pieces[number]] == number:
             tokens.append(added_token(pieces[number], number))
     for token in tokens:
         is_unused = token["content"] == unused_name(token["id"])
@@ -252,5 +271,4 @@ def train(texts: list[str], size: int, lowercase: bool) -> HuggingFace:
         show_progress=False,
     )
     library.train_from_iterator(lines(texts), trainer)
-    special = {name: number for number, name in enumerate(SPECIAL)}
-    return HuggingFace(json.loads(library.to_str()), special)
+    return HuggingFace(json.loads(library.to_str()), IDS)

@@ -17,9 +17,9 @@ import sentencepiece
 from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.corpus_encoder import flatten, whole
+from bert_jax.tokenizers.corpus_encoder import encode_documents, flatten
 from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check_ids, find_ids
+from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, ban, check_ids, find_ids
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
@@ -40,18 +40,21 @@ GRID = 256
 class SentencePiece(Tokenizer):
     """The tokenizer of a serialized model. appended: special tokens that the model lacks; they get the next ids."""
 
-    kind, file, mark = KIND, FILE, "▁"
+    kind = KIND
+    file = FILE
+    mark = "▁"
 
     def __init__(self, model: bytes, special: dict[str, int], appended: list[str]):
-        self.model, self.appended, self.processor = model, list(appended), open_processor(model)
+        self.model = model
+        self.appended = list(appended)
+        self.processor = open_processor(model)
         super().__init__([*model_pieces(self.processor), *appended], special)
 
     @property
     def word_starts(self) -> np.ndarray:
-        special = set(self.special.values())
-        return np.array(
-            [p.startswith(self.mark) or n in special for n, p in enumerate(self.pieces)]
-        )
+        starts = np.array([piece.startswith(self.mark) for piece in self.pieces])
+        starts[list(self.special.values())] = True
+        return starts
 
     @property
     def identity(self) -> list:
@@ -63,19 +66,21 @@ class SentencePiece(Tokenizer):
         return ban(self.processor.encode(texts, num_threads=1), self.special)
 
     def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
-        for each in self.processor.encode(texts, return_type="offset_mapping", num_threads=1):
-            yield ban([each["ids"]], self.special)[0], each["offsets"]
+        for encoding in self.processor.encode(texts, return_type="offset_mapping", num_threads=1):
+            (ids,) = ban([encoding["ids"]], self.special)
+            yield ids, encoding["offsets"]
 
     def normalize(self, text: str) -> str:
         return self.processor.normalize(text)
 
     def corpus_encoder(self) -> Callable:
         model = sentencepiece_proto.Model.FromString(self.model)
-        exact = all(self.mark not in p.piece[1:] and p.score * GRID % 1 == 0 for p in model.pieces)
-        if exact and model.normalizer_spec.add_dummy_prefix:
-            # No piece spans words, and sums of scores are exact: the library encodes words independently.
-            return lambda documents: flatten(self.encode([*chain(*documents)]))
-        return partial(whole, self.encode_with_offsets)
+        has_phrases = any(self.mark in piece.piece[1:] for piece in model.pieces)
+        is_exact = all(piece.score * GRID % 1 == 0 for piece in model.pieces)
+        if has_phrases or not is_exact or not model.normalizer_spec.add_dummy_prefix:
+            return partial(encode_documents, self.encode_with_offsets)
+        # No piece spans words, and sums of scores are exact: the library encodes words independently.
+        return lambda documents: flatten(self.encode([*chain(*documents)]))
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)
@@ -106,9 +111,13 @@ def from_file(path: Path) -> SentencePiece:
     """Reads an external .model file; special tokens that it lacks get the ids after its last."""
     model = path.read_bytes()
     processor = open_processor(model)
-    known = {name: getattr(processor, f"{role}_id")() for role, name in ROLES.items()}
-    known = {name: number for name, number in known.items() if number >= 0}  # -1 if undefined
-    tokenizer = SentencePiece(model, *find_ids(model_pieces(processor), known, {}))
+    known = {}
+    for role, name in ROLES.items():
+        number = getattr(processor, f"{role}_id")()
+        if number >= 0:  # -1 if undefined
+            known[name] = number
+    special, appended = find_ids(model_pieces(processor), known, {})
+    tokenizer = SentencePiece(model, special, appended)
     check_ids(tokenizer.special, tokenizer.size, path)
     return tokenizer
 
@@ -120,7 +129,7 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
     """
     file = io.BytesIO()
     names = {f"{role}_piece": SPECIAL[name] for role, name in ROLES.items()}
-    ids = {f"{role}_id": list(SPECIAL).index(name) for role, name in ROLES.items()}
+    ids = {f"{role}_id": IDS[name] for role, name in ROLES.items()}
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines(texts),
@@ -137,14 +146,14 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
         )
     except RuntimeError as error:
         # The library's remedies are options of its own.
-        reason = re.sub(
-            r".*required_chars.* vs (\d+).*", r"expected at least \1", one_line(error, 1000)
-        )
+        reason = one_line(error, 1000)
+        reason = re.sub(r".*required_chars.* vs (\d+).*", r"expected at least \1", reason)
         reason = re.sub(r".*too high.*<= (\d+).*", r"expected at most \1", reason)
         raise BadInput(f"config.tokenizer.size={size}: {reason}") from None
-    model = round_scores(file.getvalue()) if kind == "unigram" else file.getvalue()
-    special = {name: number for number, name in enumerate(SPECIAL)}
-    return SentencePiece(model, special, [])
+    model = file.getvalue()
+    if kind == "unigram":
+        model = round_scores(model)
+    return SentencePiece(model, IDS, [])
 
 
 def round_scores(model: bytes) -> bytes:

@@ -10,7 +10,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 # Types of pieces, and types of models.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
-UNIGRAM, BPE = 1, 2
+UNIGRAM = 1
+BPE = 2
 
 # (message, field, number, type, default); the type of a message field is the message's name.
 FIELDS = [
@@ -34,21 +35,22 @@ FIELDS = [
 def build_descriptor() -> FileDescriptorProto:
     """Builds the descriptor of the messages in FIELDS."""
     file = FileDescriptorProto(name="bert_jax/model.proto", package="bert_jax", syntax="proto2")
-    names = dict.fromkeys(message for message, *_ in FIELDS)
-    messages = {name: file.message_type.add(name=name) for name in names}
+    messages = {}
     for message, name, number, field_type, default in FIELDS:
+        if message not in messages:
+            messages[message] = file.message_type.add(name=message)
         label = Field.LABEL_REPEATED if name == "pieces" else Field.LABEL_OPTIONAL
         field = messages[message].field.add(name=name, number=number, label=label)
         if isinstance(field_type, str):
-            field.type, field.type_name = Field.TYPE_MESSAGE, f".bert_jax.{field_type}"
+            field.type = Field.TYPE_MESSAGE
+            field.type_name = f".bert_jax.{field_type}"
         else:
-            field.type, field.default_value = field_type, default
+            field.type = field_type
+            field.default_value = default
     return file
 
 
 POOL = descriptor_pool.DescriptorPool()
 POOL.Add(build_descriptor())
-Model, Pieces = (
-    message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"bert_jax.{name}"))
-    for name in ("Model", "Pieces")
-)
+Model = message_factory.GetMessageClass(POOL.FindMessageTypeByName("bert_jax.Model"))
+Pieces = message_factory.GetMessageClass(POOL.FindMessageTypeByName("bert_jax.Pieces"))

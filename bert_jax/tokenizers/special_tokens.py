@@ -8,6 +8,7 @@ from bert_jax.errors import BadInput
 
 # Their names, in the order of the vocabularies that this project trains.
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+IDS = {name: number for number, name in enumerate(SPECIAL)}  # in these vocabularies
 OTHER_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 
 
@@ -27,16 +28,18 @@ def find_ids(
 ) -> tuple[dict[str, int], list[str]]:
     """Returns {name: id} of all five special tokens, and the pieces to append for those that `pieces` lacks.
 
-    names: {name: spelling} from the settings of a model, which take precedence over the usual ones.
     known: {name: id} from the vocabulary file. Its unknown token takes precedence over the usual name, since the
-    library emits that id; for the others, the usual names take precedence.
+        library emits that id; for the others, the usual names take precedence.
+    names: {name: spelling} from the settings of a model, which take precedence over the usual ones.
     """
     ids = {piece: number for number, piece in enumerate(pieces)}
-    special, appended = {}, []
+    special = {}
+    appended = []
     for name, usual in SPECIAL.items():
         spellings = names.get(name), usual, OTHER_NAMES[name]
-        named = next((ids[each] for each in spellings if each in ids), None)
-        number = known.get(name, named) if name == "unk" or named is None else named
+        number = next((ids[spelling] for spelling in spellings if spelling in ids), None)
+        if number is None or name == "unk":
+            number = known.get(name, number)
         if number is None:
             number = len(pieces) + len(appended)
             appended.append(usual)
@@ -48,9 +51,8 @@ def check_ids(special: dict[str, int], size: int, path: object) -> None:
     """Raises BadInput unless `special` has valid, distinct ids for all five special tokens."""
     ids = [number for number in special.values() if type(number) is int and 0 <= number < size]
     if list(special) != list(SPECIAL) or len(set(ids)) < len(SPECIAL):
-        raise BadInput(
-            f"{path}: special tokens {special}: expected distinct ids below {size} for {list(SPECIAL)}"
-        )
+        expected = f"distinct ids below {size} for {list(SPECIAL)}"
+        raise BadInput(f"{path}: special tokens {special}: expected {expected}")
 
 
 def added_token(content: str, number: int, special: bool = True) -> dict:
@@ -63,9 +65,12 @@ def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
     """Replaces special tokens in the ids of each text by [UNK]; some libraries read them from text."""
     unk = special["unk"]
     banned = set(special.values()) - {unk}
-    return [
-        ids if banned.isdisjoint(ids) else [unk if i in banned else i for i in ids] for ids in texts
-    ]
+    allowed = []
+    for ids in texts:
+        if not banned.isdisjoint(ids):
+            ids = [unk if number in banned else number for number in ids]
+        allowed.append(ids)
+    return allowed
 
 
 def mask_pattern(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
@@ -73,7 +78,8 @@ def mask_pattern(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern
 
     It matches the usual spellings and those of the vocabulary.
     """
-    names = ("cls", "sep", "mask")
-    spelt = {pieces[special[name]]: special[name] for name in names}
-    spelt |= {SPECIAL[name]: special[name] for name in names}
-    return re.compile("(" + "|".join(map(re.escape, spelt)) + ")"), spelt
+    spellings = {}
+    for name in ("cls", "sep", "mask"):
+        spellings[pieces[special[name]]] = special[name]
+        spellings[SPECIAL[name]] = special[name]
+    return re.compile(f"({'|'.join(map(re.escape, spellings))})"), spellings

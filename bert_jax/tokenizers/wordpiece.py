@@ -42,11 +42,13 @@ UNITS = re.compile(rf"[^ \t\r\n{SINGLE}]+|[{SINGLE}]|\n")
 class WordPiece(Tokenizer):
     """The tokenizer of a vocab.txt, in which "##" begins pieces that continue a word."""
 
-    kind, file = KIND, FILE
+    kind = KIND
+    file = FILE
 
     def __init__(self, pieces: list[str], lowercase: bool):
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        super().__init__(list(pieces), {name: vocabulary[piece] for name, piece in SPECIAL.items()})
+        special = {name: vocabulary[piece] for name, piece in SPECIAL.items()}
+        super().__init__(list(pieces), special)
         self.lowercase = lowercase
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
         # three words.
@@ -90,9 +92,9 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
 def from_file(path: Path, lowercase: bool) -> WordPiece:
     """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput."""
     pieces = read_pieces(path)
-    duplicate = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
-    if duplicate is not None:
-        raise BadInput(f"{path}: several lines have the piece {duplicate!r}")
+    for piece, number in Counter(pieces).items():
+        if number > 1:
+            raise BadInput(f"{path}: several lines have the piece {piece!r}")
     for piece in SPECIAL.values():
         if piece not in pieces:
             raise BadInput(f"{path}: lacks {piece} among its {len(pieces)} pieces")
@@ -101,9 +103,8 @@ def from_file(path: Path, lowercase: bool) -> WordPiece:
 
 def read_pieces(path: Path) -> list[str]:
     """Returns the lines of a vocab.txt."""
-    # Not splitlines(): a piece may be a Unicode line separator.
     text = path.read_text(encoding="utf-8-sig").removesuffix("\n")
-    return text.split("\n")
+    return text.split("\n")  # not splitlines(): a piece may be a Unicode line separator
 
 
 def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
@@ -133,11 +134,13 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
 
 def alphabet(texts: list[str], lowercase: bool) -> list[str]:
     """Returns the most frequent characters up to COVERAGE and all ASCII characters of the texts, by code point."""
-    normalizer, letters = BertNormalizer(lowercase=lowercase), np.zeros(0x110000, np.int64)
+    normalizer = BertNormalizer(lowercase=lowercase)
+    counts = np.zeros(0x110000, np.int64)  # by code point
     for text in texts:
-        codes = np.frombuffer(normalizer.normalize_str(text).encode("utf-32-le"), np.uint32)
-        np.add.at(letters, codes, 1)
-    letters[: ord(" ") + 1] = 0
-    order = np.argsort(-letters, kind="stable")
-    kept = np.searchsorted(np.cumsum(letters[order]), COVERAGE * letters.sum()) + 1
-    return [chr(code) for code in sorted({*order[:kept], *range(128)}) if letters[code]]
+        letters = normalizer.normalize_str(text).encode("utf-32-le")
+        np.add.at(counts, np.frombuffer(letters, np.uint32), 1)
+    counts[: ord(" ") + 1] = 0
+    order = np.argsort(-counts, kind="stable")
+    covered = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
+    codes = {*order[:covered], *range(128)}
+    return [chr(code) for code in sorted(codes) if counts[code]]
