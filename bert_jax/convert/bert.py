@@ -55,11 +55,7 @@ LABEL_LAYERS = {"spans": "qa_outputs"}
 EPSILON = "layer_norm_eps"
 ORIGINAL_EPSILON = 1e-12  # Google's BERT has it in its code
 KEYS = {
-    "num_hidden_layers": ("layers", 0),
-    "hidden_size": ("width", 0),
-    "num_attention_heads": ("heads", 0),
-    "intermediate_size": ("feed_forward", 0),
-    "max_position_embeddings": ("max_length", 0),
+    **config_json.SIZES,
     "type_vocab_size": ("type_vocabulary", 2),
     "hidden_dropout_prob": ("dropout", 0.1),
     "attention_probs_dropout_prob": ("attention_dropout", 0.1),

@@ -4,6 +4,14 @@ from pathlib import Path
 
 from bert_jax.errors import BadInput
 
+# {key that all architectures have: (key of config.model, default)}
+SIZES = {
+    "num_hidden_layers": ("layers", 0),
+    "hidden_size": ("width", 0),
+    "num_attention_heads": ("heads", 0),
+    "intermediate_size": ("feed_forward", 0),
+    "max_position_embeddings": ("max_length", 0),
+}
 # {name in Hugging Face: name in bert_jax}; the first is the default, and of several the one that is written.
 ACTIVATIONS = {
     "gelu": "gelu",

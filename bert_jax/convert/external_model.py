@@ -36,8 +36,7 @@ class Source(NamedTuple):
 
     def parts(self) -> set[str]:
         """Returns the parts of names.py of which the model has at least one tensor."""
-        table = self.table()
-        return {entry.part for entry in table if getattr(entry, self.format) in self.shapes}
+        return {row.part for row in self.table() if getattr(row, self.format) in self.shapes}
 
 
 # --- The config -----------------------------------------------------------------------------------
@@ -132,10 +131,9 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
     array = np.split(tensor, parameter.number)[parameter.place]
     if source.format in parameter.transposed:
         array = array.T
-    if parameter.padded:
-        padding = np.zeros((shape[0] - len(array), *shape[1:]), np.float32)
-        array = np.concatenate([array, padding])
-    return np.ascontiguousarray(array)
+    padded = np.zeros(shape, np.float32)
+    padded[: len(array)] = array
+    return padded
 
 
 # --- Validation -----------------------------------------------------------------------------------

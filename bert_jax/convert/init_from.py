@@ -128,8 +128,7 @@ def check_finetuning(config: ConfigDict, overrides) -> None:
     """Raises BadInput for a config that cannot be fine-tuned."""
     for override in overrides:
         if config.task.epochs and re.match(r"schedule.warmup=|phases.\w+.steps=", override):
-            hint = "task.epochs decides it; set config.task.epochs=0"
-            raise BadInput(f"config.{override}: {hint}")
+            raise BadInput(f"config.{override}: task.epochs decides it; set config.task.epochs=0")
     if not examples.module_of(config):
         raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
     require(config.init_from, "init_from", config, "expected the run or the model to start from")

@@ -180,12 +180,15 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     vocabulary = Vocabulary(source.tokenizer.size, **source.tokenizer.special)
     objective = base.make(settings, vocabulary)
     converted = external_model.parameters(source, settings, objective)
-    imported = {
-        "source": source.directory.absolute().name,
-        "format": source.format,
-        "unused": converted.unused,
+    info = {
+        "imported": {
+            "source": source.directory.absolute().name,
+            "format": source.format,
+            "unused": converted.unused,
+        },
+        "fresh": converted.fresh,
+        "vocabulary": vocabulary._asdict(),
     }
-    info = {"imported": imported, "fresh": converted.fresh, "vocabulary": vocabulary._asdict()}
     return Model(settings, info, vocabulary, source.tokenizer, objective, 0, converted.params)
 
 

@@ -114,7 +114,6 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     if "label" in parts:
         labels = ", ".join(config.task.labels) or "none"
         origin.append(f"Fine-tuned for {task}; labels: {labels}.")
-    place = about.repository or about.path
     mask = run.tokenizer.pieces[run.tokenizer.mask]
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
@@ -127,7 +126,7 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         kind=run.tokenizer.kind,
         parts=", ".join(parts),
         origin=" ".join(origin),
-        usage=usage(config, task, place, mask),
+        usage=usage(config, task, about.repository or about.path, mask),
         data="\n".join(data),
         training="\n".join(training(run, source, machine, workdir)) or "Not trained by bert_jax.",
         evaluated="\n".join(evaluated(run, workdir)) or "Not evaluated.",

@@ -53,11 +53,7 @@ LABEL_LAYERS = {}
 # Version 5 has `layer_types` and `rope_parameters` instead of the last three.
 EVERY = "global_attn_every_n_layers"
 KEYS = {
-    "num_hidden_layers": ("layers", 0),
-    "hidden_size": ("width", 0),
-    "num_attention_heads": ("heads", 0),
-    "intermediate_size": ("feed_forward", 0),
-    "max_position_embeddings": ("max_length", 0),
+    **config_json.SIZES,
     "initializer_range": ("initializer", 0.02),
     "attention_dropout": ("dropout", 0.0),
     "norm_eps": ("epsilon", 1e-5),
@@ -94,7 +90,11 @@ def read_settings(values: dict, path: Path) -> dict:
 def write_settings(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
     activation = config_json.name_of(config_json.ACTIVATIONS, model.activation)
-    return newer_keys(model) | {
+    bases = {FULL: model.rotary_base, LOCAL: model.local_rotary_base}
+    ropes = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
+    return {
+        "layer_types": layer_types(model.full_every, model.layers),
+        "rope_parameters": ropes,
         "hidden_activation": activation,
         "classifier_activation": activation,
         "classifier_pooling": config_json.name_of(POOLING, model.pooling),
@@ -158,13 +158,6 @@ def are_default(ropes) -> bool:
         isinstance(rope, dict) and rope.get("rope_type", "default") == "default"
         for rope in ropes.values()
     )
-
-
-def newer_keys(model) -> dict:
-    """Returns the keys of version 5 for config.model."""
-    bases = {FULL: model.rotary_base, LOCAL: model.local_rotary_base}
-    ropes = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
-    return {"layer_types": layer_types(model.full_every, model.layers), "rope_parameters": ropes}
 
 
 def layer_types(every: int, layers: int) -> list[str]:

@@ -113,8 +113,8 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
             tokens[token["id"]] = token
     in_order = [tokens[number] for number in sorted(tokens, key=int)]
     keys = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
-    arguments = [{key: token[key] for key in keys & token.keys()} for token in in_order + special]
-    return [AddedToken(**values) for values in arguments]
+    tokens = [{key: token[key] for key in keys & token.keys()} for token in in_order + special]
+    return [AddedToken(**token) for token in tokens]
 
 
 def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizers.Tokenizer:

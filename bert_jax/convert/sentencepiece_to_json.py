@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import sentencepiece_proto as types
+from bert_jax.tokenizers.sentencepiece import SentencePiece
 from bert_jax.tokenizers.special_tokens import added_token
 
 SPACE = "▁"
@@ -23,11 +24,10 @@ CLUSTER_BREAK = r"(?<=[\s\S])(?=[\p{M}\u200c\u200d\uff9e\uff9f\n])"
 SEPARATOR = "\x01"
 
 
-def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict:
-    """Returns tokenizer.json, parsed, for a serialized model and the pieces that were appended to it."""
-    proto = types.Model.FromString(model)
+def document(tokenizer: SentencePiece) -> dict:
+    """Returns tokenizer.json, parsed, for a model and the pieces that were appended to it."""
+    proto = types.Model.FromString(tokenizer.model)
     check(proto)
-    pieces = [piece.piece for piece in proto.pieces]
     make = unigram if proto.trainer_spec.model_type == types.UNIGRAM else bpe
     library = Tokenizer(make(proto))
     library.normalizer = normalizers.Sequence([*normalizer_steps(proto.normalizer_spec)])
@@ -35,11 +35,11 @@ def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict
         "replacement": SPACE,
         "prepend_scheme": "first" if proto.normalizer_spec.add_dummy_prefix else "never",
         # Words can be tokenized one by one if a space occurs at the start of a piece only, as in most models.
-        "split": not any(SPACE in piece[1:] for piece in pieces),
+        "split": not any(SPACE in piece.piece[1:] for piece in proto.pieces),
     }
     library.pre_tokenizer = pre_tokenizers.Metaspace(**spaces)
     library.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(**spaces)])
-    tokens = added_tokens(proto, [*pieces, *appended], special)
+    tokens = added_tokens(proto, tokenizer.pieces, tokenizer.special)
     return json.loads(library.to_str()) | {"added_tokens": tokens}
 
 

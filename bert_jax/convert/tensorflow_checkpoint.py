@@ -1,6 +1,7 @@
 """Reads and writes checkpoints of Google's BERT: bert_config.json, vocab.txt and bert_model.ckpt.* of TensorFlow."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,7 @@ def read(directory: Path, head: str = "mlm") -> Source:
     values = workdir.read_json(path)
     settings = conversion.from_huggingface(bert.from_google(values), path)
     pieces = config_json.read_number(values, "vocab_size", path, 0)
-    load = Loader(find_checkpoint(directory))
-    shapes = load.shapes
+    shapes, load = open_checkpoint(find_checkpoint(directory))
     if not head:
         shapes = {name: shapes[name] for name in shapes if name.startswith("bert/")}
     tokenizer = read_tokenizer(directory)
@@ -68,36 +68,37 @@ def find_checkpoint(directory: Path) -> Path:
     return paths[0]
 
 
-class Loader:
-    """A reader of a checkpoint's shapes and tensors. TensorFlow checks the CRC of index blocks and tensors."""
+def open_checkpoint(path: Path) -> tuple[dict[str, tuple[int, ...]], Callable]:
+    """Returns the shapes of a checkpoint's tensors, and a function that reads the tensor of a name.
 
-    def __init__(self, path: Path):
-        self.path = path
-        tensorflow = import_tensorflow(path)
-        # Its reader also raises built-in errors, for example for a truncated file.
-        self.errors = tensorflow.errors.OpError, IndexError, ValueError, RuntimeError
-        open_reader = tensorflow.train.load_checkpoint
-        self.reader = self.call(f"{path}.index: not readable", open_reader, str(path))
-        types = self.reader.get_variable_to_dtype_map()
-        self.shapes = {}
-        for name, shape in sorted(self.reader.get_variable_to_shape_map().items()):
-            if STATE.fullmatch(name):
-                continue
-            dtype = types[name].name
-            if dtype not in FLOATS:
-                expected = ", ".join(FLOATS)
-                raise BadInput(f"{path}: {name} is {dtype}, expected one of {expected}")
-            self.shapes[name] = tuple(shape)
+    TensorFlow checks the CRC of index blocks and tensors. Raises BadInput, as does the function.
+    """
+    tensorflow = import_tensorflow(path)
 
-    def __call__(self, name: str) -> np.ndarray:
-        return self.call(f"{self.path}: {name} cannot be read", self.reader.get_tensor, name)
-
-    def call(self, problem: str, function, argument: str):
+    def call(function, argument: str, problem: str):
         try:
             return function(argument)
-        except self.errors as error:
+        # The library also raises built-in errors, for example for a truncated file.
+        except (tensorflow.errors.OpError, IndexError, ValueError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise BadInput(f"{problem} ({reason})") from None
+
+    reader = call(tensorflow.train.load_checkpoint, str(path), f"{path}.index: not readable")
+
+    def load(name: str) -> np.ndarray:
+        return call(reader.get_tensor, name, f"{path}: {name} cannot be read")
+
+    types = reader.get_variable_to_dtype_map()
+    shapes = {}
+    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
+        if STATE.fullmatch(name):
+            continue
+        dtype = types[name].name
+        if dtype not in FLOATS:
+            expected = ", ".join(FLOATS)
+            raise BadInput(f"{path}: {name} is {dtype}, expected one of {expected}")
+        shapes[name] = tuple(shape)
+    return shapes, load
 
 
 def import_tensorflow(path: Path):
@@ -118,8 +119,8 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
 
 
 def has_capitals(pieces: list[str]) -> bool:
-    special = re.compile(r"\[.*\]")
-    return any(piece != piece.lower() for piece in pieces if not special.fullmatch(piece))
+    words = (piece for piece in pieces if not re.fullmatch(r"\[.*\]", piece))
+    return any(word != word.lower() for word in words)
 
 
 # --- Writing --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def write(directory: Path, tokenizer, positions: int, has_segments: bool = True)
 
 def write_json(path: Path, values: dict) -> None:
     text = json.dumps(values, ensure_ascii=False, indent=2)
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def settings(tokenizer) -> dict:
@@ -32,19 +32,23 @@ def settings(tokenizer) -> dict:
     named = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
     if tokenizer.kind != "wordpiece":
         return {"tokenizer_class": "PreTrainedTokenizerFast", **named}
-    rules = {"do_lower_case": tokenizer.lowercase, "tokenize_chinese_chars": True}
-    return {"tokenizer_class": "BertTokenizer", **rules, "strip_accents": None, **named}
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "tokenize_chinese_chars": True,
+        "strip_accents": None,
+        **named,
+    }
 
 
 def document(tokenizer) -> dict:
     """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
-    pieces = tokenizer.pieces
-    special = tokenizer.special
     if tokenizer.kind == "wordpiece":
         values = json.loads(tokenizer.tokenizer.to_str())
-        values["added_tokens"] = [added_token(pieces[id], id) for id in sorted(special.values())]
+        ids = sorted(tokenizer.special.values())
+        values["added_tokens"] = [added_token(tokenizer.pieces[id], id) for id in ids]
     elif tokenizer.kind == "sentencepiece":
-        values = sentencepiece_to_json.document(tokenizer.model, special, tokenizer.appended)
+        values = sentencepiece_to_json.document(tokenizer)
     else:
         values = copy.deepcopy(tokenizer.document)
     if tokenizer.mark:

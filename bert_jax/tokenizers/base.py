@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax.errors import BadInput, one_line
-from bert_jax.tokenizers.special_tokens import SPECIAL, ban, mask_pattern
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check_ids, mask_pattern
 
 # {word mark: a character that is never in one piece with the text after it}. For "▁" it is a private-use character,
 # which is in no training text. Byte-level rules ("Ġ") treat that one as punctuation, which may be in a piece with other
@@ -28,21 +30,24 @@ def as_bad_input(path: object) -> Iterator[None]:
         raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
 
 
+def read_json(path: Path):
+    return json.loads(path.read_text(encoding="utf-8-sig"))
+
+
 class Tokenizer:
     """A converter of text to ids of a fixed list of pieces (subword units).
 
     pieces: list[str], by id.
     special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the attributes `pad`, `unk`,
         `cls`, `sep` and `mask`.
+    path: the name of the tokenizer in errors.
 
-    Each subclass defines
+    Raises BadInput for special ids that are missing, invalid or not distinct. Each subclass defines
 
         kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
-        mark             the prefix of pieces that begin a word; '' if pieces that continue a word have a prefix instead
-        word_starts      bool[size]: whether a piece begins a word; true for special tokens
+        mark, continues  the prefixes of pieces that begin a word, or that continue one; at least one of the two is ''
         identity         everything that decides the ids, as plain data for JSON
-        tokenizer        that of the `tokenizers` library, unless it has an encode_with_offsets of its own
-        encode(texts)    ids of each text; of the special tokens, only [UNK] can be among them
+        tokenizer        that of the `tokenizers` library, unless it encodes in another way
         corpus_encoder() a function of corpus_encoder.py: (documents) -> their ids, and where their sentences end
         write(directory) writes `file` in the format of its library; returns the settings for settings.json
     """
@@ -50,10 +55,13 @@ class Tokenizer:
     kind: str
     file: str
     mark = ""
+    continues = ""
 
-    def __init__(self, pieces: list[str], special: dict[str, int]):
+    def __init__(self, pieces: list[str], special: dict[str, int], path: object = ""):
+        check_ids(special, len(pieces), path)
         self.pieces = pieces
         self.special = special
+        self.path = path
         self.pad, self.unk, self.cls, self.sep, self.mask = map(special.get, SPECIAL)
 
     @property
@@ -61,9 +69,30 @@ class Tokenizer:
         return len(self.pieces)
 
     @property
+    def added_ids(self) -> list[int]:
+        """The ids of pieces that are not parts of words."""
+        return list(self.special.values())
+
+    @property
+    def word_starts(self) -> np.ndarray:
+        """bool[size]: whether a piece begins a word; true for special tokens."""
+        prefix = self.mark or self.continues
+        starts = np.array([piece.startswith(prefix) for piece in self.pieces])
+        if self.continues:
+            starts = ~starts
+        starts[self.added_ids] = True
+        return starts
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256, in hex, of everything that decides the ids."""
         return hashlib.sha256(json.dumps([self.kind, *self.identity]).encode()).hexdigest()
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of each text; of the special tokens, only [UNK] can be among them."""
+        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        # A Unigram model contains its special tokens as pieces, and uses them.
+        return ban((encoding.ids for encoding in batch), self.special)
 
     def encode_with_masks(self, text: str) -> list[int]:
         """Returns the ids of a text in which [MASK], [SEP] and [CLS] are special tokens.

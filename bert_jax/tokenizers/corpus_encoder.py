@@ -53,8 +53,7 @@ class CachedEncoder:
 
     def learn(self, units: set[str]) -> None:
         """Encodes new units and adds them to the cache; clears it first if it is full."""
-        fullest = max(len(self.numbers), len(self.pieces) / 8, self.characters / 32)
-        if fullest > LIMIT:
+        if max(len(self.numbers), len(self.pieces) / 8, self.characters / 32) > LIMIT:
             self.clear()
         new = list(units.difference(self.numbers))
         pieces, ends = flatten(self.encode_uncached(new))

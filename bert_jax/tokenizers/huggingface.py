@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
@@ -18,10 +17,10 @@ from tokenizers.trainers import BpeTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.base import Tokenizer, as_bad_input
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input, read_json
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder, encode_documents
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, ban, check_ids, find_ids
+from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, find_ids
 
 KIND = "library"
 FILE = "tokenizer.json"
@@ -38,7 +37,6 @@ class HuggingFace(Tokenizer):
 
     document: the parsed file. In it, `special` marks the added tokens that are not read from text: the five special
         tokens, and pieces of rows that only pad the embeddings.
-    path: the name of the tokenizer in errors.
     """
 
     kind = KIND
@@ -46,20 +44,13 @@ class HuggingFace(Tokenizer):
 
     def __init__(self, document: dict, special: dict[str, int], path: object = FILE):
         self.document = document
-        self.path = path
         self.tokenizer = open_library(document, path)
-        super().__init__(list_pieces(self.tokenizer, path), special)
-        check_ids(special, self.size, path)
+        super().__init__(list_pieces(self.tokenizer, path), special, path)
         self.mark, self.continues = word_marks(document["model"], self.pieces, path)
 
     @property
-    def word_starts(self) -> np.ndarray:
-        mark = self.mark or self.continues
-        starts = np.array([piece.startswith(mark) for piece in self.pieces])
-        if self.continues:
-            starts = ~starts
-        starts[[token["id"] for token in self.document["added_tokens"]]] = True
-        return starts
+    def added_ids(self) -> list[int]:
+        return [token["id"] for token in self.document["added_tokens"]]
 
     @property
     def identity(self) -> list:
@@ -67,9 +58,7 @@ class HuggingFace(Tokenizer):
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         with as_bad_input(self.path):
-            batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        # A Unigram model contains its special tokens as pieces, and uses them.
-        return ban((encoding.ids for encoding in batch), self.special)
+            return super().encode(texts)
 
     def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
         with as_bad_input(self.path):
@@ -88,7 +77,7 @@ class HuggingFace(Tokenizer):
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)
-        (directory / FILE).write_text(text + "\n", encoding="utf-8", newline="\n")
+        (directory / FILE).write_text(text + "\n", encoding="utf-8")
         return {"special": self.special}
 
 
@@ -137,9 +126,9 @@ def is_cachable(document: dict) -> bool:
     if normalizer["type"] != "Lowercase":
         return False
     for token in document["added_tokens"]:
-        # The flags make a token depend on what is beside it.
-        is_wide = " " in token["content"] or token["single_word"] or token["lstrip"]
-        if not token["special"] and (is_wide or token["rstrip"]):
+        # These flags make a token depend on what is beside it.
+        is_wide = any(token[flag] for flag in ("single_word", "lstrip", "rstrip"))
+        if not token["special"] and (is_wide or " " in token["content"]):
             return False
     return True
 
@@ -161,10 +150,6 @@ def from_file(path: Path) -> Tokenizer:
         if settings.get("kind") == KIND:
             return read(path.parent, settings)
     return from_library(open_library(read_json(path), path), path, {})
-
-
-def read_json(path: Path):
-    return json.loads(path.read_text(encoding="utf-8-sig"))
 
 
 def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, str]) -> Tokenizer:

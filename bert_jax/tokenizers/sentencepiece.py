@@ -11,7 +11,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import sentencepiece
 
 from bert_jax.errors import BadInput, one_line
@@ -19,7 +18,7 @@ from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.corpus_encoder import encode_documents, flatten
 from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, ban, check_ids, find_ids
+from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, ban, find_ids
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
@@ -44,17 +43,11 @@ class SentencePiece(Tokenizer):
     file = FILE
     mark = "▁"
 
-    def __init__(self, model: bytes, special: dict[str, int], appended: list[str]):
+    def __init__(self, model: bytes, special: dict[str, int], appended: list[str], path=FILE):
         self.model = model
-        self.appended = list(appended)
+        self.appended = appended
         self.processor = open_processor(model)
-        super().__init__([*model_pieces(self.processor), *appended], special)
-
-    @property
-    def word_starts(self) -> np.ndarray:
-        starts = np.array([piece.startswith(self.mark) for piece in self.pieces])
-        starts[list(self.special.values())] = True
-        return starts
+        super().__init__([*model_pieces(self.processor), *appended], special, path)
 
     @property
     def identity(self) -> list:
@@ -101,10 +94,8 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 def read(directory: Path, settings: dict) -> SentencePiece:
     """Reads a tokenizer that `save` wrote."""
-    model = (directory / FILE).read_bytes()
-    tokenizer = SentencePiece(model, settings["special"], settings["appended"])
-    check_ids(tokenizer.special, tokenizer.size, directory / FILE)
-    return tokenizer
+    path = directory / FILE
+    return SentencePiece(path.read_bytes(), settings["special"], settings["appended"], path)
 
 
 def from_file(path: Path) -> SentencePiece:
@@ -117,9 +108,7 @@ def from_file(path: Path) -> SentencePiece:
         if number >= 0:  # -1 if undefined
             known[name] = number
     special, appended = find_ids(model_pieces(processor), known, {})
-    tokenizer = SentencePiece(model, special, appended)
-    check_ids(tokenizer.special, tokenizer.size, path)
-    return tokenizer
+    return SentencePiece(model, special, appended, path)
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
@@ -128,8 +117,10 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
     lowercase: folds case, and keeps accents. Reads the texts once; the library holds them in memory.
     """
     file = io.BytesIO()
-    names = {f"{role}_piece": SPECIAL[name] for role, name in ROLES.items()}
-    ids = {f"{role}_id": IDS[name] for role, name in ROLES.items()}
+    options = {}
+    for role, name in ROLES.items():
+        options[f"{role}_piece"] = SPECIAL[name]
+        options[f"{role}_id"] = IDS[name]
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines(texts),
@@ -141,8 +132,7 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
             control_symbols=[SPECIAL["mask"]],  # takes the next free id
             num_threads=THREADS,
             minloglevel=2,
-            **names,
-            **ids,
+            **options,
         )
     except RuntimeError as error:
         # The library's remedies are options of its own.

@@ -57,8 +57,15 @@ def check_ids(special: dict[str, int], size: int, path: object) -> None:
 
 def added_token(content: str, number: int, special: bool = True) -> dict:
     """Returns an entry of `added_tokens` in tokenizer.json."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {"id": number, "content": content, **flags, "special": special}
+    return {
+        "id": number,
+        "content": content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": special,
+    }
 
 
 def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
@@ -78,8 +85,7 @@ def mask_pattern(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern
 
     It matches the usual spellings and those of the vocabulary.
     """
-    spellings = {}
-    for name in ("cls", "sep", "mask"):
-        spellings[pieces[special[name]]] = special[name]
-        spellings[SPECIAL[name]] = special[name]
+    names = ("cls", "sep", "mask")
+    spellings = {pieces[special[name]]: special[name] for name in names}
+    spellings |= {SPECIAL[name]: special[name] for name in names}
     return re.compile(f"({'|'.join(map(re.escape, spellings))})"), spellings

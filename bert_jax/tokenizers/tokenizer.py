@@ -4,13 +4,12 @@ wordpiece.py (vocab.txt), sentencepiece.py (.model) and huggingface.py (tokenize
 base.Tokenizer, and the functions `from_file` (reads an external file), `read` (reads what `write` wrote) and `train`.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
-from bert_jax.tokenizers.base import Tokenizer, as_bad_input
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input, read_json
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
 
@@ -19,7 +18,7 @@ def load(directory: str | Path) -> Tokenizer:
     """Loads a tokenizer that `save` wrote. Raises BadInput that names the directory: either file may be wrong."""
     path = Path(directory)
     with as_bad_input(path):
-        settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+        settings = read_json(path / "settings.json")
         return MODULES[settings["kind"]].read(path, settings)
 
 

@@ -44,6 +44,7 @@ class WordPiece(Tokenizer):
 
     kind = KIND
     file = FILE
+    continues = "##"
 
     def __init__(self, pieces: list[str], lowercase: bool):
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
@@ -55,23 +56,15 @@ class WordPiece(Tokenizer):
         self.tokenizer = make_library(vocabulary, lowercase)
 
     @property
-    def word_starts(self) -> np.ndarray:
-        return np.array([not piece.startswith("##") for piece in self.pieces])
-
-    @property
     def identity(self) -> list:
         return [self.lowercase, self.pieces]
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in batch]
 
     def corpus_encoder(self) -> CachedEncoder:
         return CachedEncoder(self.encode, UNITS)
 
     def write(self, directory: Path) -> dict:
         text = "".join(piece + "\n" for piece in self.pieces)
-        (directory / FILE).write_text(text, encoding="utf-8", newline="\n")
+        (directory / FILE).write_text(text, encoding="utf-8")
         return {"lowercase": self.lowercase}
 
 
