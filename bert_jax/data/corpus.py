@@ -20,10 +20,16 @@ from bert_jax.errors import BadInput
 
 BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
+BLANKS = b"\xef\xbb\xbf \t\r\n"  # before the text of a file, with a byte order mark
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
-MOST_BAD_LINES, MOST_BAD_SHARE = 5, 0.05
+MOST_BAD_LINES = 5
+MOST_BAD_SHARE = 0.05
 # How a file of a format begins, and one that is of none.
-SIGNS = {"wiki": rb"<doc ", "jsonl": rb'\{\s*"', "a JSON array": rb'\[\s*(\{|"[^"\n]*",)'}
+SIGNS = {
+    "wiki": rb"<doc ",
+    "jsonl": rb'\{\s*"',
+    "a JSON array": rb'\[\s*(\{|"[^"\n]*",)',
+}
 
 
 class Reading(NamedTuple):
@@ -66,19 +72,21 @@ class Source(NamedTuple):
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
             else:
-                yield from files.texts(path, self.reading.form, problems, BLOCK)
+                yield from files.texts(path, self.reading.form, problems)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
-        block, size = [], 0
+        texts = []
+        size = 0
         for piece in self.texts(problems):
-            block.append(piece)
+            texts.append(piece)
             size += len(piece)
             if size >= BLOCK:
-                yield Block(self.reading, block)
-                block, size = [], 0
-        if block:
-            yield Block(self.reading, block)
+                yield Block(self.reading, texts)
+                texts = []
+                size = 0
+        if texts:
+            yield Block(self.reading, texts)
 
 
 # --- From the config to sources -------------------------------------------------------------------
@@ -86,32 +94,44 @@ class Source(NamedTuple):
 
 def open_sources(config) -> list[Source]:
     """Returns the sources in the order of the config. Raises BadInput for every error that a quick check can find."""
-    named = zip(configs.sources(config), configs.formats(config), strict=True)
+    entries = zip(configs.sources(config), configs.formats(config), strict=True)
     try:
-        return [open_source(config, name, form) for name, form in named]
+        return [open_source(config, name, form) for name, form in entries]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
 
 
 def library_of(name: str) -> ModuleType | None:
     """Returns the module for a source that is a data set of a library; None for other sources."""
-    return next((module for module in (tfds, hf) if name.startswith(module.PREFIX)), None)
+    for module in (tfds, hf):
+        if name.startswith(module.PREFIX):
+            return module
+    return None
 
 
 def open_source(config, name: str, form: str) -> Source:
     """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
-    library, keys = library_of(name), config.corpus
-    form = "lines" if name == "pydocs" else "text" if library else form
-    auto = "lines" if form == "lines" and name != "pydocs" else "rules"
-    sentences = auto if keys.sentences == "auto" else keys.sentences
-    filters = config.filter.document_characters, config.filter.line_stops
-    reading = Reading(form, sentences, keys.field, *filters)
-    if library or name == "pydocs":
-        return Source(name, reading, library.identify(name, keys.field) if library else {})
+    field = config.corpus.field
+    library = library_of(name)
+    sentences = "rules"
+    if library:
+        form = "text"
+    elif name == "pydocs":
+        form = "lines"
+    elif form == "lines":
+        sentences = "lines"
+    if config.corpus.sentences != "auto":
+        sentences = config.corpus.sentences
+    filters = config.filter
+    reading = Reading(form, sentences, field, filters.document_characters, filters.line_stops)
+    if library:
+        return Source(name, reading, library.identify(name, field))
+    if name == "pydocs":
+        return Source(name, reading)
     paths = files.find_files(name)
     for path in paths:
         if form == "parquet":
-            parquet.check(path, keys.field)
+            parquet.check(path, field)
         else:
             check_format(path, reading)
     return Source(name, reading, paths=tuple(paths))
@@ -119,36 +139,54 @@ def open_source(config, name: str, form: str) -> Source:
 
 def check_format(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
-    problems = Counter()
+    form = reading.form
     with files.open_text(path) as file:
-        begin = file.read(PROBE)
-    if files.ARCHIVE.match(begin):
+        start = file.read(PROBE)
+    if files.ARCHIVE.match(start):
         hint = "an archive, or compressed in a way that its name does not say; unpack it"
         raise BadInput(f"config.corpus.source: {path}: {hint}")
-    pieces = files.read_lines(path, reading.form, problems, PROBE)
+    problems = Counter()
+    pieces = files.read_lines(path, form, problems, PROBE)
     # A second piece holds the text after the last line break.
-    first = b"".join(itertools.islice(pieces, 2))
-    parsed = list(text.parse(first, reading.form, reading.field, problems))
-    kept = len(parsed) if reading.form == "jsonl" else sum(map(len, parsed))
-    _, escaped = encodings.escaped_lines(first)
-    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
-    good = max(0, kept - escaped)
-    if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
-        share = f"{bad / (good + bad):.0%} of its beginning"
-        likely = encodings.likely_encoding(first)
-        raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
-    begin = begin.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
-    likely = next((form for form in SIGNS if re.match(SIGNS[form], begin)), reading.form)
-    if reading.form == "wiki" and begin and not re.search(SIGNS["wiki"], first):
-        likely = "a text without <doc>"
-    if reading.form not in (likely, "files"):
-        start = " ".join(begin[:40].decode(errors="replace").split())
-        raise BadInput(f"config.corpus.format={reading.form}: {path} begins like {likely}: {start}")
-    if kept < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
+    lines = b"".join(itertools.islice(pieces, 2))
+    parsed = list(text.parse(lines, form, reading.field, problems))
+    usable = len(parsed) if form == "jsonl" else sum(map(len, parsed))
+    check_encoding(path, lines, usable, problems)
+    likely_form = find_likely_form(form, start, lines)
+    if form not in (likely_form, "files"):
+        beginning = " ".join(start.lstrip(BLANKS)[:40].decode(errors="replace").split())
+        reason = f"{path} begins like {likely_form}: {beginning}"
+        raise BadInput(f"config.corpus.format={form}: {reason}")
+    if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
         reasons = describe(problems)
         if "without" in reasons:
             reasons += "; set config.corpus.field"
-        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
+        raise BadInput(f"config.corpus.format={form}: {path} begins with {reasons}")
+
+
+def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> None:
+    """Raises BadInput if too many lines at the beginning of a file are not UTF-8.
+
+    usable: the number of lines, or of records, without problems.
+    """
+    _, escaped = encodings.escaped_lines(lines)
+    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
+    good = max(0, usable - escaped)
+    if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
+        share = f"{bad / (good + bad):.0%} of its beginning"
+        likely = encodings.likely_encoding(lines)
+        raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
+
+
+def find_likely_form(form: str, start: bytes, lines: bytes) -> str:
+    """Returns the format like which a file begins; `form`, the one in the config, if it may be that."""
+    start = start.lstrip(BLANKS)
+    if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
+        return "a text without <doc>"
+    for likely, sign in SIGNS.items():
+        if re.match(sign, start):
+            return likely
+    return form
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:
@@ -177,23 +215,25 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     """
     reading = block.reading
     split = cap if reading.sentences == "lines" else split_sentences
-    result = []
+    documents = []
     for piece in block.texts:
         for lines in text.parse(piece, reading.form, reading.field, problems):
             if reading.line_stops:
-                lines = list(keep_stops(lines, problems))
+                lines = keep_stops(lines, problems)
             if sum(map(len, lines)) < reading.document_characters:
                 reason = f"documents under {reading.document_characters} characters"
                 add_problem(problems, reason, len("".join(lines).encode()))
-            else:
-                result.append([sentence for line in lines for sentence in split(line)])
-    return result
+                continue
+            documents.append([sentence for line in lines for sentence in split(line)])
+    return documents
 
 
-def keep_stops(lines: list[str], problems: Counter) -> Iterator[str]:
-    """Yields the lines that end with a sentence stop; counts the others."""
+def keep_stops(lines: list[str], problems: Counter) -> list[str]:
+    """Returns the lines that end with a sentence stop; counts the others."""
+    complete = []
     for line in lines:
         if ends_with_stop(line):
-            yield line
+            complete.append(line)
         else:
             add_problem(problems, "lines without a stop", len(line.encode()))
+    return complete

@@ -40,7 +40,9 @@ def cache_directory(name: str = "stores") -> Path:
 
 def absolute(name: str) -> str:
     """Returns an absolute path; an address and the empty name stay as they are."""
-    return str(Path(name).absolute()) if name and not remote.is_address(name) else name
+    if not name or remote.is_address(name):
+        return name
+    return str(Path(name).absolute())
 
 
 def exists(name: str) -> bool:
@@ -55,9 +57,10 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
     SHA-256. read: function (directory) -> its manifest. Raises BadInput if the address has no complete store.
     """
     with open_copy(name) as (source, copy):
-        for file, expected in read(copy)["files"].items() if source else ():
-            if checksums.check_file(copy, file, expected, hashes):
-                fetch(source, file, expected, copy)
+        if source:
+            for file, expected in read(copy)["files"].items():
+                if checksums.check_file(copy, file, expected, hashes):
+                    fetch(source, file, expected, copy)
     return copy
 
 
@@ -70,8 +73,8 @@ def local_file(name: str) -> Path:
         data = source.read(last)
     path = cache_directory("files") / digest(data) / last
     path.parent.mkdir(exist_ok=True)
-    with atomic.file(path) as opened:
-        opened.write(data)
+    with atomic.file(path) as file:
+        file.write(data)
     return path
 
 

@@ -22,10 +22,12 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     """
     sources = corpus.open_sources(config)
     heldout = set(map(tuple, open_array(store.path / HELDOUT_HASHES).tolist()))
-    missing, chosen = set(heldout), functools.partial(parse, list(max(heldout)))
+    missing = set(heldout)
+    parse_block = functools.partial(parse, list(max(heldout)))
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
-        for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
+        parts = run(parse_block, blocks(sources))
+        for digest, sentences in itertools.chain.from_iterable(parts):
             if digest in missing:
                 missing.remove(digest)
                 yield sentences
@@ -38,7 +40,8 @@ def documents(config, store: Store) -> Iterator[list[str]]:
 
 def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
     """Yields blocks, one from each source in turn."""
-    for group in itertools.zip_longest(*(source.blocks(Counter()) for source in sources)):
+    iterators = (source.blocks(Counter()) for source in sources)
+    for group in itertools.zip_longest(*iterators):
         yield from filter(None, group)
 
 
@@ -47,4 +50,6 @@ def parse(largest: list[int], block: corpus.Block) -> list[tuple]:
 
     A hash is two integers.
     """
-    return [(tuple(digest), lines) for digest, lines in with_hashes(block) if digest <= largest]
+    return [
+        (tuple(digest), sentences) for digest, sentences in with_hashes(block) if digest <= largest
+    ]

@@ -1,5 +1,6 @@
 """Compares a config with the config keys and the text that a store or saved batches were built from."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -17,13 +18,17 @@ def made_from(config) -> dict:
 
     `tokenizer.path` is represented by the fingerprint of its file, so that the path itself does not matter.
     """
-    keys = "format", "field", "sentences", "heldout"
-    made = {f"corpus.{key}": config.corpus[key] for key in keys}
-    made |= {f"filter.{key}": value for key, value in config.filter.items()}
+    values = {}
+    for key in ("format", "field", "sentences", "heldout"):
+        values[f"corpus.{key}"] = config.corpus[key]
+    for key, value in config.filter.items():
+        values[f"filter.{key}"] = value
     if config.tokenizer.path:
-        return made | {"tokenizer.path": tokenizer_from_file(config).fingerprint}
-    keys = "kind", "size", "lowercase", "sample"
-    return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
+        values["tokenizer.path"] = tokenizer_from_file(config).fingerprint
+        return values
+    for key in ("kind", "size", "lowercase", "sample"):
+        values[f"tokenizer.{key}"] = config.tokenizer[key]
+    return values
 
 
 def check(config, directory: Path, recorded: dict, requested: dict) -> None:
@@ -44,11 +49,13 @@ def differences(directory: Path, recorded: dict, requested: dict) -> str:
         recorded = {key: recorded[key] for key in recorded if not key.startswith("tokenizer.")}
         recorded["tokenizer.path"] = tokenizers.load(directory / "tokenizer").fingerprint
     requested = json.loads(json.dumps(requested))  # converts tuples to lists, as in the manifest
-    return "; ".join(
-        f"config.{key}: built with {recorded.get(key)!r}, the config has {requested.get(key)!r}"
-        for key in sorted(requested | recorded)
-        if recorded.get(key) != requested.get(key)
-    )
+    changes = []
+    for key in sorted(requested | recorded):
+        before = recorded.get(key)
+        now = requested.get(key)
+        if before != now:
+            changes.append(f"config.{key}: built with {before!r}, the config has {now!r}")
+    return "; ".join(changes)
 
 
 def text_has_changed(config, directory: Path, text: dict) -> bool:
@@ -57,21 +64,11 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
     text: as in the manifest. Returns whether it is the same source with other content; False if it cannot be read: a
     store remains usable without its text. Raises BadInput if another source has other content, or cannot be read.
     """
-    names, recorded = sources(config), text["names"]
-    made = (directory / manifests.NAME).stat().st_mtime
-
-    def is_same(name: str, before: str, identity: dict) -> bool:
-        if name == "pydocs" or corpus.library_of(name):  # identified by its name
-            return name == before
-        paths = files.find_files(name)
-        if not files.count(paths).items() <= identity.items():
-            return False
-        is_old = max(path.stat().st_mtime for path in paths) < made
-        return (name == before and is_old) or files.identify(paths) == identity
-
+    names = sources(config)
+    recorded = text["names"]
+    is_same = functools.partial(is_same_text, (directory / manifests.NAME).stat().st_mtime)
     try:
-        parts = zip(names, recorded, text["identities"], strict=False)
-        if len(names) == len(recorded) and all(is_same(*part) for part in parts):
+        if len(names) == len(recorded) and all(map(is_same, names, recorded, text["identities"])):
             return False
         reason = "other text"
     except BadInput as error:  # no such file
@@ -79,6 +76,22 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
             return False
         reason = str(error)
     if names != recorded:
-        source, built = f"config.corpus.source={config.corpus.source!r}", ",".join(recorded)
-        raise BadInput(f"{source}: {directory} was built from {built!r}; {reason}")
+        source = f"config.corpus.source={config.corpus.source!r}"
+        raise BadInput(f"{source}: {directory} was built from {','.join(recorded)!r}; {reason}")
     return True
+
+
+def is_same_text(built: float, name: str, before: str, identity: dict) -> bool:
+    """Returns whether a source has the text that it had when something was built from it.
+
+    built: when, in seconds as of `st_mtime`.
+    before: the name of the source then.
+    identity: what `corpus.Source.identify` returned then.
+    """
+    if name == "pydocs" or corpus.library_of(name):  # identified by its name
+        return name == before
+    paths = files.find_files(name)
+    if not files.count(paths).items() <= identity.items():
+        return False
+    is_old = max(path.stat().st_mtime for path in paths) < built
+    return (name == before and is_old) or files.identify(paths) == identity

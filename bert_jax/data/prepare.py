@@ -49,9 +49,13 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
     disk. SIGTERM raises SystemExit after the workers have ended.
     """
     if download.exists(config.store):
-        return keep(config, log)
-    hint = "no store found; prepare a local store and copy it to this address"
-    require(not remote.is_address(config.store), "store", config, hint)
+        return read_report(config, log)
+    require(
+        not remote.is_address(config.store),
+        "store",
+        config,
+        "no store found; prepare a local store and copy it to this address",
+    )
     path = resolve_path(config.store)
     hint = f"run again to resume from {workspace_root(path)}"
     sources = corpus.open_sources(config)
@@ -71,8 +75,9 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
             log(f"prepare: interrupted; {hint}")
         raise
     except (OSError, BrokenProcessPool, Unfinished) as error:
-        reason = f"not finished ({error}); {hint}"
-        raise Unfinished(f"config.store={config.store!r}: {reason}") from error
+        raise Unfinished(
+            f"config.store={config.store!r}: not finished ({error}); {hint}"
+        ) from error
 
 
 def check_space(path: Path, sources: list[corpus.Source]) -> None:
@@ -98,12 +103,13 @@ def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:
     path = download.local(config.store, hashes=config.verify_store)
     store = stores.open_store(path, hashes=hashes)
     origin.check(config, path, store.manifest["made_from"], origin.made_from(config))
-    has_changed = origin.text_has_changed(config, path, store.manifest["text"])
-    line = f"config.corpus.source={config.corpus.source}: changed since {config.store} was prepared"
-    return store, line if has_changed else ""
+    if not origin.text_has_changed(config, path, store.manifest["text"]):
+        return store, ""
+    source = f"config.corpus.source={config.corpus.source}"
+    return store, f"{source}: changed since {config.store} was prepared"
 
 
-def keep(config, log: Callable[[str], None]) -> dict:
+def read_report(config, log: Callable[[str], None]) -> dict:
     """Returns the report of a finished store. Raises BadInput if it is of another config or of other text."""
     store, changed = open_matching(config, config.verify_store)
     if changed:
@@ -116,9 +122,13 @@ def keep(config, log: Callable[[str], None]) -> dict:
 
 def workspace_key(config, text: dict) -> str:
     """Returns a digest of everything that decides the bits of shards and vocabulary: config, text, code, libraries."""
-    code = (path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
-    decide = [origin.made_from(config), text["identities"], [*map(version, DECIDING)]]
-    return hashlib.sha256(b"".join([json.dumps(decide).encode(), *code])).hexdigest()[:16]
+    versions = list(map(version, DECIDING))
+    identity = [origin.made_from(config), text["identities"], versions]
+    digest = hashlib.sha256(json.dumps(identity).encode())
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def build(
@@ -131,8 +141,9 @@ def build(
     start = time.monotonic()
     tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reading and encoding the text")
-    problems, counts = Counter(), Counter()
+    problems = Counter()
     shards, size = encode(sources, directory, problems, run, log)
+    counts = Counter()
     hashes = [np.zeros((0, 2), "<u8")]
     for shard in shards:
         header = shard.header()
@@ -147,8 +158,8 @@ def build(
     state = splits.assign(hashes, config.corpus.heldout, config.filter.duplicates, problems)
     table = splits.write(shards, state, sources, store, tokenizer.size)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
-    kept = sum(sum(each["documents"].values()) for each in table)
-    counts["copies"] = counts["documents_read"] - counts["empty"] - kept
+    stored = sum(sum(source["documents"].values()) for source in table)
+    counts["copies"] = counts["documents_read"] - counts["empty"] - stored
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, text, store, tokenizer, result)
     rename(store, path)
@@ -159,9 +170,16 @@ def build(
 def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
     """Writes the report and completes the store."""
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
-    paths = (f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS)
-    content = {path: checksums.digest(directory / path) for path in paths}
-    more = {key: result[key] for key in ("sources", "unigram_entropy")}
-    more |= {"text": text, "splits": {name: result[name] for name in stores.SPLITS}}
     # The content alone decides the fingerprint: another spelling of the source gives the same.
-    stores.finish(directory, origin.made_from(config), content, tokenizer, more)
+    content = {}
+    for split in stores.SPLITS:
+        for array in stores.ARRAYS:
+            name = f"{split}/{array}.npy"
+            content[name] = checksums.digest(directory / name)
+    properties = {
+        "sources": result["sources"],
+        "unigram_entropy": result["unigram_entropy"],
+        "text": text,
+        "splits": {name: result[name] for name in stores.SPLITS},
+    }
+    stores.finish(directory, origin.made_from(config), content, tokenizer, properties)

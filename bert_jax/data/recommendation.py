@@ -1,5 +1,7 @@
 """Recommends a model size and a run for a corpus, as changes of the config that prepared it."""
 
+import itertools
+import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +20,11 @@ SIZES = {
 TOKENS_PER_PARAMETER = 10
 PASSES = 40
 STEPS = 1_000_000
-ROWS = (256, 128, 64, 32)  # rows per step
+ROWS = (256, 128, 64, 32)  # per step
 UPDATES = 10_000  # a run with fewer steps gets a smaller batch
 HEAD = 64  # width of an attention head
-SMALL_RATE, PUBLISHED_RATE = 5e-4, 1e-4
+SMALL_RATE = 5e-4
+PUBLISHED_RATE = 1e-4
 
 
 def choose_run(tokens: int, length: float) -> dict:
@@ -42,11 +45,15 @@ def choose_run(tokens: int, length: float) -> dict:
     Batch: the published 256 rows, halved down to 32 while the run has fewer than 10,000 steps, the published warm-up.
     This is a rule of thumb: with few tokens, the number of updates is the limit.
     """
-    fitting = [size for size in SIZES if TOKENS_PER_PARAMETER * parameters(size) <= tokens]
+    size = "tiny"
+    for name in SIZES:
+        if TOKENS_PER_PARAMETER * parameters(name) <= tokens:
+            size = name
     all_rows = PASSES * tokens / length
     rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
-    steps = int(float(f"{min(STEPS, max(10, all_rows / rows)):.2g}"))
-    size, passes = fitting[-1] if fitting else "tiny", steps * rows / all_rows * PASSES
+    steps = min(STEPS, max(10, all_rows / rows))
+    steps = int(float(f"{steps:.2g}"))
+    passes = steps * rows / all_rows * PASSES
     return {"tokens": tokens, "size": size, "steps": steps, "rows": rows, "passes": passes}
 
 
@@ -61,17 +68,22 @@ def recommend(config, tokens: int, short_documents: bool) -> dict:
 
     Other models than BERT have no published sizes for little text. Their configs keep their own run, without `size`.
     """
-    phases, total = configs.phases(config), configs.total_steps(config)
+    total = configs.total_steps(config)
+    total_length = 0  # of one row a step
+    seen_tokens = 0
+    for phase in configs.phases(config):
+        positions = (phase.stop - phase.first) * phase.length
+        total_length += positions
+        seen_tokens += positions * phase.batch
     if config.model.name != "bert":
-        seen = sum((phase.stop - phase.first) * phase.batch * phase.length for phase in phases)
-        return {"tokens": tokens, "steps": total, "passes": seen / tokens, "changes": {}}
-    length = sum((phase.stop - phase.first) * phase.length for phase in phases) / total
-    chosen = choose_run(tokens, length)
-    keys = model_keys(config, chosen["size"]) | run_keys(config, chosen)
+        return {"tokens": tokens, "steps": total, "passes": seen_tokens / tokens, "changes": {}}
+    run = choose_run(tokens, total_length / total)
+    keys = model_keys(config, run["size"]) | run_keys(config, run)
     if short_documents:
         keys["objective.pair_task"] = "none"
     now = configs.flatten(config)
-    return chosen | {"changes": {key: value for key, value in keys.items() if now[key] != value}}
+    run["changes"] = {key: value for key, value in keys.items() if now[key] != value}
+    return run
 
 
 def model_keys(config, size: str) -> dict:
@@ -82,24 +94,31 @@ def model_keys(config, size: str) -> dict:
     layers, width = SIZES[size]
     if (config.model.layers, config.model.width) == SIZES[size]:
         return {}
-    hidden = config.model.feed_forward * width // config.model.width
-    keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": hidden}
-    rate = PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE
-    return {f"model.{key}": keys[key] for key in keys} | {"optimizer.learning_rate": rate}
+    return {
+        "model.layers": layers,
+        "model.width": width,
+        "model.heads": width // HEAD,
+        "model.feed_forward": config.model.feed_forward * width // config.model.width,
+        "optimizer.learning_rate": PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE,
+    }
 
 
-def run_keys(config, chosen: dict) -> dict:
+def run_keys(config, run: dict) -> dict:
     """Returns the keys of a run with the config's phases, which keep their shares of the steps."""
-    steps, total, every = chosen["steps"], configs.total_steps(config), config.log.every
-    cadence = -(-min(5000, max(100, steps // 2000 * 100)) // every) * every
-    keys, before = {}, 0
+    steps = run["steps"]
+    total = configs.total_steps(config)
+    keys = {}
+    first = 0
     for phase in configs.phases(config):
-        last = max(before + 1, round(steps * phase.stop / total))
-        keys[f"phases.{phase.name}.steps"] = last - before
-        keys[f"phases.{phase.name}.batch"] = chosen["rows"]
-        before = last
+        stop = max(first + 1, round(steps * phase.stop / total))
+        keys[f"phases.{phase.name}.steps"] = stop - first
+        keys[f"phases.{phase.name}.batch"] = run["rows"]
+        first = stop
     keys["schedule.warmup"] = min(UPDATES, steps // 10)
-    return keys | {"evaluate.every": cadence, "checkpoint.every": cadence}
+    reports = math.ceil(min(5000, max(100, steps // 2000 * 100)) / config.log.every)
+    for key in ("evaluate.every", "checkpoint.every"):
+        keys[key] = reports * config.log.every
+    return keys
 
 
 def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[str]:
@@ -107,24 +126,39 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
 
     name, overrides: of the config that prepared the store.
     """
-    steps, tokens, passes = (recommendation[key] for key in ("steps", "tokens", "passes"))
-    passes = f"{passes:.3g} passes over {tokens:,} training tokens"
+    tokens = recommendation["tokens"]
+    passes = f"{recommendation['passes']:.3g} passes over {tokens:,} training tokens"
+    steps = f"{recommendation['steps']:,} steps"
     if size := recommendation.get("size"):
-        rows, weights = recommendation["rows"], parameters(size)
-        yield f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows, {passes}"
-        each = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"
-        advised = f"at least {TOKENS_PER_PARAMETER} are advised, and at most {PASSES} passes"
-        yield f"  why: {tokens / weights:,.0f} training tokens for {each}; {advised}"
+        weights = parameters(size)
+        rows = f"{recommendation['rows']} rows"
+        yield f"recommended start: the size of bert_{size}, {steps} of {rows}, {passes}"
+        share = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"
+        advice = f"at least {TOKENS_PER_PARAMETER} are advised, and at most {PASSES} passes"
+        yield f"  why: {tokens / weights:,.0f} training tokens for {share}; {advice}"
     else:
-        yield f"the run of this config: {steps:,} steps, {passes}"
+        yield f"the run of this config: {steps}, {passes}"
     if hours := recommendation.get("hours"):
-        number, unit = (hours, "hours") if hours >= 1 else (60 * hours, "minutes")
-        yield f"  how long: about {float(f'{number:.2g}'):,g} {unit} on this machine, by a few steps"
+        time = hours
+        unit = "hours"
+        if hours < 1:
+            time = 60 * hours
+            unit = "minutes"
+        yield f"  how long: about {float(f'{time:.2g}'):,g} {unit} on this machine, by a few steps"
     changes = recommendation["changes"]
-    typed = [each for each in overrides if each.partition("=")[0] not in changes]
-    keys = [*typed, *(f"{key}={value}" for key, value in changes.items())]
-    names = (f"runs/{Path(name).stem}{suffix}" for suffix in ("", *range(2, 1000)))
-    workdir = next(directory for directory in names if not Path(directory).exists())
-    parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir {workdir}"]
-    parts += [shlex.quote(f"--config.{key}") for key in keys]
+    parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir {free_workdir(name)}"]
+    for override in overrides:
+        key, _, _ = override.partition("=")
+        if key not in changes:
+            parts.append(shlex.quote(f"--config.{override}"))
+    for key, value in changes.items():
+        parts.append(shlex.quote(f"--config.{key}={value}"))
     yield from ("", "    " + " \\\n    ".join(parts), "")
+
+
+def free_workdir(name: str) -> str:
+    """Returns runs/NAME, with a number if that exists, for a config whose name or path is given."""
+    for suffix in itertools.chain([""], itertools.count(2)):
+        workdir = f"runs/{Path(name).stem}{suffix}"
+        if not Path(workdir).exists():
+            return workdir

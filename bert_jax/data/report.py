@@ -3,6 +3,7 @@
 Arrays are memory-mapped. Memory holds 24 bytes per document; few of the tokens are read.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +17,10 @@ from bert_jax.data.sources.problems import BYTES, numbers_of
 from bert_jax.tokenizers import wordpiece
 
 COUNTS = ("bytes", "literal_unknown", "documents_read", "empty", "copies")
-SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
+# The first documents are shown up to these numbers, of sentences in a document and of pieces in a sentence.
+SHOWN_DOCUMENTS = 3
+SHOWN_SENTENCES = 3
+SHOWN_PIECES = 30
 # A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
 LARGEST_DOCUMENT = 0.1  # share of the training tokens
@@ -44,10 +48,13 @@ REMEDIES = {
 def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sources: list) -> dict:
     """Returns the report of a store as plain data, the content of report.json.
 
-    path: with unigrams.npy (int64[sources, V]) and both splits. counts: those of COUNTS.
-    problems: of the text, by reason; see problems.py. sources: as in the manifest.
+    path: of the store, with unigrams.npy (int64[sources, V]) and both splits.
+    counts: those of COUNTS, and of lost_text.count_lost.
+    problems: of the text, by reason; see problems.py.
+    sources: as in the manifest.
     """
-    train, heldout = (stores.open_split(path / name, sources) for name in stores.SPLITS)
+    train = stores.open_split(path / "train", sources)
+    heldout = stores.open_split(path / "heldout", sources)
     unigrams = np.load(path / "unigrams.npy").sum(axis=0)
     ordinary = np.setdiff1d(np.arange(len(unigrams)), list(tokenizer.special.values()))
     shares = unigrams / unigrams.sum()
@@ -71,9 +78,10 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
-    warnings = [*find_warnings(config, report), *dropped_text_warnings(report)]
-    names = "name", "what", "remedy"
-    report["warnings"] = [dict(zip(names, warning, strict=True)) for warning in warnings]
+    report["warnings"] = [
+        {"name": name, "what": what, "remedy": remedy}
+        for name, what, remedy in find_warnings(config, report)
+    ]
     recommend(config, report)
     return report
 
@@ -90,8 +98,9 @@ def share_altered(tokenizer, numbers: Iterable[int]) -> float:
 
 def recommend(config, report: dict) -> None:
     """Sets `recommendation` of a report: for this config, which may differ from that which prepared the store."""
-    short = "short_documents" in {warning["name"] for warning in report["warnings"]}
-    report["recommendation"] = recommendation.recommend(config, report["train"]["tokens"], short)
+    are_short = any(warning["name"] == "short_documents" for warning in report["warnings"])
+    tokens = report["train"]["tokens"]
+    report["recommendation"] = recommendation.recommend(config, tokens, are_short)
 
 
 def count_split(split: stores.Split) -> dict[str, int]:
@@ -105,14 +114,16 @@ def count_split(split: stores.Split) -> dict[str, int]:
 
 def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
     """Yields lines that show the beginnings of the first documents, as pieces separated by spaces."""
-    sentences = np.concatenate([[0], train.document_ends[:SHOWN_DOCUMENTS]])
-    ends = np.concatenate([[0], train.sentence_ends[: sentences[-1]]])
-    for first, last in zip(sentences, sentences[1:], strict=False):
-        yield f"  {last - first:,} sentences, {ends[last] - ends[first]:,} tokens"
-        for number in range(first, min(last, first + SHOWN_SENTENCES)):
-            ids = train.tokens[ends[number] : ends[number + 1]]
-            more = " …" if len(ids) > SHOWN_PIECES else ""
-            yield "    " + " ".join(map(tokenizer.readable, ids[:SHOWN_PIECES])) + more
+    first = 0  # sentence
+    for last in train.document_ends[:SHOWN_DOCUMENTS]:
+        ends = [train.sentence_ends[first - 1] if first else 0, *train.sentence_ends[first:last]]
+        yield f"  {last - first:,} sentences, {ends[-1] - ends[0]:,} tokens"
+        for start, end in itertools.pairwise(ends[: SHOWN_SENTENCES + 1]):
+            pieces = list(map(tokenizer.readable, train.tokens[start:end][:SHOWN_PIECES]))
+            if end - start > SHOWN_PIECES:
+                pieces.append("…")
+            yield "    " + " ".join(pieces)
+        first = last
 
 
 # --- Warnings -------------------------------------------------------------------------------------
@@ -120,106 +131,107 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
 
 def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields (name, what is likely to harm a run, what to do about it)."""
-    for is_present, *warning in [*check_documents(config, report), *check_pieces(report)]:
-        if is_present:
-            yield tuple(warning)
+    yield from find_bad_documents(config, report)
+    yield from find_bad_pieces(report)
+    yield from find_dropped_text(report)
 
 
-def check_documents(config, report: dict) -> list[tuple]:
-    """Returns (whether there is a warning, name, what, remedy) about documents and sentences."""
-    pairs, sentences = config.objective.get("pair_task", "none"), config.corpus.sentences
-    documents, tokens = report["heldout"]["documents"], report["train"]["tokens"]
-    rules = "" if sentences == "rules" else ", or try config.corpus.sentences=rules"
-    copies = report["copies"] / max(report["documents_read"], 1)
-    total = documents + report["train"]["documents"]
-    heldout = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / total):.1g}")
-    return [
-        (
-            pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS,
+def find_bad_documents(config, report: dict) -> Iterator[tuple[str, str, str]]:
+    """Yields warnings, as find_warnings does, about documents and sentences."""
+    pairs = config.objective.get("pair_task", "none")
+    sentences = config.corpus.sentences
+    if pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS:
+        rules = "" if sentences == "rules" else ", or try config.corpus.sentences=rules"
+        yield (
             "short_documents",
             f"{report['single_sentence_share']:.0%} of the documents have a single sentence, too short for"
             f" pairs ({pairs})",
             f"set config.objective.pair_task=none, or put blank lines only between documents{rules}",
-        ),
-        (
-            report["longest_document_share"] > LARGEST_DOCUMENT,
+        )
+    if report["longest_document_share"] > LARGEST_DOCUMENT:
+        yield (
             "large_document",
             f"one document has {report['longest_document_share']:.0%} of the training tokens",
             "check that config.corpus.format is that of the files",
-        ),
-        (
-            report["mean_sentence"] > LONG_SENTENCES,
+        )
+    if report["mean_sentence"] > LONG_SENTENCES:
+        yield (
             "long_sentences",
             f"sentences have {report['mean_sentence']:.0f} tokens on average",
             f"try another config.corpus.sentences than {sentences}",
-        ),
-        (
-            copies > COPIES,
+        )
+    copies = report["copies"] / max(report["documents_read"], 1)
+    if copies > COPIES:
+        yield (
             "copies",
             f"{copies:.0%} of the documents read are copies, which are left out",
             "check whether config.corpus.source names a text twice",
-        ),
-        (
-            tokens < FEW_TOKENS,
+        )
+    tokens = report["train"]["tokens"]
+    if tokens < FEW_TOKENS:
+        yield (
             "few_tokens",
             f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}",
             "add text to config.corpus.source",
-        ),
-        (
-            documents < FEW_HELDOUT,
+        )
+    heldout = report["heldout"]["documents"]
+    if heldout < FEW_HELDOUT:
+        documents = heldout + report["train"]["documents"]
+        share = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / documents):.1g}")
+        yield (
             "few_heldout",
-            f"only {documents} documents are held out, so held-out metrics will be noisy",
-            f"--config.corpus.heldout={heldout:g} (now {config.corpus.heldout:g}) with a new"
-            f" --config.store would hold out about {heldout * total:,.0f}",
-        ),
-    ]
+            f"only {heldout} documents are held out, so held-out metrics will be noisy",
+            f"--config.corpus.heldout={share:g} (now {config.corpus.heldout:g}) with a new"
+            f" --config.store would hold out about {share * documents:,.0f}",
+        )
 
 
-def check_pieces(report: dict) -> list[tuple]:
-    """Returns checks, as check_documents does, of what vocabulary and corpus lack."""
-    return [
-        (
-            report["unknown_share"] > LOST,
+def find_bad_pieces(report: dict) -> Iterator[tuple[str, str, str]]:
+    """Yields warnings, as find_warnings does, about what vocabulary and corpus lack."""
+    cased = (
+        "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary"
+    )
+    if report["unknown_share"] > LOST:
+        yield (
             "unknown_pieces",
             f"{report['unknown_share']:.1%} of the characters are unknown to the vocabulary, or in words"
             " over its limit",
             "check config.tokenizer.lowercase and path; config.tokenizer.kind=byte_bpe with config.tokenizer.path=''"
             " has no unknowns",
-        ),
-        (
-            report["altered_share"] > LOST,
+        )
+    if report["altered_share"] > LOST:
+        yield (
             "cased_vocabulary",
             f"lower-casing changes {report['altered_share']:.0%} of the vocabulary, so text never has these pieces",
-            "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary",
-        ),
-        (
-            report["stripped_share"] > LOST,
+            cased,
+        )
+    if report["stripped_share"] > LOST:
+        yield (
             "stripped_marks",
             f"{report['stripped_share']:.1%} of the characters lose a mark, such as an accent or a vowel sign",
-            "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary",
-        ),
-        (
-            files.EMPTY in report["problems"],
+            cased,
+        )
+    if files.EMPTY in report["problems"]:
+        yield (
             "dropped_empty",
-            f"{report['problems'].get(files.EMPTY)} {files.EMPTY}",
+            f"{report['problems'][files.EMPTY]} {files.EMPTY}",
             "check whether all files of config.corpus.source have text",
-        ),
-        (
-            report["literal_unknown"],
+        )
+    if report["literal_unknown"]:
+        yield (
             "literal_unknown",
             f"the text has {report['literal_unknown']:,} literal <unk>, put there by another program",
             "name the original text in config.corpus.source",
-        ),
-        (
-            report["unused_share"] > UNUSED,
+        )
+    if report["unused_share"] > UNUSED:
+        yield (
             "unused_pieces",
             f"{report['unused_share']:.0%} of the vocabulary is never used",
             "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size",
-        ),
-    ]
+        )
 
 
-def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
+def find_dropped_text(report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
     for reason, number in numbers_of(report["problems"]).items():
         remedy = next((REMEDIES[words] for words in REMEDIES if words in reason), None)
@@ -253,17 +265,18 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
         *report["first_documents"],
         "",
         *recommendation.describe(report["recommendation"], name, overrides),
-        *(f"warning: {each['what']}; {each['remedy']}" for each in report["warnings"]),
+        *(f"warning: {warning['what']}; {warning['remedy']}" for warning in report["warnings"]),
     ]
 
 
 def describe_counts(report: dict) -> Iterator[str]:
     for name in stores.SPLITS:
-        yield f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in report[name].items())
+        counts = [f"{number:,} {what}" for what, number in report[name].items()]
+        yield f"{name}: {', '.join(counts)}"
     if len(report["sources"]) > 1:
-        for each in report["sources"]:
-            share = each["tokens"]["train"] / report["train"]["tokens"]
-            yield f"  {each['source']}: {share:.1%} of the training tokens"
+        for source in report["sources"]:
+            share = source["tokens"]["train"] / report["train"]["tokens"]
+            yield f"  {source['source']}: {share:.1%} of the training tokens"
     read = f"read {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB"
     yield f"{read}; left out {report['copies']:,} copies, {report['empty']:,} empty"
     for reason, number in numbers_of(report["problems"]).items():

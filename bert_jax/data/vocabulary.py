@@ -39,13 +39,15 @@ def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
     if download.exists(config.store):
         manifest = download.read_manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
-    if config.tokenizer.path and remote.exists(config.tokenizer.path):
+    path = config.tokenizer.path
+    size = config.tokenizer.size
+    if path and remote.exists(path):
         tokenizer = tokenizer_from_file(config)
         return Vocabulary(tokenizer.size, **tokenizer.special)
-    if config.tokenizer.path:
-        size = f"config.tokenizer.size={config.tokenizer.size}"
-        log(f"config.tokenizer.path={config.tokenizer.path}: not found, assuming {size} instead")
-    return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
+    if path:
+        size_key = f"config.tokenizer.size={size}"
+        log(f"config.tokenizer.path={path}: not found, assuming {size_key} instead")
+    return Vocabulary(size, **{name: number for number, name in enumerate(SPECIAL)})
 
 
 def load_or_train(
@@ -56,9 +58,12 @@ def load_or_train(
     run: maps a function over tasks, in order.
     """
     if not path.exists():
+        if config.tokenizer.path:
+            tokenizer = tokenizer_from_file(config)
+        else:
+            tokenizer = train(config, sources, run, log)
         temporary = path.with_suffix(".writing")
-        tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
-        (tokenizer or train(config, sources, run, log)).save(temporary)
+        tokenizer.save(temporary)
         rename(temporary, path)
     return tokenizers.load(path)
 
@@ -69,27 +74,35 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     Raises BadInput if there are too few documents.
     """
     log("prepare: reading the text for a sample to train the vocabulary on")
-    kept, problems, settings = [], Counter(), config.tokenizer
+    settings = config.tokenizer
+    problems = Counter()
     blocks = itertools.chain.from_iterable(source.blocks(problems) for source in sources)
-    parts = [*run(hash_block, sample(blocks, settings.sample * 1_000_000, kept))]
-    hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(part for part, _ in parts)])
-    problems = sum((dropped for _, dropped in parts), problems)
+    sampled_blocks = []
+    sampling = sample(blocks, settings.sample * 1_000_000, sampled_blocks)
+    hashes = [np.zeros((0, 2), "<u8")]
+    # All blocks are read first, so that the order of the problems does not depend on the number of workers.
+    for block_hashes, block_problems in list(run(hash_block, sampling)):
+        hashes.append(block_hashes)
+        problems += block_problems
+    hashes = np.concatenate(hashes)
     state = splits.assign(hashes, config.corpus.heldout, False, problems)
     # The held-out documents are those with the smallest hashes.
     largest = max(hashes[state == splits.HELDOUT].tolist())
-    texts = itertools.chain.from_iterable(run(functools.partial(parse, largest), kept))
+    documents = run(functools.partial(parse, largest), sampled_blocks)
+    texts = itertools.chain.from_iterable(documents)
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
-def sample(blocks: Iterable[Block], limit: int, kept: list[Block]) -> Iterator[Block]:
-    """Yields all blocks. Leaves evenly spaced ones in `kept`: at most `limit` bytes in total, but at least one."""
+def sample(blocks: Iterable[Block], limit: int, sampled: list[Block]) -> Iterator[Block]:
+    """Yields all blocks. Leaves evenly spaced ones in `sampled`: at most `limit` bytes in total, but at least one."""
     stride = 1
     for number, block in enumerate(blocks):
         if number % stride == 0:
-            kept.append(block)
-            while size(kept) > limit and len(kept) > 1:  # drops every second block, now and later
+            sampled.append(block)
+            # Drops every second block, now and later.
+            while size(sampled) > limit and len(sampled) > 1:
                 stride *= 2
-                del kept[1::2]
+                del sampled[1::2]
         yield block
 
 

@@ -33,16 +33,18 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
         import apache_beam
         from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
     except ImportError as error:
-        needs = f"needs apache-beam, the extra `beam` ({one_line(error)})"
-        raise BadInput(f"--runner={runner}: {needs}") from None
+        reason = f"needs apache-beam, the extra `beam` ({one_line(error)})"
+        raise BadInput(f"--runner={runner}: {reason}") from None
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
             options = PipelineOptions([*arguments, f"--runner={runner}"])
             valid = options.get_all_options()
     except SystemExit:  # raised by argparse
-        raise BadInput(f"--runner={runner}: {stderr.getvalue().strip().splitlines()[-1]}") from None
-    if unknown := options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
+        reason = stderr.getvalue().strip().splitlines()[-1]
+        raise BadInput(f"--runner={runner}: {reason}") from None
+    unknown = options.get_all_options(retain_unknown_options=True).keys() - valid.keys()
+    if unknown:
         raise BadInput(f"--runner={runner}: --{min(unknown)}: not an option of Apache Beam")
     # Without this option, DirectRunner downloads another program, Prism, and runs pipelines there. The option
     # is safe here: the pipelines have no triggers.

@@ -23,32 +23,40 @@ LOG_EVERY = 10.0  # seconds
 def encode(
     sources: list[corpus.Source], directory: Path, problems: Counter, run: Callable, log: Callable
 ) -> tuple[list[Shard], int]:
-    """Encodes all documents into shard files in the workspace, in corpus order. Returns the shards, and the number of
-    bytes of text that were encoded now.
+    """Encodes all documents into shard files in the workspace, in corpus order. Reuses existing shard files.
 
-    Reuses existing shard files. `run` maps a function over tasks. Input that cannot be split into texts is counted in
-    `problems`, {reason: number}.
+    directory: the workspace, with the vocabulary.
+    problems: counts input that cannot be split into texts, by reason.
+    run: maps a function over tasks.
+
+    Returns the shards, and the number of bytes of text that were encoded now.
     """
     shards_directory = directory / "shards"
     shards_directory.mkdir(exist_ok=True)
     atomic.remove_temporary(shards_directory)
     if existing := len(list(shards_directory.iterdir())):
         log(f"prepare: resumes, {existing} shards are already encoded")
-    shards, size, start = [], 0, time.monotonic()
-    reported = start
+    shards = []
 
-    def missing() -> Iterator[tuple[Shard, corpus.Block]]:
-        for number, source in enumerate(sources):
-            for count, block in enumerate(source.blocks(problems)):
-                shard = Shard(shards_directory / f"{number:03d}-{count:08d}.npz", number)
+    def missing_shards() -> Iterator[tuple[Shard, corpus.Block]]:
+        for source_number, source in enumerate(sources):
+            for number, block in enumerate(source.blocks(problems)):
+                path = shards_directory / f"{source_number:03d}-{number:08d}.npz"
+                shard = Shard(path, source_number)
                 shards.append(shard)
-                if not shard.path.exists():
+                if not path.exists():
                     yield shard, block
 
-    for encoded_bytes in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
-        size, now = size + encoded_bytes, time.monotonic()
-        if now - reported > LOG_EVERY:
-            reported, megabytes = now, size / 1e6
+    size = 0
+    start = time.monotonic()
+    last_log = start
+    encode_task = functools.partial(encode_shard, directory / "vocabulary")
+    for encoded_bytes in run(encode_task, missing_shards()):
+        size += encoded_bytes
+        now = time.monotonic()
+        if now - last_log > LOG_EVERY:
+            last_log = now
+            megabytes = size / 1e6
             log(f"prepare: {megabytes:,.0f} MB of text, {megabytes / (now - start):.1f} MB/s")
     return shards, size
 
@@ -67,26 +75,27 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
     shard, block = task
     problems = Counter()
-    parsed = corpus.documents(block, problems)
-    tokenizer, encode = load_encoder(vocabulary)
-    tokens, ends = encode(parsed)
-    lengths = np.diff(ends, prepend=0)
+    documents = corpus.documents(block, problems)
+    tokenizer, encode_documents = load_encoder(vocabulary)
+    tokens, ends = encode_documents(documents)
+    lengths = np.diff(ends, prepend=0)  # of the sentences, in tokens
     # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
-    sizes = np.array([*map(len, parsed)], np.int64)
-    owners = np.repeat(np.arange(len(parsed)), sizes)
-    sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
+    has_tokens = lengths > 0
+    sizes = np.array(list(map(len, documents)), np.int64)
+    owners = np.repeat(np.arange(len(documents)), sizes)
+    sentences = np.bincount(owners[has_tokens], minlength=len(documents))
     counts = {
         "bytes": sum(map(len, block.texts)),
         "literal_unknown": sum(text.count(b"<unk>") for text in block.texts),
-        "documents_read": len(parsed),
+        "documents_read": len(documents),
         "empty": int((sentences == 0).sum()),
-        **count_lost([*chain(*parsed)], tokenizer),
+        **count_lost(list(chain(*documents)), tokenizer),
     }
     arrays = {
         "tokens": tokens.astype(stores.token_type(tokenizer.size)),
-        "sentences": lengths[lengths > 0].astype(np.uint32),
+        "sentences": lengths[has_tokens].astype(np.uint32),
         "documents": sentences[sizes > 0].astype(np.uint32),
-        "text_hashes": text_hashes(parsed),
+        "text_hashes": text_hashes(documents),
     }
     shard.write({"counts": counts, "problems": problems}, arrays)
     return counts["bytes"]
@@ -95,9 +104,11 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
 def text_hashes(documents: list[list[str]]) -> np.ndarray:
     """Returns uint64[D, 2], the 16-byte BLAKE2b hashes of the documents that have sentences; they do not depend on the
     vocabulary."""
-    texts = ("\n".join(document).encode() for document in documents if document)
-    hashes = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
-    return np.frombuffer(hashes, "<u8").reshape(-1, 2)
+    hashes = []
+    for document in filter(None, documents):
+        text = "\n".join(document).encode()
+        hashes.append(hashlib.blake2b(text, digest_size=16).digest())
+    return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
 
 
 def with_hashes(block: corpus.Block) -> Iterator[tuple[list[int], list[str]]]:

@@ -12,11 +12,14 @@ def count_lost(sentences: list[str], tokenizer) -> dict[str, int]:
     total = sum(map(len, sentences))
     share = min(1, SAMPLE / max(1, total))
     sample = random.Random(0).sample(sentences, round(share * len(sentences)))
-    encoded = zip(sample, tokenizer.encode_with_offsets(sample), strict=True)
+    unknown = 0
+    encodings = tokenizer.encode_with_offsets(sample)
+    for sentence, (ids, offsets) in zip(sample, encodings, strict=True):
+        unknown += count_unknown(tokenizer, sentence, ids, offsets)
     text = "".join("".join(sample).split())
     counts = {
         "characters": len(text),
-        "unknown_characters": sum(count_unknown(tokenizer, each, *ids) for each, ids in encoded),
+        "unknown_characters": unknown,
         "stripped_marks": count_marks(text) - count_marks(tokenizer.normalize(text)),
     }
     scale = total / max(1, sum(map(len, sample)))
@@ -30,12 +33,15 @@ def count_unknown(tokenizer, text: str, ids: list[int], offsets: list[tuple[int,
         # The offsets of a word mark alone are those of the character after it.
         if number != tokenizer.unk and tokenizer.pieces[number] != tokenizer.mark:
             covered.update(range(*span))
-    rest = (text[place] for place in range(len(text)) if place not in covered)
-    # Characters that the rules delete, such as those of control, are no loss.
-    return sum(bool(tokenizer.normalize(each).strip(" ▁")) for each in rest)
+    unknown = 0
+    for place, character in enumerate(text):
+        # Characters that the rules delete, such as those of control, are no loss.
+        if place not in covered and tokenizer.normalize(character).strip(" ▁"):
+            unknown += 1
+    return unknown
 
 
 def count_marks(text: str) -> int:
     """Returns the number of combining marks of a text, also of those in composed characters."""
     decomposed = unicodedata.normalize("NFD", text)
-    return [unicodedata.category(each) for each in decomposed].count("Mn")
+    return list(map(unicodedata.category, decomposed)).count("Mn")

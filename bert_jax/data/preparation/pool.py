@@ -13,7 +13,9 @@ from multiprocessing import connection, get_context, parent_process
 
 def cores() -> int:
     """Returns the number of cores that this process may use; on macOS, all cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 @contextlib.contextmanager

@@ -28,18 +28,19 @@ class Shard(NamedTuple):
     source: int  # index in config.corpus.source
 
     def write(self, header: dict, arrays: dict[str, np.ndarray]) -> None:
-        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        header = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with atomic.file(self.path, sync=False) as file:
-            np.savez(file, header=text, **arrays)
+            np.savez(file, header=header, **arrays)
 
     def read(self, *names: str) -> list[np.ndarray]:
         """Returns the named arrays. If the file is damaged, deletes it and raises Unfinished."""
         try:
-            with open(self.path, "rb") as opened, np.load(opened) as file:
-                return [file[name] for name in names]
+            with open(self.path, "rb") as file, np.load(file) as arrays:
+                return [arrays[name] for name in names]
         except Exception as error:  # NumPy and zipfile raise many types
             self.path.unlink(missing_ok=True)
             raise Unfinished(f"{self.path}: damaged, deleted; start again ({error})") from None
 
     def header(self) -> dict:
-        return json.loads(bytes(self.read("header")[0]))
+        [header] = self.read("header")
+        return json.loads(bytes(header))

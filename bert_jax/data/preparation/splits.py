@@ -19,24 +19,29 @@ TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 
 
 def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
-    """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document. hashes: uint64[D, 2].
+    """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document.
 
-    Holds out about `share` of the distinct documents, those with the smallest hashes, so the choice depends on their
-    text and not on their order. Copies are in the same split; with `drop_copies`, all but the first in the corpus are
-    marked COPY. Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out.
-    Raises BadInput if too few documents are left; the message lists the numbers of `problems`.
+    hashes: uint64[D, 2], of the documents' texts.
+    share: about which share of the distinct documents is held out. These have the smallest hashes, so the choice
+        depends on their text and not on their order. Copies are in the same split.
+    drop_copies: marks all copies but the first in the corpus as COPY.
+    problems: numbers by reason, for the message.
+
+    Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out. Raises
+    BadInput if too few documents are left.
     """
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in corpus order
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
-    different = int(is_first.sum())
-    if different < 4:
+    distinct = int(is_first.sum())
+    if distinct < 4:
+        dropped = describe(problems) or "no problems"
         needs = "at least four are needed, two to train on and two held out"
         hint = "separate documents by blank lines, or change config.corpus.format or config.filter"
-        dropped = describe(problems) or "no problems"
-        found = f"{different} distinct documents with text ({dropped})"
-        raise BadInput(f"corpus: {found}; {needs}; {hint}")
-    heldout_count = min(max(2, round(share * different)), different - 2)
+        count = f"{distinct} distinct documents with text ({dropped})"
+        raise BadInput(f"corpus: {count}; {needs}; {hint}")
+    heldout_count = max(2, round(share * distinct))
+    heldout_count = min(heldout_count, distinct - 2)
     state = np.full(len(order), TRAIN, np.uint8)
     state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
     if drop_copies:
@@ -52,27 +57,30 @@ def write(
     state: uint8[D], the result of `assign`. vocabulary: number of pieces. Memory holds one shard at a time.
     """
     unigrams = np.zeros((len(sources), vocabulary), np.int64)
-    table = [
-        {"source": source.name, "format": source.reading.form}
-        | {counted: dict.fromkeys(stores.SPLITS, 0) for counted in ("documents", "tokens")}
-        for source in sources
-    ]
-    first, dtype = 0, stores.token_type(vocabulary)
+    table = []
+    for source in sources:
+        counts = {key: dict.fromkeys(stores.SPLITS, 0) for key in ("documents", "tokens")}
+        table.append({"source": source.name, "format": source.reading.form, **counts})
+    dtype = stores.token_type(vocabulary)
+    first = 0
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(create(directory / name, dtype)) for name in stores.SPLITS]
         for shard in shards:
             tokens, sentences, documents = shard.read("tokens", "sentences", "documents")
-            of_shard = state[first : first + len(documents)]
+            shard_state = state[first : first + len(documents)]
             first += len(documents)
-            for number, (name, writer) in enumerate(zip(stores.SPLITS, writers, strict=True)):
-                chosen = (of_shard == number) & (documents > 0)
-                of_sentences = np.repeat(chosen, documents)
-                part = tokens[np.repeat(of_sentences, sentences)]
-                append_documents(writer, part, sentences[of_sentences], documents[chosen])
-                table[shard.source]["documents"][name] += int(chosen.sum())
-                table[shard.source]["tokens"][name] += len(part)
+            counts = table[shard.source]
+            for number, name in enumerate(stores.SPLITS):
+                in_split = (shard_state == number) & (documents > 0)
+                sentence_in_split = np.repeat(in_split, documents)
+                split_tokens = tokens[np.repeat(sentence_in_split, sentences)]
+                append_documents(
+                    writers[number], split_tokens, sentences[sentence_in_split], documents[in_split]
+                )
+                counts["documents"][name] += int(in_split.sum())
+                counts["tokens"][name] += len(split_tokens)
                 if number == TRAIN:
-                    unigrams[shard.source] += np.bincount(part, minlength=vocabulary)
+                    unigrams[shard.source] += np.bincount(split_tokens, minlength=vocabulary)
     np.save(directory / "unigrams.npy", unigrams)
     for name in stores.SPLITS:
         if sum(source["documents"][name] for source in table) < 2:
@@ -84,9 +92,11 @@ def write(
 def create(directory: Path, dtype: np.dtype):
     """Opens the files of one split for writing: tokens, sentence ends, document ends."""
     directory.mkdir()
+    arrays = []
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(directory / f"{n}.npy", "wb")) for n in stores.ARRAYS]
-        arrays = list(map(NpyWriter, files, (dtype, np.int64, np.int64)))
+        for name in stores.ARRAYS:
+            file = stack.enter_context(open(directory / f"{name}.npy", "wb"))
+            arrays.append(NpyWriter(file, dtype if name == "tokens" else np.int64))
         yield arrays
         for array in arrays:
             array.finish()

@@ -14,24 +14,30 @@ def value_of(row, field: str):
         return None
     if field in row:
         return row[field]
-    parts = [name for name in row.keys() if field.startswith(f"{name}.")]
-    values = (value_of(row[name], field.removeprefix(f"{name}.")) for name in parts)
-    return next((value for value in values if value is not None), None)
+    for name in row.keys():
+        if field.startswith(f"{name}."):
+            value = value_of(row[name], field.removeprefix(f"{name}."))
+            if value is not None:
+                return value
+    return None
 
 
 def texts_of(table, field: str) -> Iterator[bytes]:
     """Yields the text of a field in each row of a pyarrow.Table, which may be no UTF-8; b'' for a null."""
     while field not in table.column_names:
         table = table.flatten()  # columns nested in `meta` become `meta.body`
-    for text in table[table.column_names.index(field)].cast("large_binary").to_pylist():
+    column = table[table.column_names.index(field)]
+    for text in column.cast("large_binary").to_pylist():
         yield text or b""
 
 
-def named(feature, values) -> list:
+def name_labels(feature, values) -> list:
     """Returns the values of a feature as a list; class labels, which both libraries have, as their names. A negative
     label is unknown: None."""
     names = getattr(feature, "names", None)
-    return [names[value] if value >= 0 else None for value in values] if names else [*values]
+    if not names:
+        return list(values)
+    return [names[value] if value >= 0 else None for value in values]
 
 
 @contextlib.contextmanager
@@ -49,8 +55,10 @@ def explain(pattern: str, source: str, field: str, is_reading: bool) -> Iterator
     try:
         yield *names, split or "train"
     except Exception as error:  # the libraries raise many types
-        is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
-        kind = BadInput if is_missing and not is_reading else OSError
-        cause = error.__cause__ or error
-        reason = one_line(cause, 300).partition(" Example of usage")[0]  # of the library
-        raise kind(f"{source}, field {field!r}: {reason}") from None
+        reason = one_line(error.__cause__ or error, 300)
+        reason, _, _ = reason.partition(" Example of usage")  # of the library
+        message = f"{source}, field {field!r}: {reason}"
+        is_of_disk = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+        if is_reading or is_of_disk:
+            raise OSError(message) from None
+        raise BadInput(message) from None

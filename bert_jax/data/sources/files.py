@@ -56,23 +56,28 @@ def find_files(source: str) -> list[Path]:
     matches directories alone stands for these. Raises BadInput if there are no files.
     """
     path = os.path.expanduser(source)
-    names = [path] if os.path.exists(path) else [*expand(path)]
+    names = [path]
+    if not os.path.exists(path):
+        names = list(expand(path))
     if not any(map(os.path.isfile, names)):
         names = [file for name in names for file in expand(f"{glob.escape(name)}/**")]
-    paths = sorted({Path(name) for name in names if os.path.isfile(name)})
+    paths = {Path(name) for name in names if os.path.isfile(name)}
     if not paths:
-        hint = "expected files, pydocs, tfds:NAME or hf:NAME"
-        hint += "; a comma separates sources, write ? for one in a path"
+        hint = (
+            "expected files, pydocs, tfds:NAME or hf:NAME"
+            "; a comma separates sources, write ? for one in a path"
+        )
         raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
-    return paths
+    return sorted(paths)
 
 
 def expand(pattern: str) -> Iterator[str]:
     """Yields the paths that match a glob. Python's own does not end where directories have links to themselves."""
     match = re.fullmatch(r"(|.*?/)\*\*(?:/(.*))?", pattern)
     if not match:
-        names = glob.iglob(pattern)
-        yield from (name for name in names if not SKIPPED.match(os.path.basename(name)))
+        for name in glob.iglob(pattern):
+            if not SKIPPED.match(os.path.basename(name)):
+                yield name
         return
     for root in glob.iglob(match[1] or "."):
         for directory in directories(root):
@@ -81,10 +86,10 @@ def expand(pattern: str) -> Iterator[str]:
 
 def directories(root: str) -> Iterator[str]:
     """Yields a directory and those in it, each once, whatever links lead there."""
-    first = {}  # {place: its first path}
+    first_paths = {}  # by the place that they lead to
     for path, names, _ in os.walk(root, followlinks=True):
-        if first.setdefault(os.path.realpath(path), path) != path:
-            names.clear()
+        if first_paths.setdefault(os.path.realpath(path), path) != path:
+            names.clear()  # os.walk goes into those that are left
             continue
         names[:] = sorted(name for name in names if not SKIPPED.match(name))
         yield path
@@ -92,8 +97,10 @@ def directories(root: str) -> Iterator[str]:
 
 def text_bytes(path: Path) -> int:
     """Returns about how many bytes of text a file has, from its size."""
-    is_compressed = path.suffix.lower() in (*OPENERS, ".parquet")
-    return path.stat().st_size * (COMPRESSED if is_compressed else 1)
+    size = path.stat().st_size
+    if path.suffix.lower() in (*OPENERS, ".parquet"):
+        size *= COMPRESSED
+    return size
 
 
 def count(paths: Sequence[Path]) -> dict:
@@ -106,8 +113,8 @@ def identify(paths: Sequence[Path], run: Callable = map) -> dict:
 
     run: maps a function over items, in order. Reads the files, which takes about a second per GB.
     """
-    digests = "".join(run(checksums.digest, paths))
-    return count(paths) | {"sha256": hashlib.sha256(digests.encode()).hexdigest()}
+    digests = "".join(run(checksums.digest, paths)).encode()
+    return count(paths) | {"sha256": hashlib.sha256(digests).hexdigest()}
 
 
 @contextlib.contextmanager
@@ -121,9 +128,9 @@ def explain(path: Path, *kinds: type) -> Iterator[None]:
     except (*kinds, OSError) as error:
         if getattr(error, "errno", None):
             raise OSError(error.errno, error.strerror, str(path)) from None
-        if "too much memory" in str(error):  # of zstd, which accepts windows of up to 128 MB
-            raise BadInput(f"{path}: compressed with a window over 128 MB; unpack it") from None
         reason = f"damaged, cut short, or not what its name says ({one_line(error)})"
+        if "too much memory" in str(error):  # of zstd, which accepts windows of up to 128 MB
+            reason = "compressed with a window over 128 MB; unpack it"
         raise BadInput(f"{path}: {reason}") from None
 
 
@@ -142,57 +149,63 @@ def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> I
 
     Raises BadInput for a damaged archive, and OSError with the path if reading fails.
     """
-    rest, skipped = b"", 0
+    line = b""  # the last one, which may go on
+    skipped = 0  # bytes of a record that is too long
     with open_text(path) as file:
         while data := file.read(size):
             if b"\n" not in data[:-1] and b"\r" in data[:-2]:
                 data = data.replace(b"\r", b"\n")
             head, newline, tail = data.rpartition(b"\n")
             if newline:
-                whole, rest = rest + head + newline, tail
+                lines = line + head + newline
+                line = tail
                 if skipped:  # the piece begins with the end of a record that was too long
-                    end, _, whole = whole.partition(b"\n")
+                    end, _, lines = lines.partition(b"\n")
                     add_problem(problems, TOO_LONG, skipped + len(end))
                     skipped = 0
-                yield whole
+                yield lines
             elif skipped:
                 skipped += len(data)
             else:
-                rest += data
-            if form != "jsonl" and len(rest) > LONGEST_LINE:
-                cut = find_cut(rest)
+                line += data
+            if form != "jsonl" and len(line) > LONGEST_LINE:
+                cut = find_cut(line)
                 add_problem(problems, CUTS, cut)
-                yield rest[:cut] + b"\n"
-                rest = rest[cut:]
-            elif len(rest) > LONGEST_RECORD:
-                rest, skipped = b"", len(rest)
+                yield line[:cut] + b"\n"
+                line = line[cut:]
+            elif len(line) > LONGEST_RECORD:
+                skipped = len(line)
+                line = b""
     if skipped:
         add_problem(problems, TOO_LONG, skipped)
-    if rest:
-        yield rest
+    if line:
+        yield line
 
 
 def find_cut(line: bytes) -> int:
     """Returns where to cut a long line: after a space of its second half, or else between two characters."""
     half = len(line) // 2
-    between = len(line.rstrip(CONTINUATION)) - 1
-    return line.rfind(b" ", half) + 1 or max(between, half)
+    space = line.rfind(b" ", half)
+    if space >= 0:
+        return space + 1
+    last_character = len(line.rstrip(CONTINUATION)) - 1
+    return max(last_character, half)
 
 
 def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
     """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT."""
-    rest = b""
-    for piece in read_lines(path, form, problems, size):
-        rest += piece
-        cut = last_boundary(rest, form)
-        if not cut and len(rest) > LONGEST_DOCUMENT:
-            add_problem(problems, PARTED, len(rest))
-            cut = len(rest)
+    text = b""
+    for lines in read_lines(path, form, problems, size):
+        text += lines
+        cut = last_boundary(text, form)
+        if not cut and len(text) > LONGEST_DOCUMENT:
+            add_problem(problems, PARTED, len(text))
+            cut = len(text)
         if cut:
-            yield rest[:cut]
-            rest = rest[cut:]
-    if rest:
-        yield rest
+            yield text[:cut]
+            text = text[cut:]
+    if text:
+        yield text
 
 
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")

@@ -7,7 +7,7 @@ in a field name address nested features, as in `meta.body`.
 import contextlib
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, named, texts_of, value_of
+from bert_jax.data.sources.fields import explain, name_labels, texts_of, value_of
 from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
@@ -48,15 +48,19 @@ def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example, in order; b'' for a null. Raises OSError if reading fails."""
     with open_library(source, field, is_reading=True) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
-        columns = [name for name in data.column_names if f"{field}.".startswith(f"{name}.")]
-        for table in data.select_columns(columns).with_format("arrow").iter(ROWS):
-            yield from texts_of(table, field)
+        columns = [column for column in data.column_names if f"{field}.".startswith(f"{column}.")]
+        data = data.select_columns(columns).with_format("arrow")
+        for rows in data.iter(ROWS):
+            yield from texts_of(rows, field)
 
 
 def table(source: str, columns: list[str]) -> dict[str, list]:
     """Returns the values of those of the columns that a data set has, by name; a class label as its name, and None if
     it is unknown."""
+    values = {}
     with open_library(source, ", ".join(columns)) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
-        found = [name for name in columns if name in data.features]
-        return {name: named(data.features[name], data[name]) for name in found}
+        for column in columns:
+            if column in data.features:
+                values[column] = name_labels(data.features[column], data[column])
+    return values

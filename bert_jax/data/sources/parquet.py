@@ -24,11 +24,14 @@ def check(path: Path, field: str) -> None:
     """Raises BadInput unless the file has a column of text with this name."""
     with open_file(path) as file:
         columns = [file.schema.column(number) for number in range(len(file.schema))]
-    strings = [column for column in columns if column.logical_type.type == "STRING"]
-    text = [column.path for column in strings if not column.max_repetition_level]  # no lists
-    if field not in text:
-        found = ", ".join(text) or "none"
-        raise BadInput(f"config.corpus.field={field}: no text column of {path}; it has {found}")
+    names = []
+    for column in columns:
+        is_list = column.max_repetition_level > 0
+        if column.logical_type.type == "STRING" and not is_list:
+            names.append(column.path)
+    if field not in names:
+        choices = ", ".join(names) or "none"
+        raise BadInput(f"config.corpus.field={field}: no text column of {path}; it has {choices}")
 
 
 def texts(path: Path, field: str) -> Iterator[bytes]:

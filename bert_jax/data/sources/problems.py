@@ -14,7 +14,7 @@ def add_problem(problems: Counter, reason: str, size: int) -> None:
 
 def numbers_of(problems: Mapping[str, int]) -> dict[str, int]:
     """Returns how often each problem occurred: {reason: number}."""
-    return {reason: n for reason, n in problems.items() if not reason.startswith(BYTES)}
+    return {reason: number for reason, number in problems.items() if not reason.startswith(BYTES)}
 
 
 def describe(problems: Mapping[str, int]) -> str:

@@ -23,7 +23,8 @@ def pydocs_files() -> list[list[Path]]:
     roots = [Path(sysconfig.get_path("stdlib"))]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)  # imports nothing for a top-level name
-        roots += map(Path, (spec.submodule_search_locations or []) if spec else [])
+        if spec and spec.submodule_search_locations:
+            roots += map(Path, spec.submodule_search_locations)
     paths = [path for root in roots for path in python_files(root)]
     return [paths[first : first + GROUP] for first in range(0, len(paths), GROUP)]
 
@@ -45,10 +46,12 @@ def pydocs_text(paths: list[Path]) -> bytes:
             texts = docstrings(path.read_bytes(), is_topics=path.match("pydoc_data/topics.py"))
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue  # not valid for this version of Python
-        documents += ["\n".join(paragraphs(text)) for text in texts]
-    documents = (document for document in documents if len(document) >= LEAST)
+        for text in texts:
+            document = "\n".join(paragraphs(text))
+            if len(document) >= LEAST:
+                documents.append(f"{document}\n\n")
     # An escape in a docstring can be a lone surrogate, which UTF-8 cannot encode.
-    return "".join(f"{document}\n\n" for document in documents).encode(errors="ignore")
+    return "".join(documents).encode(errors="ignore")
 
 
 def docstrings(source: bytes, is_topics: bool) -> list[str]:
@@ -65,8 +68,8 @@ def docstrings(source: bytes, is_topics: bool) -> list[str]:
         assignment = next(node for node in tree.body if isinstance(node, ast.Assign))
         return list(ast.literal_eval(assignment.value).values())
     types = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = (node for node in ast.walk(tree) if isinstance(node, types))
-    return [text for node in nodes if (text := ast.get_docstring(node))]
+    texts = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, types))
+    return [text for text in texts if text]
 
 
 PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n")
@@ -74,5 +77,9 @@ PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n")
 
 def paragraphs(text: str) -> list[str]:
     """Returns the paragraphs of a docstring, one line each, without interactive examples."""
-    lines = (" ".join(part.split()) for part in PARAGRAPH_BREAK.split(text) if ">>>" not in part)
-    return [line for line in lines if line]
+    lines = []
+    for part in PARAGRAPH_BREAK.split(text):
+        words = part.split()
+        if words and ">>>" not in part:
+            lines.append(" ".join(words))
+    return lines

@@ -105,12 +105,13 @@ def split_sentences(line: str) -> list[str]:
     """Returns the sentences of a line, none longer than LONGEST_SENTENCE. Drops only the white space between them."""
     if len(line) > LONGEST_WORK:
         return [part for piece in cap(line, LONGEST_WORK) for part in split_sentences(piece)]
-    result, start = [], 0
+    sentences = []
+    start = 0
     for match in STOP.finditer(line):
         if ends_sentence(line, start, match):
-            result += cap(line[start : match.end()].rstrip())
+            sentences += cap(line[start : match.end()].rstrip())
             start = match.end()
-    return result + cap(line[start:].strip())
+    return sentences + cap(line[start:].strip())
 
 
 def ends_sentence(line: str, start: int, match: re.Match) -> bool:
@@ -158,12 +159,16 @@ def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
     parts = []
     while len(sentence) > longest:
         cut = sentence.rfind(" ", 1, longest + 1)
-        cut = cut if cut > 0 else longest
+        if cut < 0:
+            cut = longest
         parts.append(sentence[:cut].rstrip())
         sentence = sentence[cut:].lstrip()
-    return parts + [sentence] if sentence else parts
+    if sentence:
+        parts.append(sentence)
+    return parts
 
 
 def ends_with_stop(line: str) -> bool:
     """Returns whether a line ends with a sentence stop of any script; closing quotes and brackets may follow it."""
-    return LAST.fullmatch(line.rstrip(CLOSING + " \u00a0\u202f")[-2:]) is not None
+    line = line.rstrip(CLOSING + " \u00a0\u202f")
+    return LAST.fullmatch(line[-2:]) is not None

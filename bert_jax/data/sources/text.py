@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import add_problem
 
-NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
-SURROGATE = "records with lone surrogates"  # these are kept
+# Reasons in the counts of problems: to drop a line, and of records that are kept.
+NOT_UTF8 = "lines not UTF-8"
+WITH_NUL = "lines with NUL bytes"
+SURROGATE = "records with lone surrogates"
 # Escapes of JSON, and bytes of arguments that are not UTF-8.
 SURROGATES = re.compile("[\ud800-\udfff]")
 # A byte order mark between records or documents of files that were joined without a line break.
@@ -28,7 +30,7 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[lis
         for record in records(text, field, problems):
             yield from single_document(decode(record, problems))
     else:
-        split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
+        split = SPLITTERS.get(form, single_document)
         yield from split(decode(text, problems))
 
 
@@ -38,11 +40,11 @@ def decode(text: bytes, problems: Counter) -> list[str]:
     for line in text.split(b"\n"):
         if b"\0" in line:
             add_problem(problems, WITH_NUL, len(line))
-        else:
-            try:
-                lines.append(line.decode().strip())
-            except UnicodeDecodeError:
-                add_problem(problems, NOT_UTF8, len(line))
+            continue
+        try:
+            lines.append(line.decode().strip())
+        except UnicodeDecodeError:
+            add_problem(problems, NOT_UTF8, len(line))
     return lines
 
 
@@ -61,46 +63,56 @@ TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
 
 def split_wiki(lines: list[str]) -> Iterator[list[str]]:
     """Yields the documents of WikiExtractor's output: `<doc ... title="T">`, T, text, `</doc>`. Skips the title T."""
-    document, title, inside = [], None, False
+    document = []
+    title = None
+    is_inside = False
     for line in lines:
         if line.startswith("<doc ") and line.endswith(">"):
-            if inside or document:
+            if is_inside or document:
                 yield document
+            document = []
             match = TITLE.match(line)
-            document, title, inside = [], html.unescape(match[1]) if match else None, True
+            title = html.unescape(match[1]) if match else None
+            is_inside = True
         elif line == "</doc>":
             yield document
-            document, inside = [], False
+            document = []
+            is_inside = False
         elif not document and title and html.unescape(line) == title:
             title = None
         else:
             parts = html.unescape(line).split("\n")  # an entity may be a line break
             document += filter(None, map(str.strip, parts))
-    if inside or document:
+    if is_inside or document:
         yield document
+
+
+# Formats whose files may have several documents; `records` reads JSON lines.
+SPLITTERS = {"lines": split_documents, "wiki": split_wiki}
 
 
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
     """Yields the text under `field` of each line of JSON. Drops and counts records without it; skips blank lines."""
     for line in text.split(b"\n"):
-        if line.strip():
-            try:
-                value = json.loads(line.decode())
-            except UnicodeDecodeError:
-                add_problem(problems, NOT_UTF8, len(line))
-                continue
-            except (ValueError, RecursionError):
-                add_problem(problems, "records not JSON", len(line))
-                continue
-            value = value_of(value, field)
-            if not isinstance(value, str):
-                add_problem(problems, f"records without {field!r}", len(line))
-                continue
-            try:
-                yield value.encode()
-            except UnicodeEncodeError:
-                add_problem(problems, SURROGATE, len(line))
-                yield SURROGATES.sub("\ufffd", value).encode()
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line.decode())
+        except UnicodeDecodeError:
+            add_problem(problems, NOT_UTF8, len(line))
+            continue
+        except (ValueError, RecursionError):
+            add_problem(problems, "records not JSON", len(line))
+            continue
+        value = value_of(record, field)
+        if not isinstance(value, str):
+            add_problem(problems, f"records without {field!r}", len(line))
+            continue
+        try:
+            yield value.encode()
+        except UnicodeEncodeError:
+            add_problem(problems, SURROGATE, len(line))
+            yield SURROGATES.sub("\ufffd", value).encode()
 
 
 def replace_surrogates(value, place: object):

@@ -8,7 +8,7 @@ import functools
 import warnings
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, named, value_of
+from bert_jax.data.sources.fields import explain, name_labels, value_of
 
 PREFIX = "tfds:"
 BATCH = 64  # examples read from TensorFlow at a time; one by one takes three times as long
@@ -46,15 +46,19 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
             builder.download_and_prepare()
         if not builder.is_prepared():
             return {}
-        identity = {"name": builder.info.full_name, "version": str(builder.version), "split": split}
-        return identity | {"examples": builder.info.splits[split].num_examples}
+        return {
+            "name": builder.info.full_name,
+            "version": str(builder.version),
+            "split": split,
+            "examples": builder.info.splits[split].num_examples,
+        }
 
 
 def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example in the order of the files. Raises OSError if reading fails."""
     with open_builder(source, field, is_reading=True) as (_, _, examples):
-        read = examples().map(lambda example: value_of(example, field)).batch(BATCH)
-        for batch in read.as_numpy_iterator():
+        data = examples().map(lambda example: value_of(example, field))
+        for batch in data.batch(BATCH).as_numpy_iterator():
             yield from batch
 
 
@@ -62,6 +66,10 @@ def table(source: str, columns: list[str]) -> dict[str, list]:
     """Returns the values of those of the columns that a data set has, like hf.table."""
     with open_builder(source, ", ".join(columns)) as (builder, _, examples):
         builder.download_and_prepare()
-        features, rows = builder.info.features, [*examples().as_numpy_iterator()]
-        found = [name for name in columns if name in features]
-        return {name: named(features[name], [row[name] for row in rows]) for name in found}
+        features = builder.info.features
+        rows = list(examples().as_numpy_iterator())
+        values = {}
+        for column in columns:
+            if column in features:
+                values[column] = name_labels(features[column], [row[column] for row in rows])
+    return values
