@@ -20,7 +20,6 @@ from bert_jax.errors import BadInput
 
 BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
-BLANKS = b"\xef\xbb\xbf \t\r\n"  # before the text of a file, with a byte order mark
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES = 5
 MOST_BAD_SHARE = 0.05
@@ -48,6 +47,11 @@ class Block(NamedTuple):
     reading: Reading
     texts: list[bytes]
 
+    @property
+    def size(self) -> int:
+        """The number of bytes of text."""
+        return sum(map(len, self.texts))
+
 
 class Source(NamedTuple):
     """One entry of `config.corpus.source`."""
@@ -72,7 +76,7 @@ class Source(NamedTuple):
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
             else:
-                yield from files.texts(path, self.reading.form, problems)
+                yield from files.texts(path, self.reading.form, problems, BLOCK)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
@@ -122,8 +126,13 @@ def open_source(config, name: str, form: str) -> Source:
         sentences = "lines"
     if config.corpus.sentences != "auto":
         sentences = config.corpus.sentences
-    filters = config.filter
-    reading = Reading(form, sentences, field, filters.document_characters, filters.line_stops)
+    reading = Reading(
+        form,
+        sentences,
+        field,
+        config.filter.document_characters,
+        config.filter.line_stops,
+    )
     if library:
         return Source(name, reading, library.identify(name, field))
     if name == "pydocs":
@@ -143,8 +152,10 @@ def check_format(path: Path, reading: Reading) -> None:
     with files.open_text(path) as file:
         start = file.read(PROBE)
     if files.ARCHIVE.match(start):
-        hint = "an archive, or compressed in a way that its name does not say; unpack it"
-        raise BadInput(f"config.corpus.source: {path}: {hint}")
+        raise BadInput(
+            f"config.corpus.source: {path}: an archive, or compressed in a way that its name does not say;"
+            " unpack it"
+        )
     problems = Counter()
     pieces = files.read_lines(path, form, problems, PROBE)
     # A second piece holds the text after the last line break.
@@ -152,11 +163,15 @@ def check_format(path: Path, reading: Reading) -> None:
     parsed = list(text.parse(lines, form, reading.field, problems))
     usable = len(parsed) if form == "jsonl" else sum(map(len, parsed))
     check_encoding(path, lines, usable, problems)
-    likely_form = find_likely_form(form, start, lines)
-    if form not in (likely_form, "files"):
-        beginning = " ".join(start.lstrip(BLANKS)[:40].decode(errors="replace").split())
-        reason = f"{path} begins like {likely_form}: {beginning}"
-        raise BadInput(f"config.corpus.format={form}: {reason}")
+    start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
+    likely = next((name for name in SIGNS if re.match(SIGNS[name], start)), form)
+    if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
+        likely = "a text without <doc>"
+    if form not in (likely, "files"):
+        words = start[:40].decode(errors="replace").split()
+        raise BadInput(
+            f"config.corpus.format={form}: {path} begins like {likely}: {' '.join(words)}"
+        )
     if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
         reasons = describe(problems)
         if "without" in reasons:
@@ -176,17 +191,6 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> 
         share = f"{bad / (good + bad):.0%} of its beginning"
         likely = encodings.likely_encoding(lines)
         raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
-
-
-def find_likely_form(form: str, start: bytes, lines: bytes) -> str:
-    """Returns the format like which a file begins; `form`, the one in the config, if it may be that."""
-    start = start.lstrip(BLANKS)
-    if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
-        return "a text without <doc>"
-    for likely, sign in SIGNS.items():
-        if re.match(sign, start):
-            return likely
-    return form
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.data import corpus
-from bert_jax.data.preparation.encode import with_hashes
-from bert_jax.data.preparation.pool import workers
+from bert_jax.data.preparation import encode, pool
 from bert_jax.data.store import HELDOUT_HASHES, Store, open_array
 from bert_jax.errors import BadInput
 
@@ -24,18 +23,20 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     heldout = set(map(tuple, open_array(store.path / HELDOUT_HASHES).tolist()))
     missing = set(heldout)
     parse_block = functools.partial(parse, list(max(heldout)))
-    with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
+    with tempfile.TemporaryDirectory() as directory, pool.workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
-        parts = run(parse_block, blocks(sources))
-        for digest, sentences in itertools.chain.from_iterable(parts):
-            if digest in missing:
-                missing.remove(digest)
-                yield sentences
-            if not missing:
-                return
+        for pairs in run(parse_block, blocks(sources)):
+            for digest, sentences in pairs:
+                if digest in missing:
+                    missing.remove(digest)
+                    yield sentences
+                if not missing:
+                    return
     if missing == heldout:
-        reason = f"no held-out document of {store.path}; use the text that it was built from"
-        raise BadInput(f"config.corpus.source={config.corpus.source!r}: contains {reason}")
+        raise BadInput(
+            f"config.corpus.source={config.corpus.source!r}: contains no held-out document of"
+            f" {store.path}; use the text that it was built from"
+        )
 
 
 def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
@@ -51,5 +52,7 @@ def parse(largest: list[int], block: corpus.Block) -> list[tuple]:
     A hash is two integers.
     """
     return [
-        (tuple(digest), sentences) for digest, sentences in with_hashes(block) if digest <= largest
+        (tuple(digest), sentences)
+        for digest, sentences in encode.with_hashes(block)
+        if digest <= largest
     ]

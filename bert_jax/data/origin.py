@@ -34,8 +34,10 @@ def made_from(config) -> dict:
 def check(config, directory: Path, recorded: dict, requested: dict) -> None:
     """Raises BadInput if the keys of the store in `directory` differ from those requested; see `differences`."""
     if changed := differences(directory, recorded, requested):
-        remedy = "name another config.store, or delete this one"
-        raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
+        raise BadInput(
+            f"{config.store}: the store is of another config: {changed};"
+            " name another config.store, or delete this one"
+        )
 
 
 def differences(directory: Path, recorded: dict, requested: dict) -> str:
@@ -76,8 +78,10 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
             return False
         reason = str(error)
     if names != recorded:
-        source = f"config.corpus.source={config.corpus.source!r}"
-        raise BadInput(f"{source}: {directory} was built from {','.join(recorded)!r}; {reason}")
+        raise BadInput(
+            f"config.corpus.source={config.corpus.source!r}: {directory} was built from"
+            f" {','.join(recorded)!r}; {reason}"
+        )
     return True
 
 

@@ -23,16 +23,12 @@ import numpy as np
 from bert_jax.config_checks import require
 from bert_jax.data import corpus, download, origin, report
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import splits
-from bert_jax.data.preparation.encode import encode
-from bert_jax.data.preparation.pool import workers
+from bert_jax.data.preparation import encode, pool, splits
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
 from bert_jax.data.sources.files import text_bytes
 from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.storage import checksums, remote
-from bert_jax.storage.atomic import rename, terminable
-from bert_jax.tokenizers.tokenizer import Tokenizer
+from bert_jax.storage import atomic, checksums, remote
 
 # The bits of a store depend on the code of this package and on the versions of these libraries.
 DECIDING = ("numpy", "tokenizers", "sentencepiece")
@@ -61,8 +57,8 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
     sources = corpus.open_sources(config)
     origin.made_from(config)  # refuses an unusable vocabulary file before any work
     try:
-        pool = workers(config.corpus.workers)
-        with terminable(), tempfile.TemporaryDirectory() as scratch, pool as run_locally:
+        workers = pool.workers(config.corpus.workers)
+        with atomic.terminable(), tempfile.TemporaryDirectory() as scratch, workers as run_locally:
             sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
             identities = [source.identify(run_locally) for source in sources]
             text = {"names": [source.name for source in sources], "identities": identities}
@@ -91,8 +87,10 @@ def check_space(path: Path, sources: list[corpus.Source]) -> None:
     parent = next(parent for parent in path.parents if parent.exists())
     free = shutil.disk_usage(parent).free
     if free < size:
-        needs = f"takes about {size / 1e6:,.0f} MB while it is prepared"
-        raise BadInput(f"config.store={path}: {needs}, and {parent} has {free / 1e6:,.0f} MB free")
+        raise BadInput(
+            f"config.store={path}: takes about {size / 1e6:,.0f} MB while it is prepared,"
+            f" and {parent} has {free / 1e6:,.0f} MB free"
+        )
 
 
 def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:
@@ -105,11 +103,12 @@ def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:
     origin.check(config, path, store.manifest["made_from"], origin.made_from(config))
     if not origin.text_has_changed(config, path, store.manifest["text"]):
         return store, ""
-    source = f"config.corpus.source={config.corpus.source}"
-    return store, f"{source}: changed since {config.store} was prepared"
+    return store, (
+        f"config.corpus.source={config.corpus.source}: changed since {config.store} was prepared"
+    )
 
 
-def read_report(config, log: Callable[[str], None]) -> dict:
+def read_report(config, log: Callable) -> dict:
     """Returns the report of a finished store. Raises BadInput if it is of another config or of other text."""
     store, changed = open_matching(config, config.verify_store)
     if changed:
@@ -142,7 +141,7 @@ def build(
     tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reading and encoding the text")
     problems = Counter()
-    shards, size = encode(sources, directory, problems, run, log)
+    shards, size = encode.encode(sources, directory, problems, run, log)
     counts = Counter()
     hashes = [np.zeros((0, 2), "<u8")]
     for shard in shards:
@@ -162,12 +161,12 @@ def build(
     counts["copies"] = counts["documents_read"] - counts["empty"] - stored
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, text, store, tokenizer, result)
-    rename(store, path)
+    atomic.rename(store, path)
     seconds = time.monotonic() - start  # of this start
     return result | {"seconds": seconds, "megabytes_per_second": size / 1e6 / seconds}
 
 
-def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
+def finish(config, text: dict, directory: Path, tokenizer, result: dict) -> None:
     """Writes the report and completes the store."""
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
     # The content alone decides the fingerprint: another spelling of the source gives the same.

@@ -136,7 +136,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     yield from find_dropped_text(report)
 
 
-def find_bad_documents(config, report: dict) -> Iterator[tuple[str, str, str]]:
+def find_bad_documents(config, report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about documents and sentences."""
     pairs = config.objective.get("pair_task", "none")
     sentences = config.corpus.sentences
@@ -186,7 +186,7 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def find_bad_pieces(report: dict) -> Iterator[tuple[str, str, str]]:
+def find_bad_pieces(report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about what vocabulary and corpus lack."""
     cased = (
         "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary"
@@ -231,7 +231,7 @@ def find_bad_pieces(report: dict) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def find_dropped_text(report: dict) -> Iterator[tuple[str, str, str]]:
+def find_dropped_text(report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
     for reason, number in numbers_of(report["problems"]).items():
         remedy = next((REMEDIES[words] for words in REMEDIES if words in reason), None)

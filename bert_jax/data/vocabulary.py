@@ -1,7 +1,6 @@
 """The vocabulary of a config: read from a file, trained on a sample of the corpus, or assumed if there is no store."""
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -9,29 +8,26 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus, download
-from bert_jax.data.corpus import Block
-from bert_jax.data.preparation import splits
-from bert_jax.data.preparation.encode import text_hashes, with_hashes
+from bert_jax.data.preparation import encode, splits
 from bert_jax.errors import BadInput
-from bert_jax.storage import remote
-from bert_jax.storage.atomic import rename
+from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import SPECIAL, Vocabulary
-from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
-def tokenizer_from_file(config) -> Tokenizer:
+def tokenizer_from_file(config) -> tokenizers.Tokenizer:
     """Loads the tokenizer file at config.tokenizer.path, a path or a remote address. Raises BadInput that names it."""
     path = download.local_file(config.tokenizer.path)
     try:
         with remote.naming(path, config.tokenizer.path):
             return tokenizers.from_file(path, config.tokenizer.lowercase)
     except BadInput as error:
-        hint = "name another file in config.tokenizer.path, or '' to train a vocabulary"
-        raise BadInput(f"{error}; {hint}") from None
+        raise BadInput(
+            f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
+        ) from None
 
 
-def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
+def expected_vocabulary(config, log: Callable) -> Vocabulary:
     """Returns the vocabulary of the store or, if there is none, of the file at config.tokenizer.path.
 
     If there is neither, assumes one of config.tokenizer.size pieces.
@@ -45,14 +41,15 @@ def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
         tokenizer = tokenizer_from_file(config)
         return Vocabulary(tokenizer.size, **tokenizer.special)
     if path:
-        size_key = f"config.tokenizer.size={size}"
-        log(f"config.tokenizer.path={path}: not found, assuming {size_key} instead")
+        log(
+            f"config.tokenizer.path={path}: not found, assuming config.tokenizer.size={size} instead"
+        )
     return Vocabulary(size, **{name: number for number, name in enumerate(SPECIAL)})
 
 
 def load_or_train(
     config, sources: list[corpus.Source], path: Path, run: Callable, log: Callable
-) -> Tokenizer:
+) -> tokenizers.Tokenizer:
     """Loads the tokenizer from the directory `path`; if it is missing, first reads or trains it and saves it there.
 
     run: maps a function over tasks, in order.
@@ -64,11 +61,13 @@ def load_or_train(
             tokenizer = train(config, sources, run, log)
         temporary = path.with_suffix(".writing")
         tokenizer.save(temporary)
-        rename(temporary, path)
+        atomic.rename(temporary, path)
     return tokenizers.load(path)
 
 
-def train(config, sources: list[corpus.Source], run: Callable, log: Callable) -> Tokenizer:
+def train(
+    config, sources: list[corpus.Source], run: Callable, log: Callable
+) -> tokenizers.Tokenizer:
     """Trains a tokenizer on a sample of the sources, without the documents that will be held out.
 
     Raises BadInput if there are too few documents.
@@ -76,7 +75,7 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     log("prepare: reading the text for a sample to train the vocabulary on")
     settings = config.tokenizer
     problems = Counter()
-    blocks = itertools.chain.from_iterable(source.blocks(problems) for source in sources)
+    blocks = (block for source in sources for block in source.blocks(problems))
     sampled_blocks = []
     sampling = sample(blocks, settings.sample * 1_000_000, sampled_blocks)
     hashes = [np.zeros((0, 2), "<u8")]
@@ -88,35 +87,34 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     state = splits.assign(hashes, config.corpus.heldout, False, problems)
     # The held-out documents are those with the smallest hashes.
     largest = max(hashes[state == splits.HELDOUT].tolist())
-    documents = run(functools.partial(parse, largest), sampled_blocks)
-    texts = itertools.chain.from_iterable(documents)
+    parts = run(functools.partial(parse, largest), sampled_blocks)
+    texts = (text for part in parts for text in part)
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
-def sample(blocks: Iterable[Block], limit: int, sampled: list[Block]) -> Iterator[Block]:
+def sample(
+    blocks: Iterable[corpus.Block], limit: int, sampled: list[corpus.Block]
+) -> Iterator[corpus.Block]:
     """Yields all blocks. Leaves evenly spaced ones in `sampled`: at most `limit` bytes in total, but at least one."""
     stride = 1
     for number, block in enumerate(blocks):
         if number % stride == 0:
             sampled.append(block)
             # Drops every second block, now and later.
-            while size(sampled) > limit and len(sampled) > 1:
+            while sum(block.size for block in sampled) > limit and len(sampled) > 1:
                 stride *= 2
                 del sampled[1::2]
         yield block
 
 
-def size(blocks: list[Block]) -> int:
-    """Returns the number of bytes of text in blocks."""
-    return sum(len(text) for block in blocks for text in block.texts)
-
-
-def hash_block(block: Block) -> tuple[np.ndarray, Counter]:
+def hash_block(block: corpus.Block) -> tuple[np.ndarray, Counter]:
     """Runs in a worker: returns the hashes of the documents of a block, and the number of its problems by reason."""
     problems = Counter()
-    return text_hashes(corpus.documents(block, problems)), problems
+    return encode.text_hashes(corpus.documents(block, problems)), problems
 
 
-def parse(largest: list[int], block: Block) -> list[str]:
+def parse(largest: list[int], block: corpus.Block) -> list[str]:
     """Runs in a worker: returns the documents of a block with a hash above `largest`, with one sentence per line."""
-    return ["\n".join(document) for digest, document in with_hashes(block) if digest > largest]
+    return [
+        "\n".join(document) for digest, document in encode.with_hashes(block) if digest > largest
+    ]

@@ -33,8 +33,9 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
         import apache_beam
         from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
     except ImportError as error:
-        reason = f"needs apache-beam, the extra `beam` ({one_line(error)})"
-        raise BadInput(f"--runner={runner}: {reason}") from None
+        raise BadInput(
+            f"--runner={runner}: needs apache-beam, the extra `beam` ({one_line(error)})"
+        ) from None
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):

@@ -56,8 +56,8 @@ def encode(
         now = time.monotonic()
         if now - last_log > LOG_EVERY:
             last_log = now
-            megabytes = size / 1e6
-            log(f"prepare: {megabytes:,.0f} MB of text, {megabytes / (now - start):.1f} MB/s")
+            speed = size / 1e6 / (now - start)
+            log(f"prepare: {size / 1e6:,.0f} MB of text, {speed:.1f} MB/s")
     return shards, size
 
 
@@ -85,7 +85,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     owners = np.repeat(np.arange(len(documents)), sizes)
     sentences = np.bincount(owners[has_tokens], minlength=len(documents))
     counts = {
-        "bytes": sum(map(len, block.texts)),
+        "bytes": block.size,
         "literal_unknown": sum(text.count(b"<unk>") for text in block.texts),
         "documents_read": len(documents),
         "empty": int((sentences == 0).sum()),
@@ -111,7 +111,7 @@ def text_hashes(documents: list[list[str]]) -> np.ndarray:
     return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
 
 
-def with_hashes(block: corpus.Block) -> Iterator[tuple[list[int], list[str]]]:
+def with_hashes(block: corpus.Block) -> Iterator[tuple]:
     """Yields (hash as two integers, document) of the documents of a block that have sentences."""
     documents = corpus.documents(block, Counter())
     return zip(text_hashes(documents).tolist(), filter(None, documents), strict=True)

@@ -36,12 +36,11 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
     distinct = int(is_first.sum())
     if distinct < 4:
         dropped = describe(problems) or "no problems"
-        needs = "at least four are needed, two to train on and two held out"
-        hint = "separate documents by blank lines, or change config.corpus.format or config.filter"
-        count = f"{distinct} distinct documents with text ({dropped})"
-        raise BadInput(f"corpus: {count}; {needs}; {hint}")
-    heldout_count = max(2, round(share * distinct))
-    heldout_count = min(heldout_count, distinct - 2)
+        raise BadInput(
+            f"corpus: {distinct} distinct documents with text ({dropped}); at least four are needed, two to train on"
+            " and two held out; separate documents by blank lines, or change config.corpus.format or config.filter"
+        )
+    heldout_count = min(max(2, round(share * distinct)), distinct - 2)
     state = np.full(len(order), TRAIN, np.uint8)
     state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
     if drop_copies:

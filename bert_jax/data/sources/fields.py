@@ -49,8 +49,9 @@ def explain(pattern: str, source: str, field: str, is_reading: bool) -> Iterator
     """
     match = re.fullmatch(pattern + r"(?:\[(.+)\])?", source)
     if not match:
-        forms = "tfds:NAME[SPLIT] or hf:NAME:CONFIG[SPLIT]"
-        raise BadInput(f"config.corpus.source: {source}: expected {forms}")
+        raise BadInput(
+            f"config.corpus.source: {source}: expected tfds:NAME[SPLIT] or hf:NAME:CONFIG[SPLIT]"
+        )
     *names, split = match.groups()
     try:
         yield *names, split or "train"

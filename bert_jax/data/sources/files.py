@@ -63,11 +63,10 @@ def find_files(source: str) -> list[Path]:
         names = [file for name in names for file in expand(f"{glob.escape(name)}/**")]
     paths = {Path(name) for name in names if os.path.isfile(name)}
     if not paths:
-        hint = (
-            "expected files, pydocs, tfds:NAME or hf:NAME"
-            "; a comma separates sources, write ? for one in a path"
+        raise BadInput(
+            f"config.corpus.source: {source}: no such file (expected files, pydocs, tfds:NAME or hf:NAME;"
+            " a comma separates sources, write ? for one in a path)"
         )
-        raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
     return sorted(paths)
 
 

@@ -57,10 +57,10 @@ def texts(source: str, field: str) -> Iterator[bytes]:
 def table(source: str, columns: list[str]) -> dict[str, list]:
     """Returns the values of those of the columns that a data set has, by name; a class label as its name, and None if
     it is unknown."""
-    values = {}
     with open_library(source, ", ".join(columns)) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
-        for column in columns:
-            if column in data.features:
-                values[column] = name_labels(data.features[column], data[column])
-    return values
+        return {
+            column: name_labels(data.features[column], data[column])
+            for column in columns
+            if column in data.features
+        }

@@ -68,8 +68,8 @@ def table(source: str, columns: list[str]) -> dict[str, list]:
         builder.download_and_prepare()
         features = builder.info.features
         rows = list(examples().as_numpy_iterator())
-        values = {}
-        for column in columns:
-            if column in features:
-                values[column] = name_labels(features[column], [row[column] for row in rows])
-    return values
+        return {
+            column: name_labels(features[column], [row[column] for row in rows])
+            for column in columns
+            if column in features
+        }
