@@ -98,19 +98,18 @@ class Source(NamedTuple):
 
 def open_sources(config) -> list[Source]:
     """Returns the sources in the order of the config. Raises BadInput for every error that a quick check can find."""
-    entries = zip(configs.sources(config), configs.formats(config), strict=True)
     try:
-        return [open_source(config, name, form) for name, form in entries]
+        return [
+            open_source(config, name, form)
+            for name, form in zip(configs.sources(config), configs.formats(config), strict=True)
+        ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
 
 
 def library_of(name: str) -> ModuleType | None:
     """Returns the module for a source that is a data set of a library; None for other sources."""
-    for module in (tfds, hf):
-        if name.startswith(module.PREFIX):
-            return module
-    return None
+    return next((module for module in (tfds, hf) if name.startswith(module.PREFIX)), None)
 
 
 def open_source(config, name: str, form: str) -> Source:
@@ -160,8 +159,8 @@ def check_format(path: Path, reading: Reading) -> None:
     pieces = files.read_lines(path, form, problems, PROBE)
     # A second piece holds the text after the last line break.
     lines = b"".join(itertools.islice(pieces, 2))
-    parsed = list(text.parse(lines, form, reading.field, problems))
-    usable = len(parsed) if form == "jsonl" else sum(map(len, parsed))
+    documents = list(text.parse(lines, form, reading.field, problems))
+    usable = len(documents) if form == "jsonl" else sum(map(len, documents))
     check_encoding(path, lines, usable, problems)
     start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((name for name in SIGNS if re.match(SIGNS[name], start)), form)

@@ -53,6 +53,6 @@ def parse(largest: list[int], block: corpus.Block) -> list[tuple]:
     """
     return [
         (tuple(digest), sentences)
-        for digest, sentences in encode.with_hashes(block)
+        for digest, sentences in encode.hash_documents(block)
         if digest <= largest
     ]

@@ -21,12 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import corpus, download, origin, report
+from bert_jax.data import corpus, download, origin, report, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import encode, pool, splits
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
 from bert_jax.data.sources.files import text_bytes
-from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import atomic, checksums, remote
 
@@ -60,8 +59,10 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
         workers = pool.workers(config.corpus.workers)
         with atomic.terminable(), tempfile.TemporaryDirectory() as scratch, workers as run_locally:
             sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
-            identities = [source.identify(run_locally) for source in sources]
-            text = {"names": [source.name for source in sources], "identities": identities}
+            text = {
+                "names": [source.name for source in sources],
+                "identities": [source.identify(run_locally) for source in sources],
+            }
             check_space(path, sources)
             with workspace(path, workspace_key(config, text), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
@@ -121,11 +122,9 @@ def read_report(config, log: Callable) -> dict:
 
 def workspace_key(config, text: dict) -> str:
     """Returns a digest of everything that decides the bits of shards and vocabulary: config, text, code, libraries."""
-    versions = list(map(version, DECIDING))
-    identity = [origin.made_from(config), text["identities"], versions]
+    identity = [origin.made_from(config), text["identities"], list(map(version, DECIDING))]
     digest = hashlib.sha256(json.dumps(identity).encode())
-    package = Path(__file__).parents[1]
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -138,7 +137,7 @@ def build(
     text: as in the manifest. run: maps a function over tasks.
     """
     start = time.monotonic()
-    tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
+    tokenizer = vocabulary.load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reading and encoding the text")
     problems = Counter()
     shards, size = encode.encode(sources, directory, problems, run, log)

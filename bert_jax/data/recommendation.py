@@ -1,6 +1,5 @@
 """Recommends a model size and a run for a corpus, as changes of the config that prepared it."""
 
-import itertools
 import math
 import shlex
 from collections.abc import Iterator
@@ -131,11 +130,14 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
     steps = f"{recommendation['steps']:,} steps"
     if size := recommendation.get("size"):
         weights = parameters(size)
-        rows = f"{recommendation['rows']} rows"
-        yield f"recommended start: the size of bert_{size}, {steps} of {rows}, {passes}"
-        share = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"
-        advice = f"at least {TOKENS_PER_PARAMETER} are advised, and at most {PASSES} passes"
-        yield f"  why: {tokens / weights:,.0f} training tokens for {share}; {advice}"
+        yield (
+            f"recommended start: the size of bert_{size}, {steps} of {recommendation['rows']} rows,"
+            f" {passes}"
+        )
+        yield (
+            f"  why: {tokens / weights:,.0f} training tokens for each of its {weights / 1e6:,.1f} M parameters"
+            f" without embeddings; at least {TOKENS_PER_PARAMETER} are advised, and at most {PASSES} passes"
+        )
     else:
         yield f"the run of this config: {steps}, {passes}"
     if hours := recommendation.get("hours"):
@@ -158,7 +160,9 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
 
 def free_workdir(name: str) -> str:
     """Returns runs/NAME, with a number if that exists, for a config whose name or path is given."""
-    for suffix in itertools.chain([""], itertools.count(2)):
-        workdir = f"runs/{Path(name).stem}{suffix}"
-        if not Path(workdir).exists():
-            return workdir
+    workdir = f"runs/{Path(name).stem}"
+    number = 1
+    while Path(workdir).exists():
+        number += 1
+        workdir = f"runs/{Path(name).stem}{number}"
+    return workdir

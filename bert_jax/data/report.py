@@ -99,8 +99,9 @@ def share_altered(tokenizer, numbers: Iterable[int]) -> float:
 def recommend(config, report: dict) -> None:
     """Sets `recommendation` of a report: for this config, which may differ from that which prepared the store."""
     are_short = any(warning["name"] == "short_documents" for warning in report["warnings"])
-    tokens = report["train"]["tokens"]
-    report["recommendation"] = recommendation.recommend(config, tokens, are_short)
+    report["recommendation"] = recommendation.recommend(
+        config, report["train"]["tokens"], are_short
+    )
 
 
 def count_split(split: stores.Split) -> dict[str, int]:
@@ -139,9 +140,10 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 def find_bad_documents(config, report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about documents and sentences."""
     pairs = config.objective.get("pair_task", "none")
-    sentences = config.corpus.sentences
     if pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS:
-        rules = "" if sentences == "rules" else ", or try config.corpus.sentences=rules"
+        rules = ", or try config.corpus.sentences=rules"
+        if config.corpus.sentences == "rules":
+            rules = ""
         yield (
             "short_documents",
             f"{report['single_sentence_share']:.0%} of the documents have a single sentence, too short for"
@@ -158,7 +160,7 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
         yield (
             "long_sentences",
             f"sentences have {report['mean_sentence']:.0f} tokens on average",
-            f"try another config.corpus.sentences than {sentences}",
+            f"try another config.corpus.sentences than {config.corpus.sentences}",
         )
     copies = report["copies"] / max(report["documents_read"], 1)
     if copies > COPIES:
@@ -167,11 +169,10 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             f"{copies:.0%} of the documents read are copies, which are left out",
             "check whether config.corpus.source names a text twice",
         )
-    tokens = report["train"]["tokens"]
-    if tokens < FEW_TOKENS:
+    if report["train"]["tokens"] < FEW_TOKENS:
         yield (
             "few_tokens",
-            f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}",
+            f"only {report['train']['tokens']:,} training tokens, fewer than {FEW_TOKENS:,}",
             "add text to config.corpus.source",
         )
     heldout = report["heldout"]["documents"]
@@ -234,11 +235,14 @@ def find_bad_pieces(report: dict) -> Iterator[tuple]:
 def find_dropped_text(report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
     for reason, number in numbers_of(report["problems"]).items():
-        remedy = next((REMEDIES[words] for words in REMEDIES if words in reason), None)
+        remedies = [REMEDIES[words] for words in REMEDIES if words in reason]
         share = share_of_text(report, reason)
-        if remedy and share > LOST:
-            what = f"{number:,} {reason}, {share:.1%} of the text"
-            yield f"dropped_{reason.split()[0]}", what, remedy
+        if remedies and share > LOST:
+            yield (
+                f"dropped_{reason.split()[0]}",
+                f"{number:,} {reason}, {share:.1%} of the text",
+                remedies[0],
+            )
 
 
 def share_of_text(report: dict, reason: str) -> float:
@@ -270,6 +274,7 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
 
 
 def describe_counts(report: dict) -> Iterator[str]:
+    """Yields lines about the splits, the sources, and what was left out."""
     for name in stores.SPLITS:
         counts = [f"{number:,} {what}" for what, number in report[name].items()]
         yield f"{name}: {', '.join(counts)}"

@@ -1,6 +1,5 @@
 """The vocabulary of a config: read from a file, trained on a sample of the corpus, or assumed if there is no store."""
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -36,15 +35,17 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
         manifest = download.read_manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
     path = config.tokenizer.path
-    size = config.tokenizer.size
     if path and remote.exists(path):
         tokenizer = tokenizer_from_file(config)
         return Vocabulary(tokenizer.size, **tokenizer.special)
     if path:
         log(
-            f"config.tokenizer.path={path}: not found, assuming config.tokenizer.size={size} instead"
+            f"config.tokenizer.path={path}: not found,"
+            f" assuming config.tokenizer.size={config.tokenizer.size} instead"
         )
-    return Vocabulary(size, **{name: number for number, name in enumerate(SPECIAL)})
+    return Vocabulary(
+        config.tokenizer.size, **{name: number for number, name in enumerate(SPECIAL)}
+    )
 
 
 def load_or_train(
@@ -87,8 +88,12 @@ def train(
     state = splits.assign(hashes, config.corpus.heldout, False, problems)
     # The held-out documents are those with the smallest hashes.
     largest = max(hashes[state == splits.HELDOUT].tolist())
-    parts = run(functools.partial(parse, largest), sampled_blocks)
-    texts = (text for part in parts for text in part)
+    texts = (
+        "\n".join(document)
+        for pairs in run(encode.hash_documents, sampled_blocks)
+        for digest, document in pairs
+        if digest > largest
+    )
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
@@ -111,10 +116,3 @@ def hash_block(block: corpus.Block) -> tuple[np.ndarray, Counter]:
     """Runs in a worker: returns the hashes of the documents of a block, and the number of its problems by reason."""
     problems = Counter()
     return encode.text_hashes(corpus.documents(block, problems)), problems
-
-
-def parse(largest: list[int], block: corpus.Block) -> list[str]:
-    """Runs in a worker: returns the documents of a block with a hash above `largest`, with one sentence per line."""
-    return [
-        "\n".join(document) for digest, document in encode.with_hashes(block) if digest > largest
-    ]

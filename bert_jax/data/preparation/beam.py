@@ -19,7 +19,7 @@ from bert_jax.storage import atomic
 RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 
 
-def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable] | None:
+def open_runner(runner: str, arguments: list[str]) -> Callable | None:
     """Returns a function (directory) -> run(function, tasks) that uses one of RUNNERS; None if no runner is named.
 
     arguments: Beam's own options, as --name=value. Raises BadInput, before anything is written, if Beam is not

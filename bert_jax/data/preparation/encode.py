@@ -56,8 +56,7 @@ def encode(
         now = time.monotonic()
         if now - last_log > LOG_EVERY:
             last_log = now
-            speed = size / 1e6 / (now - start)
-            log(f"prepare: {size / 1e6:,.0f} MB of text, {speed:.1f} MB/s")
+            log(f"prepare: {size / 1e6:,.0f} MB of text, {size / 1e6 / (now - start):.1f} MB/s")
     return shards, size
 
 
@@ -111,7 +110,7 @@ def text_hashes(documents: list[list[str]]) -> np.ndarray:
     return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
 
 
-def with_hashes(block: corpus.Block) -> Iterator[tuple]:
-    """Yields (hash as two integers, document) of the documents of a block that have sentences."""
+def hash_documents(block: corpus.Block) -> list[tuple]:
+    """Runs in a worker: returns (hash as two integers, document) of the documents of a block that have sentences."""
     documents = corpus.documents(block, Counter())
-    return zip(text_hashes(documents).tolist(), filter(None, documents), strict=True)
+    return list(zip(text_hashes(documents).tolist(), filter(None, documents), strict=True))

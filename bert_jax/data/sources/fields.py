@@ -57,7 +57,7 @@ def explain(pattern: str, source: str, field: str, is_reading: bool) -> Iterator
         yield *names, split or "train"
     except Exception as error:  # the libraries raise many types
         reason = one_line(error.__cause__ or error, 300)
-        reason, _, _ = reason.partition(" Example of usage")  # of the library
+        reason = reason.partition(" Example of usage")[0]  # of the library
         message = f"{source}, field {field!r}: {reason}"
         is_of_disk = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
         if is_reading or is_of_disk:

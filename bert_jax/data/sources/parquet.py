@@ -26,8 +26,7 @@ def check(path: Path, field: str) -> None:
         columns = [file.schema.column(number) for number in range(len(file.schema))]
     names = []
     for column in columns:
-        is_list = column.max_repetition_level > 0
-        if column.logical_type.type == "STRING" and not is_list:
+        if column.logical_type.type == "STRING" and not column.max_repetition_level:  # no list
             names.append(column.path)
     if field not in names:
         choices = ", ".join(names) or "none"

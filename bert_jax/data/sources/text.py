@@ -30,7 +30,7 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[lis
         for record in records(text, field, problems):
             yield from single_document(decode(record, problems))
     else:
-        split = SPLITTERS.get(form, single_document)
+        split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
         yield from split(decode(text, problems))
 
 
@@ -85,10 +85,6 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
             document += filter(None, map(str.strip, parts))
     if is_inside or document:
         yield document
-
-
-# Formats whose files may have several documents; `records` reads JSON lines.
-SPLITTERS = {"lines": split_documents, "wiki": split_wiki}
 
 
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:

@@ -42,9 +42,9 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
         feature = value_of(builder.info.features, field)
         if getattr(feature, "tf_dtype", None) != "string":
             raise TypeError(f"not text, but {feature}")
-        if prepare and not builder.is_prepared():
+        if prepare:
             builder.download_and_prepare()
-        if not builder.is_prepared():
+        elif not builder.is_prepared():
             return {}
         return {
             "name": builder.info.full_name,
