@@ -145,6 +145,7 @@ def positive(text: str) -> int:
 REQUIRED = dict(required=True)
 AS_JSON = option("--json", "also write JSON to FILE; - is standard output", metavar="FILE")
 CONFIG = option("--config", "a shipped config (demo), a .py file, or a config.json", **REQUIRED)
+MODEL = place("--model --workdir", "a run, or a model of another program", **REQUIRED)
 WORKDIR = place("--workdir", "directory or address of the run", **REQUIRED)
 PHASE = option("--phase", "a phase of the config; default: all, one by one", metavar="NAME")
 

@@ -45,14 +45,19 @@ def run(options, overrides) -> int:
     with joined(config.distributed) as processes:
         log = cli.log_progress if processes.is_main else lambda text: None
         values = benchmark(config, options.phase, options.steps, log, processes, options.profile)
-        return cli.show(options, values, describe(values)) if processes.is_main else 0
+        if processes.is_main:
+            cli.show(options, values, describe(values))
+    return 0
 
 
 def benchmark(config, phase=None, steps=10, log=print, processes=None, profile=None) -> dict:
     """Returns the values of `benchmark --json`: timings of `steps` steps of every phase, or of the given one.
 
-    phase: its name. processes: a Cluster, the processes of the run; default: this one alone. profile: a directory for
-    traces of the timed steps, with a subdirectory for each phase. Raises BadInput before anything is compiled.
+    phase: its name; default: all phases.
+    processes: a Cluster, the processes of the run; default: this one alone.
+    profile: a directory for traces of the timed steps, with a subdirectory for each phase.
+
+    Raises BadInput before anything is compiled.
     """
     processes = processes or Cluster()
     config = jax_setup.start(config)
@@ -60,16 +65,16 @@ def benchmark(config, phase=None, steps=10, log=print, processes=None, profile=N
     processes.agree(config)
     vocabulary = expected_vocabulary(config, log)  # that of the store on each host, if there is one
     processes.compare({"--phase": phase, "--steps": steps, "vocabulary": vocabulary._asdict()})
-    chosen = configs.choose_phases(config, phase)
-    design = build.design(config, build.make_mesh(config, chosen), vocabulary)
-    phases = {}
-    for part in chosen:
-        log(f"benchmark: compiling phase {part.name}")
-        traced = (WARM_UP, WARM_UP + steps) if profile else ()
-        with Traces(traced, profile and profile / part.name, log) as traces:
-            phases[part.name] = time_phase(config, design, part, steps, traces)
+    phases = configs.choose_phases(config, phase)
+    design = build.design(config, build.make_mesh(config, phases), vocabulary)
+    traced = (WARM_UP, WARM_UP + steps) if profile else ()
+    timings = {}
+    for phase in phases:
+        log(f"benchmark: compiling phase {phase.name}")
+        with Traces(traced, profile and profile / phase.name, log) as traces:
+            timings[phase.name] = time_phase(config, design, phase, steps, traces)
     return {
-        "phases": phases,
+        "phases": timings,
         **counts.parameters(design.shapes.params, vocabulary.size),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in design.mesh.devices.flatten()],
@@ -99,7 +104,8 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     """
     initialize, train, compile_seconds = compile_phase(config, design, phase)
     seconds = time_steps(initialize, train, design, phase, steps, traces)
-    median, shapes = statistics.median(seconds), design.dataset.shapes(phase, phase.batch)
+    median = statistics.median(seconds)
+    shapes = design.dataset.shapes(phase, phase.batch)
     flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
     return {
         "compile_seconds": compile_seconds,
@@ -118,10 +124,11 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
 
 def time_steps(initialize, train, design: build.Design, phase, steps, traces) -> list[float]:
     """Returns the seconds of each step, until its results are ready. Its batch is on the devices beforehand."""
-    mesh, seconds = design.mesh, []
+    mesh = design.mesh
     positions = meshes.host_rows(mesh, phase.batch)
     rows = batch.synthetic(design.dataset.shapes(phase, phase.batch), design.vocabulary.size)
     rows = {name: array[positions] for name, array in rows.items()}
+    seconds = []
     with jax.set_mesh(mesh), out_of_memory.explain(f"phase {phase.name}"):
         state = initialize()
         for step in range(WARM_UP + steps):
@@ -138,11 +145,15 @@ def time_steps(initialize, train, design: build.Design, phase, steps, traces) ->
 
 def describe(values: dict) -> str:
     """Returns the text of the results."""
-    kinds = ", ".join(sorted(set(values["devices"])))
-    lines = [HEAD.format(hardware=f"{len(values['devices'])} x {kinds}", **values)]
+    devices = values["devices"]
+    kinds = ", ".join(sorted(set(devices)))
+    lines = [HEAD.format(hardware=f"{len(devices)} x {kinds}", **values)]
     for name, phase in values["phases"].items():
-        share, memory = phase["utilization"], phase["peak_bytes"] or phase["planned_bytes"]
-        use = f"peak FLOPs of {kinds} unknown" if share is None else f"utilization {share:.3f}"
-        use += f", attention by {phase['attention']}" * bool(phase["attention"])
+        use = f"peak FLOPs of {kinds} unknown"
+        if phase["utilization"] is not None:
+            use = f"utilization {phase['utilization']:.3f}"
+        if phase["attention"]:
+            use += f", attention by {phase['attention']}"
+        memory = phase["peak_bytes"] or phase["planned_bytes"]
         lines.append(PHASE.format(name=name, use=use, gib=memory / chips.GIB, **phase))
     return "\n".join(lines)

@@ -34,38 +34,44 @@ def compare(a: Path, b: Path) -> dict:
     settings = configs.differences(one.config, two.config)
     shapes, entries = differences.compare(tensors(one), tensors(two))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
+    sizes = [*map(len, pieces)]
     return {
         "a": str(a),
         "b": str(b),
-        "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
+        "settings": {
+            key: pair for key, pair in settings.items() if key.startswith(("model.", "objective."))
+        },
         "shapes": shapes,
         "tensors": entries,
         "vocabulary": {
-            "sizes": [*map(len, pieces)],
+            "sizes": sizes,
             "pieces": sum(x != y for x, y in zip_longest(*pieces)),
             "same_rules": one.tokenizer.fingerprint == two.tokenizer.fingerprint,
         },
-        "outputs": outputs(one, two) if len(pieces[0]) == len(pieces[1]) else {},
+        "outputs": outputs(one, two) if sizes[0] == sizes[1] else {},
     }
 
 
 def tensors(model) -> dict[str, np.ndarray]:
     """Returns {path: array} of the parameters, without padding and without untrained parts."""
     table = names.parameters(model.config.model)
-    ends = {item.path: model.vocabulary.size for item in table if item.padded}
-    leaves = load_model.trained(model).items()
-    return {path: np.asarray(leaf)[: ends.get(path)] for path, leaf in leaves}
+    ends = {row.path: model.vocabulary.size for row in table if row.padded}
+    return {
+        path: np.asarray(array)[: ends.get(path)]
+        for path, array in load_model.trained(model).items()
+    }
 
 
 def outputs(one, two) -> dict:
     """Returns {name: difference of that output} on a random batch, for the outputs that both models have trained."""
     longest = min(model.config.model.max_length for model in (one, two))
     batch = fill_mask.random_batch(longest, one.vocabulary)
-    left, right = (
-        fill_mask.outputs(model, batch, load_model.untrained_parts(model)) for model in (one, two)
-    )
-    both = sorted(left.keys() & right.keys())
-    return {name: differences.difference(left[name], right[name]) for name in both}
+    left = fill_mask.outputs(one, batch)
+    right = fill_mask.outputs(two, batch)
+    return {
+        name: differences.difference(left[name], right[name])
+        for name in sorted(left.keys() & right.keys())
+    }
 
 
 def describe(values: dict) -> str:
@@ -74,13 +80,14 @@ def describe(values: dict) -> str:
     pairs = values["settings"] | values["shapes"]
     lines += [f"{key}: {a} in a, {b} in b" for key, (a, b) in pairs.items()]
     vocabulary = values["vocabulary"]
-    (a, b), rules = vocabulary["sizes"], "the same" if vocabulary["same_rules"] else "different"
+    a, b = vocabulary["sizes"]
+    rules = "the same" if vocabulary["same_rules"] else "different"
     lines.append(
         f"vocabularies: {a:,} and {b:,} pieces, of which {vocabulary['pieces']:,} differ;"
         f" tokenizer rules: {rules}"
     )
-    pairs = values["outputs"].items()
-    lines += [f"{name}: differ by up to {output['difference']:.3g}" for name, output in pairs]
+    for name, output in values["outputs"].items():
+        lines.append(f"{name}: differ by up to {output['difference']:.3g}")
     differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
     lines.append(f"{len(differing)} of {len(values['tensors'])} tensors of the same shape differ")
     lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:10]]

@@ -36,39 +36,47 @@ def run(options, overrides) -> int:
     keys = [key for key in overrides if key.startswith("distributed.")]
     with joined(configs.load("base", keys).distributed) as processes:
         values = evaluate_run(options.model[0], overrides, processes)
-        lines = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in values.items()}
-        text = "\n".join(f"{name} {line}" for name, line in lines.items())
-        return cli.show(options, values, text) if processes.is_main else 0
+        lines = []
+        for name, value in values.items():
+            number = f"{value:.6g}" if isinstance(value, float) else value
+            lines.append(f"{name} {number}")
+        if processes.is_main:
+            cli.show(options, values, "\n".join(lines))
+    return 0
 
 
 def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:
-    """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of the phase of
-    this checkpoint, as during training. If there are several splits, the names begin with the split's.
+    """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of the phase of this
+    checkpoint, as during training. If there are several splits, the names begin with the split's.
 
     processes: that evaluate together; default: this one alone.
     """
     with workdir.opened(name) as opened:
         if not load_model.is_run(opened.directory):
-            hint = "for another model, name a text by --config"
-            raise BadInput(f"{name}: not a run (no run.json); {hint}")
+            raise BadInput(
+                f"{name}: not a run (no run.json); for another model, name a text by --config"
+            )
         run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)
-    shared = {"step": run.step, "config.store: fingerprint": data.fingerprint}
-    (processes or Cluster()).compare(shared)
+    processes = processes or Cluster()
+    processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
     mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
-    phase, headline = configs.phase_at(run.config, run.step), base.headline(run.config)
+    phase = configs.phase_at(run.config, run.step)
+    metric = base.headline(run.config)
     params = jax.tree.map(initial.place, run.params, meshes.parameters(run.params, mesh))
-    program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
+    program = evaluate.program(run.objective, mesh, bool(data.score))
+    values = {"step": run.step, "unigram_entropy": data.unigram_entropy}
     with jax.set_mesh(mesh):
         for split in data.splits:
             batches = evaluate.Batches(data, run.config, phase, split, mesh)
             measured = evaluate.measure(program, params, batches)
-            text = metrics.describe_headline(measured, headline, data.unigram_entropy)
-            measured |= {"headline": text} if text else {}
+            headline = metrics.describe_headline(measured, metric, data.unigram_entropy)
+            if headline:
+                measured["headline"] = headline
             prefix = f"{split}/" if len(data.splits) > 1 else ""
             values |= {prefix + name: value for name, value in measured.items()}
-    return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
+    return values
 
 
 def evaluate_models(directories: list[Path], config, log=print) -> dict:
@@ -86,13 +94,13 @@ def evaluate_models(directories: list[Path], config, log=print) -> dict:
 
     # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    length = configs.phases(config)[-1].length
     for directory, model in zip(directories, models, strict=True):
         load_model.check_masks(directory, model)
-    positions = [model.config.model.max_length for model in models]
-    length = min(configs.phases(config)[-1].length, *positions)
+        length = min(length, model.config.model.max_length)
+    tokenizers = [model.tokenizer for model in models]
     store = open_or_prepare(config, log)
     with closing(heldout_text.documents(config, store)) as documents:
-        tokenizers = [model.tokenizer for model in models]
         windows, unknown = word_windows.choose_words(
             documents, tokenizers, length - 2, config.seed, config.evaluate.rows
         )
@@ -103,13 +111,14 @@ def evaluate_models(directories: list[Path], config, log=print) -> dict:
     for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
         log(f"{directory}: evaluating {values['words']:,} words in {values['windows']:,} windows")
         # A run that always trained on this store never saw its held-out documents.
-        same_store = model.info.get("store_fingerprint") == store.fingerprint
-        result = {
-            "model": str(directory),
-            **word_windows.evaluate(model, windows, number, length),
-            "unknown": int(unknown[number]),
-            "parameters": counts.count(model.params, model.vocabulary.size),
-            "held_out": same_store and "imported" not in model.info,
-        }
-        results.append(result)
+        is_same_store = model.info.get("store_fingerprint") == store.fingerprint
+        results.append(
+            {
+                "model": str(directory),
+                **word_windows.evaluate(model, windows, number, length, values["characters"]),
+                "unknown": int(unknown[number]),
+                "parameters": counts.count(model.params, model.vocabulary.size),
+                "held_out": is_same_store and "imported" not in model.info,
+            }
+        )
     return values | {"models": results}

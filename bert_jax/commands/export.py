@@ -23,14 +23,12 @@ OPTIONS = [
     cli.option("--push", "OWNER/NAME on the hub, to upload to; if new, private", metavar="NAME"),
     cli.AS_JSON,
 ]
-
-
 # Keys that choose the checkpoints; others of the run's config are facts about it.
 CHOICES = ("checkpoint.average", "evaluate.patience")
 
 
 def run(options, overrides) -> int:
-    cli.refuse_overrides([each for each in overrides if each.partition("=")[0] not in CHOICES])
+    cli.refuse_overrides([text for text in overrides if text.partition("=")[0] not in CHOICES])
     about = model_card.About(options.license, options.language, options.push or "")
     if options.push:
         check_push(options.push)
@@ -68,7 +66,9 @@ def push(directory: Path, name: str) -> str:
 def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, overrides=()) -> dict:
     """Writes the output; returns {output, files, bytes, parameters, step, positions}. A failure leaves no files.
 
-    form: huggingface or google. about: fields of the model card, a model_card.About. overrides: of CHOICES.
+    form: huggingface or google.
+    about: fields of the model card, a model_card.About.
+    overrides: of CHOICES.
     """
     about = about or model_card.About()
     if form == "google" and (about.license or about.language):
@@ -88,10 +88,13 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
             tensorflow_checkpoint.write(directory, *model)
         else:
             parts = to_huggingface.write(directory, *model, positions)
-            # The path as typed, so that the card's code runs in the same directory; absolute paths are of one machine.
-            path = output.name if output.is_absolute() else str(output)
-            about = about._replace(path=path, average=run.config.checkpoint.average)
-            about = about._replace(parameters=parameters, positions=positions)
+            about = about._replace(
+                # As typed, so that the card's code runs in the same directory; absolute paths are of one machine.
+                path=output.name if output.is_absolute() else str(output),
+                average=run.config.checkpoint.average,
+                parameters=parameters,
+                positions=positions,
+            )
             model_card.write(directory, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
     return {
@@ -109,8 +112,8 @@ def check_run(run, name: str, form: str) -> None:
     values = configs.flatten(run.config)
     for key, supported in names.exportable(form, run.config.model.name).items():
         if values.get(key, supported[0]) not in supported:
-            known = " or ".join(map(str, supported))
-            raise BadInput(f"{name}: {key}={values[key]}: --format {form} has only {known}")
+            choices = " or ".join(map(str, supported))
+            raise BadInput(f"{name}: {key}={values[key]}: --format {form} has only {choices}")
 
 
 def describe(values: dict) -> str:
@@ -121,4 +124,6 @@ def describe(values: dict) -> str:
     )
     if trained < positions:
         text += f"; trained on rows of up to {trained} of its {positions} positions"
-    return text + f"; pushed to {values['pushed']}" * bool(values["pushed"])
+    if values["pushed"]:
+        text += f"; pushed to {values['pushed']}"
+    return text

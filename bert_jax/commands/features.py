@@ -10,7 +10,7 @@ from bert_jax.storage import atomic
 
 POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"
 OPTIONS = [
-    cli.place("--model --workdir", "a run, or a model of another program", **cli.REQUIRED),
+    cli.MODEL,
     cli.path("--input", "UTF-8 file with a text a line", **cli.REQUIRED),
     cli.path("--output", ".npy file to write", **cli.REQUIRED),
     cli.option("--layers", "index or slice, as in Python; default: -1, the last", default="-1"),
@@ -20,9 +20,10 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    ends = {"ends": options.output.with_suffix(".ends.npy")} if options.pool == "none" else {}
-    files = ends | {"vectors": options.output}
-    for path in files.values():
+    paths = [options.output]
+    if options.pool == "none":
+        paths.insert(0, options.output.with_suffix(".ends.npy"))
+    for path in paths:
         if path.exists() or not path.parent.is_dir():
             raise BadInput(f"--output {path}: expected a new file in an existing directory")
     lines = vocabulary_extension.read_lines(options.input, "--input")
@@ -30,12 +31,15 @@ def run(options, overrides) -> int:
         raise BadInput(f"--input {options.input}: has no lines")
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     layers = features.choose(options.layers, features.encoder_of(model).layers + 1)
-    room, texts = load_model.trained_positions(model) - 2, model.tokenizer.encode(lines)
-    if cut := sum(len(ids) > room for ids in texts):
+    room = load_model.trained_positions(model) - 2
+    texts = model.tokenizer.encode(lines)
+    cut = sum(len(ids) > room for ids in texts)
+    if cut:
         cli.log_progress(f"warning: {cut} lines are cut to {room} tokens, as in training")
-    vectors, ends = features.compute(model, [ids[:room] for ids in texts], layers, options.pool)
-    for name, path in files.items():
+    texts = [ids[:room] for ids in texts]
+    vectors, ends = features.compute(model, texts, layers, options.pool)
+    for path in paths:
         with atomic.file(path) as file:
-            np.save(file, vectors if name == "vectors" else ends)
+            np.save(file, vectors if path == options.output else ends)
     values = {"shape": vectors.shape, "lines": len(lines), "cut": cut}
     return cli.show(options, values, f"{options.output}: float32{[*vectors.shape]}")

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -34,8 +33,8 @@ class Trial(NamedTuple):
 
     task: str  # its directory in the workdir, if there are several; the store beside it is that of all its trials
     settings: str  # those of --search, in the table; its directory in that of the task
-    config: str
-    overrides: list[str]
+    config: ConfigDict
+    overrides: list[str]  # those of the command line and of --search, which `config` has
 
 
 def run(options, overrides) -> int:
@@ -44,7 +43,8 @@ def run(options, overrides) -> int:
     Several runs are in the workdir's subdirectories, and train in one process each.
     """
     # With --json - standard output has the results alone.
-    with contextlib.redirect_stdout(sys.stderr if options.json == "-" else sys.stdout):
+    output = sys.stderr if options.json == "-" else sys.stdout
+    with contextlib.redirect_stdout(output):
         code, values = train(options, overrides)
     if code in (0, 1) and (len(values) > 1 or options.seeds or options.json):
         cli.show(options, values, metrics.table(values))
@@ -53,30 +53,34 @@ def run(options, overrides) -> int:
 
 def train(options, overrides) -> tuple[int, dict]:
     """Trains all runs; returns the exit code, and {task and settings: {split and metric: [score of each seed]}}."""
-    values, code, seeds = {}, 0, range(options.seeds or 1)
     chosen = trials(options.config, options.search, overrides)
-    loaded = [(trial, configs.load(trial.config, trial.overrides)) for trial in chosen]
-    several = len(loaded) * len(seeds) > 1
-    for each in options.search if examples.module_of(loaded[0][1]) else ():
-        if each.partition("=")[0] in ("init_from", "store", *examples.made_from(loaded[0][1])):
-            raise BadInput(f"--search {each}: all runs of a task share a store, which it decides")
-    for trial, common in loaded:
-        for seed in seeds:
-            config = common.copy_and_resolve_references()
-            config.seed += seed
-            task = join(str(options.workdir), trial.task)
-            place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
-            config.store = config.store or f"{download.absolute(task)}.store"
-            try:
-                if stopped := finetune(config, place, trial.overrides, several):
-                    return stopped, values
-            except FloatingPointError as error:  # others of a search may not diverge
-                code = 1
-                cli.print_error(f"{place}: {error}")
-                continue
-            found = values.setdefault(join(trial.task, trial.settings), {})
-            for name, score in read_scores(config, place).items():
-                found.setdefault(name, []).append(score)
+    config = chosen[0].config
+    if options.search and examples.module_of(config):
+        shared = ("init_from", "store", *examples.made_from(config))
+        for search in options.search:
+            if search.partition("=")[0] in shared:
+                reason = "all runs of a task share a store, which it decides"
+                raise BadInput(f"--search {search}: {reason}")
+    runs = [*itertools.product(chosen, range(options.seeds or 1))]
+    code = 0
+    values = {}
+    for trial, seed in runs:
+        task = join(str(options.workdir), trial.task)
+        place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
+        config = trial.config.copy_and_resolve_references()
+        config.seed += seed
+        config.store = config.store or f"{download.absolute(task)}.store"
+        try:
+            stopped = finetune(config, place, trial.overrides, len(runs) > 1)
+        except FloatingPointError as error:  # others of a search may not diverge
+            code = 1
+            cli.print_error(f"{place}: {error}")
+            continue
+        if stopped:
+            return stopped, values
+        scores = values.setdefault(join(trial.task, trial.settings), {})
+        for name, score in read_scores(config, place).items():
+            scores.setdefault(name, []).append(score)
     return code, values
 
 
@@ -85,25 +89,38 @@ def join(*parts: str) -> str:
     return "/".join(filter(None, parts))
 
 
-def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial]:
-    """Yields a trial for each task of a config (`configs/glue.py:cola,rte`, or `:all`) and each combination of the
+def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
+    """Returns a trial for each task of a config (`configs/glue.py:cola,rte`, or `:all`) and each combination of the
     values of `--search`."""
-    path, _, argument = ("", "", "") if remote.is_address(name) else name.partition(":")
-    listed = configs.arguments(path) if argument == "all" else split_list(argument)
-    keys = {key: split_list(values) for key, _, values in (each.partition("=") for each in search)}
+    path, _, argument = name.partition(":")
+    if remote.is_address(name):  # this colon is the one of its scheme
+        argument = ""
+    tasks = configs.arguments(path) if argument == "all" else split_list(argument)
+    keys = {}
+    for text in search:
+        key, _, values = text.partition("=")
+        keys[key] = split_list(values)
     if not all(keys.values()) or len(keys) < len(search):
         raise BadInput(f"--search {' '.join(search)}: expected KEY=VALUE,VALUE,..., each key once")
-    for task in listed or [""]:
-        config = f"{path}:{task}" if task else name
+    chosen = []
+    for task in tasks or [""]:
+        config_name = f"{path}:{task}" if task else name
+        directory = task if len(tasks) > 1 else ""
         for values in itertools.product(*keys.values()):
             pairs = [*zip(keys, values, strict=True)]
             short = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
-            chosen = [f"{key}={value}" for key, value in pairs]
-            yield Trial(task if len(listed) > 1 else "", short, config, [*overrides, *chosen])
+            settings = [*overrides, *(f"{key}={value}" for key, value in pairs)]
+            config = configs.load(config_name, settings)
+            chosen.append(Trial(directory, short, config, settings))
+    return chosen
 
 
 def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False) -> int:
-    """Trains to the last step; returns the exit code, see train.pretrain. several: whether other runs follow."""
+    """Trains to the last step; returns the exit code, see train.pretrain.
+
+    overrides: see init_from.resolve.
+    several: whether the process has other runs.
+    """
     from bert_jax.train import pretrain
 
     return pretrain(config, place, partial(init_from.resolve, overrides=overrides, several=several))
@@ -116,7 +133,9 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
         lines = metrics_file.lines(run.directory / "metrics.jsonl")
         task = workdir.read_json(run.directory / "config.json")["task"]
     step = summary["best"].get("step", summary["steps"])
-    found = {line["split"]: line for line in lines if line["step"] == step}
-    splits = examples.split_names(config)[1:]
-    wanted = task.get("metrics", ["loss"])
-    return {f"{split} {name}": found[split].get(name) for split in splits for name in wanted}
+    values = {line["split"]: line for line in lines if line["step"] == step}
+    scores = {}
+    for split in examples.split_names(config)[1:]:
+        for name in task.get("metrics", ["loss"]):
+            scores[f"{split} {name}"] = values[split].get(name)
+    return scores

@@ -36,20 +36,24 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     """Creates the workdir `directory`, which may be an address; returns the content of its run.json.
 
     config: a ConfigDict for the new run; its model and tokenizer are replaced by those of the source. None is base with
-    a store in the workdir. words: path of a file of words to add to the vocabulary. Raises BadInput before anything is
-    written.
+    a store in the workdir.
+    words: path of a file of words to add to the vocabulary.
+
+    Raises BadInput before anything is written.
     """
     workdir.check_new(directory)
-    if refused := next((key for key in overrides if key.startswith("tokenizer.")), None):
-        raise BadInput(f"--config.{refused}: cannot be set, the tokenizer is that of the source")
-    model_source, added = load_model.read_source(Path(source)), {}
+    for key in overrides:
+        if key.startswith("tokenizer."):
+            raise BadInput(f"--config.{key}: cannot be set, the tokenizer is that of the source")
+    model_source = load_model.read_source(Path(source))
+    added_words = {}
     if words:
-        model_source, added = vocabulary_extension.extend(model_source, words)
+        model_source, added_words = vocabulary_extension.extend(model_source, words)
     settings = external_model.to_config(model_source, config, overrides)
     if settings.init_from:
         raise BadInput(f"config.init_from={settings.init_from}: the run starts from --source")
     model = load_model.open_source(model_source, settings)
-    settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
+    settings = run_config(settings, model.tokenizer, directory, has_own_store=config is None)
     values = model.info | {
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
@@ -59,8 +63,8 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     }
     pieces = enumerate(model.tokenizer.pieces)
     values["imported"]["padding_rows"] = sum(piece == unused_name(id) for id, piece in pieces)
-    if added:
-        values["imported"]["added_words"] = added
+    if added_words:
+        values["imported"]["added_words"] = added_words
     with workdir.created(directory) as run:
         params = jax.device_put(model.params, jax.local_devices()[0])
         writer.save_params(run.checkpoints, params, values["run"])
@@ -72,7 +76,9 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
 
 
-def run_config(settings: ConfigDict, tokenizer: Tokenizer, directory: Path | str, own_store: bool):
+def run_config(
+    settings: ConfigDict, tokenizer: Tokenizer, directory: Path | str, has_own_store: bool
+):
     """Returns the config of the new run, whose tokenizer is the copy in the workdir."""
     base = download.absolute(str(directory))
     settings = settings.copy_and_resolve_references()
@@ -80,7 +86,7 @@ def run_config(settings: ConfigDict, tokenizer: Tokenizer, directory: Path | str
         settings.tokenizer.path = f"{base}/tokenizer/{tokenizer.file}"
         if tokenizer.kind == wordpiece.KIND:
             settings.tokenizer.lowercase = tokenizer.lowercase
-        if own_store:
+        if has_own_store:
             settings.store = f"{base}/store"
     return settings
 
@@ -89,11 +95,14 @@ def describe(values: dict) -> str:
     """Returns text: what was imported, what was initialized, and the command to continue with."""
     imported = values["imported"]
     lines = [f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"]
-    absent = "not in the source, initialized randomly", "not used by the objective"
-    for what, parts in zip(absent, (values["fresh"], imported["unused"]), strict=True):
-        lines += [f"{what}: {', '.join(parts)}"] * bool(parts)
+    if values["fresh"]:
+        lines.append(f"not in the source, initialized randomly: {', '.join(values['fresh'])}")
+    if imported["unused"]:
+        lines.append(f"not used by the objective: {', '.join(imported['unused'])}")
     if imported["padding_rows"]:
         lines.append(f"rows of the embeddings without a piece: {imported['padding_rows']}")
-    lines += [f"words {what}: {n}" for what, n in imported.get("added_words", {}).items()]
+    for kind, count in imported.get("added_words", {}).items():
+        lines.append(f"words {kind}: {count}")
     command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
-    return "\n".join([*lines, f"to continue: {command}"])
+    lines.append(f"to continue: {command}")
+    return "\n".join(lines)

@@ -34,10 +34,11 @@ def run(options, overrides) -> int:
         marks = [mark for key, mark in mlm_batch.MARKS.items() if values[key] is not None]
         return cli.show(options, values, "\n".join([head, *values["rows"], *marks]))
     first, _, last = options.steps.partition(":")
-    steps = (int(number) if number.isdecimal() else -1 for number in (first, last))
+    steps = [int(number) if number.isdecimal() else -1 for number in (first, last)]
     values = save(config, *steps, options.save, cli.log_progress)
-    hint = f"to train on them: --config.batches={values['saved']}"
-    return cli.show(options, values, f"{values['bytes'] / 1e6:,.1f} MB; {hint}")
+    size = f"{values['bytes'] / 1e6:,.1f} MB"
+    text = f"{size}; to train on them: --config.batches={values['saved']}"
+    return cli.show(options, values, text)
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
@@ -46,12 +47,19 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
-    feed = open_feed(config) if config.batches else StoreFeed(config, open_or_prepare(config, log))
+    if config.batches:
+        feed = open_feed(config)
+    else:
+        feed = StoreFeed(config, open_or_prepare(config, log))
     tokenizer = tokenizers.load(feed.path / "tokenizer")
-    phase = next(phase for phase in configs.phases(config) if step < phase.stop)
+    phase = configs.phase_at(config, step + 1)
     arrays = next(feed.train(phase, step, step + 1))
-    described = mlm_batch.describe(arrays, rows, tokenizer)
-    return {"step": step, "phase": phase.name, "sha256": batch.digest(arrays)} | described
+    return {
+        "step": step,
+        "phase": phase.name,
+        "sha256": batch.digest(arrays),
+        **mlm_batch.describe(arrays, rows, tokenizer),
+    }
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) -> dict:
@@ -61,8 +69,9 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) 
     """
     total = configs.total_steps(config)
     if not 0 <= first < last <= total:
-        hint = f"expected A:B for the steps A to B - 1, from 0 to {total - 1}"
-        raise BadInput(f"--steps {first}:{last}: {hint}")
+        raise BadInput(
+            f"--steps {first}:{last}: expected A:B for the steps A to B - 1, from 0 to {total - 1}"
+        )
     check_free(directory, "--save")
     if config.batches:
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")

@@ -34,10 +34,11 @@ def run(options, overrides) -> int:
     if options.search:
         values = plan.plan_search(config, options.topology, options.phase, cli.log_progress)
         return cli.show(options, values, describe.describe_search(values))
-    make = plan.plan_all if is_table else plan.plan
-    values = make(config, options.topology, options.price, options.phase, cli.log_progress)
-    text = describe.describe_table(values) if is_table else describe.describe(values)
-    code = cli.show(options, values, text)
-    if not is_table:
-        plan.check_fits(values)
-    return code
+    arguments = config, options.topology, options.price, options.phase, cli.log_progress
+    if is_table:
+        values = plan.plan_all(*arguments)
+        return cli.show(options, values, describe.describe_table(values))
+    values = plan.plan(*arguments)
+    cli.show(options, values, describe.describe(values))
+    plan.check_fits(values)
+    return 0

@@ -17,11 +17,9 @@ from bert_jax.inference import fill_mask
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, predictions
-from bert_jax.tasks.labelled.examples import Example
 
-ROWS = 32  # of a batch
 OPTIONS = [
-    cli.place("--model --workdir", "a run, or a model of another program", **cli.REQUIRED),
+    cli.MODEL,
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
     cli.path("--input", "file of examples, as the task reads it; labels may be missing"),
     cli.path("--output", "file for predictions: .tsv as GLUE wants it, .json as SQuAD wants it"),
@@ -33,26 +31,29 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    texts = [*options.texts, *filter(None, [options.question])]
+    texts = [*options.texts]
+    if options.question:
+        texts.append(options.question)
     if options.context:
         vocabulary_extension.read_lines(options.context, "--context")  # refuses what is no text
         # With its line ends, since `start` counts characters.
         texts.append(options.context.read_bytes().decode("utf-8-sig"))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    if out := options.output:
-        if not out.absolute().parent.is_dir() or out.suffix not in (".tsv", ".json"):
-            raise BadInput(f"--output {out}: expected a .tsv or .json in an existing directory")
+    output = options.output
+    if output:
+        if not output.absolute().parent.is_dir() or output.suffix not in (".tsv", ".json"):
+            raise BadInput(f"--output {output}: expected a .tsv or .json in an existing directory")
     results, scores = predict(options.model, texts, options.top, options.input, overrides)
-    if options.output:
-        atomic.write(options.output, predictions.text(results, options.output.suffix))
-    lines = [] if options.output else map(describe, results)
-    scored = (f"{name} {shown(value)}" for name, value in scores.items())
-    return cli.show(options, results, "\n".join([*lines, *scored]))
-
-
-def shown(score: float | int) -> str:
-    return f"{score:.4f}" if isinstance(score, float) else str(score)
+    lines = []
+    if output:
+        atomic.write(output, predictions.text(results, output.suffix))
+    else:
+        lines += map(describe, results)
+    for name, score in scores.items():
+        number = f"{score:.4f}" if isinstance(score, float) else score
+        lines.append(f"{name} {number}")
+    return cli.show(options, results, "\n".join(lines))
 
 
 def predict(
@@ -69,12 +70,17 @@ def predict(
     if not task:
         load_model.check_masks(directory, model)
         return predict_masks(model, texts, top, file), {}
-    found = task.load(model.config, file) if file else task.parse(model.config, texts)
-    if not found:
+    if file:
+        inputs = task.load(model.config, file)
+    else:
+        inputs = task.parse(model.config, texts)
+    if not inputs:
         raise BadInput(f"--input {file}: has no examples")
-    if broken := [each.place for each in found if not each.texts]:
-        raise BadInput(f"{broken[0]}: {examples.OTHER_COLUMNS}")
-    return predict_examples(model, drop_unknown_labels(model.config, found))
+    for example in inputs:
+        if not example.texts:
+            raise BadInput(f"{example.place}: {examples.OTHER_COLUMNS}")
+    drop_unknown_labels(model.config, inputs)
+    return predict_examples(model, inputs)
 
 
 def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
@@ -92,45 +98,51 @@ def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[
     return results
 
 
-def drop_unknown_labels(config, found: list[Example]) -> list[Example]:
-    """Returns the examples, without the labels that the model does not know; prints how many."""
-    task, unknown = examples.module_of(config), []
-    for number, example in enumerate(found):
+def drop_unknown_labels(config, inputs: list[examples.Example]) -> None:
+    """Drops the labels that the model does not know from examples; prints how many."""
+    task = examples.module_of(config)
+    errors = []
+    for number, example in enumerate(inputs):
         try:
             task.target(config, example, config.task.labels)
         except BadInput as error:
-            unknown.append(error)
-            found[number] = example._replace(label=None)
-    if unknown:
-        print(f"{unknown[0]}; {len(unknown)} rows are not scored", file=sys.stderr)
-    return found
+            errors.append(error)
+            inputs[number] = example._replace(label=None)
+    if errors:
+        print(f"{errors[0]}; {len(errors)} rows are not scored", file=sys.stderr)
 
 
-def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
+def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict], dict]:
     """Returns the task's predictions for examples, and its scores of those with labels, with their number."""
     from bert_jax.data import stream
 
-    config, task = model.config, examples.module_of(model.config)
-    phase, split = configs.phases(config)[-1], examples.split_names(config)[0]
+    config = model.config
+    task = examples.module_of(config)
+    phase = configs.phases(config)[-1]
+    split = examples.split_names(config)[0]
     with tempfile.TemporaryDirectory() as scratch:
-        examples.build(config, model.tokenizer, {split: found}, Path(scratch, "store"))
-        store = stores.open_store(Path(scratch, "store"))
+        path = Path(scratch, "store")
+        examples.build(config, model.tokenizer, {split: inputs}, path)
+        store = stores.open_store(path)
         dataset = tasks.make(config, store)
         rows = dataset.rows(phase, split, 0)
-        batches = stream.Evaluation(dataset, phase, split, len(rows), ROWS)
-        run, params = jax.jit(model.objective.outputs), jax.device_put(model.params)
+        batches = stream.Evaluation(dataset, phase, split, len(rows), fill_mask.ROWS)
+        run = jax.jit(model.objective.outputs)
+        params = jax.device_put(model.params)
         outputs = evaluate.join([jax.device_get(run(params, arrays)) for arrays in batches])
         # In the order of the examples. Rows that fill the last batch are after all others.
-        outputs = {name: array[np.argsort(batches.places())] for name, array in outputs.items()}
+        order = np.argsort(batches.places())
+        outputs = {name: array[order] for name, array in outputs.items()}
         results = task.decode(config, store, split, outputs, rows)
-        labelled = [number for number, example in enumerate(found) if example.label is not None]
+        labelled = [number for number, example in enumerate(inputs) if example.label is not None]
         scores = {}
         if labelled:
-            chosen = np.isin(dataset.group(rows), labelled)
-            outputs = {name: array[chosen] for name, array in outputs.items()}
-            scores = dataset.score(split, outputs, rows[chosen])
+            is_labelled = np.isin(dataset.group(rows), labelled)
+            outputs = {name: array[is_labelled] for name, array in outputs.items()}
+            scores = dataset.score(split, outputs, rows[is_labelled])
             scores["examples"] = len(labelled)
-    return [{"text": " | ".join(e.texts)} | r for e, r in zip(found, results, strict=True)], scores
+    pairs = zip(inputs, results, strict=True)
+    return [{"text": " | ".join(example.texts)} | result for example, result in pairs], scores
 
 
 def describe(result: dict) -> str:

@@ -58,10 +58,13 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
         config.train.update(micro_batches=1, tokens_per_device=0)
         for phase in phases:
             rows = max(1, TOKENS // phase.length)
-            config.phases[phase.name].batch = rows * jax.device_count()
-        timed = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
+            phase.keys.batch = rows * jax.device_count()
+        timings = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
         return None
-    steps = ((p.stop - p.first, p.batch / timed[p.name]["rows_per_second"]) for p in phases)
-    return sum(number * seconds for number, seconds in steps) / 3600
+    seconds = 0
+    for phase in phases:
+        step_seconds = phase.batch / timings[phase.name]["rows_per_second"]
+        seconds += (phase.stop - phase.first) * step_seconds
+    return seconds / 3600

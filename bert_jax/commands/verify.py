@@ -27,25 +27,29 @@ def run(options, overrides) -> int:
     if bool(options.store) == bool(options.workdir):
         raise BadInput("verify: expected either --store or --workdir")
     if options.store:
-        name, problems = str(options.store), check_store(options.store)
+        name = options.store
+        problems = check_store(name)
     else:
         with workdir.opened(options.workdir) as run:
-            name, problems = run.name, check_run(run)
-    text = "\n".join([*map(": ".join, problems), f"{name}: problems: {len(problems)}"])
+            name = run.name
+            problems = check_run(run)
+    lines = [": ".join(problem) for problem in problems]
+    lines.append(f"{name}: problems: {len(problems)}")
     entries = [{"file": file, "problem": reason} for file, reason in problems]
-    values = {"valid": not problems, "problems": entries}
-    return cli.show(options, values, text) or int(bool(problems))
+    cli.show(options, {"valid": not problems, "problems": entries}, "\n".join(lines))
+    return int(bool(problems))
 
 
 def check_store(name: str | Path) -> list[tuple[str, str]]:
     """Returns (file, problem) of missing and altered files, by the manifest. Raises BadInput if there is no store."""
-    directory, found = download.local(name), []
+    directory = download.local(name)
+    problems = []
     if not os.path.isfile(directory / "manifest.json"):
         raise BadInput(f"--store {name}: not a token store (no manifest.json)")
-    with listed(found, directory):
+    with collect_errors(problems, directory):
         manifest = stores.read_manifest(directory)
-        found += manifests.check_files(directory, manifest, hashes=True)
-    return found
+        problems += manifests.check_files(directory, manifest, hashes=True)
+    return problems
 
 
 def check_run(run: Workdir) -> list[tuple[str, str]]:
@@ -54,7 +58,8 @@ def check_run(run: Workdir) -> list[tuple[str, str]]:
     Checks checkpoints by their fingerprints, config and tokenizer by their digests in run.json, and whether the other
     files can be read. Without a readable run.json there is nothing to check them by.
     """
-    directory, found = run.directory, []
+    directory = run.directory
+    problems = []
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     checks = (
@@ -63,20 +68,20 @@ def check_run(run: Workdir) -> list[tuple[str, str]]:
         ("status.json", None, workdir.read_json),
         ("metrics.jsonl", None, metrics_file.lines),
     )
-    with listed(found, directory):
+    with collect_errors(problems, directory):
         info = workdir.read_info(directory)
         for name, key, read in checks:
-            with listed(found, directory):
+            with collect_errors(problems, directory):
                 value = read(directory / name)
                 if key and value != info.get(key):
-                    found.append((name, "altered: its digest in run.json differs"))
+                    problems.append((name, "altered: its digest in run.json differs"))
         steps = reader.problems(run.checkpoints, str(info.get("run", "")))
-        found += [(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason]
-    return found
+        problems += [(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason]
+    return problems
 
 
 @contextlib.contextmanager
-def listed(problems: list[tuple[str, str]], directory: Path):
+def collect_errors(problems: list[tuple[str, str]], directory: Path):
     """Appends a BadInput of the context to the problems: the file that it names, and what it says about it."""
     try:
         yield

@@ -9,14 +9,13 @@ import numpy as np
 from flax import linen as nn
 
 from bert_jax.errors import BadInput
-from bert_jax.inference.fill_mask import ROWS, make_batch
+from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
 from bert_jax.layers import heads
 from bert_jax.objectives import base
 
 # The vectors of a text. none: one of each token, [CLS] and [SEP] included. cls: that of [CLS], without BERT's pooler.
 # mean, max: of the tokens' vectors, [CLS] and [SEP] included.
 POOLS = ("none", "cls", "mean", "max")
-MULTIPLE = 32  # of the lengths of batches, so that there are few programs
 
 
 class States(nn.Module):
@@ -32,7 +31,8 @@ class States(nn.Module):
         x = jnp.concatenate([states[number] for number in self.layers], axis=-1)
         if self.pool == "none":
             return x
-        return heads.pool(self.encoder, x, batch, "first" if self.pool == "cls" else self.pool)
+        pool = "first" if self.pool == "cls" else self.pool
+        return heads.pool(self.encoder, x, batch, pool)
 
 
 def encoder_of(model) -> nn.Module:
@@ -47,37 +47,45 @@ def encoder_of(model) -> nn.Module:
 def choose(text: str, count: int) -> list[int]:
     """Returns the numbers of the states that an index or a slice in Python's syntax selects.
 
-    text: the value of the option --layers. count: of the states. Raises BadInput if there is no such state."""
+    text: the value of the option --layers. count: of the states. Raises BadInput if there is no such state.
+    """
+    numbers = range(count)
     try:
         parts = [int(part) if part else None for part in text.split(":")]
-        numbers = range(count)[slice(*parts) if len(parts) > 1 else parts[0]]
+        if len(parts) == 1:
+            return [numbers[parts[0]]]
+        numbers = numbers[slice(*parts)]
     except (ValueError, TypeError, IndexError):
-        numbers = []
-    found = [numbers] if isinstance(numbers, int) else [*numbers]
-    if not found:
+        numbers = ()
+    if not numbers:
         raise BadInput(f"--layers {text}: expected an index or a slice of {count} states")
-    return found
+    return [*numbers]
 
 
 def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tuple:
     """Returns float32[N, D], the vectors of the texts in their order, and int64[T], where those of each text end.
 
-    model: its config, objective, params and vocabulary. texts: at least one, each the ids of its tokens, which with
-    [CLS] and [SEP] are at most config.model.max_length. layers: numbers of states, 0 for the embeddings.
+    model: its config, params and vocabulary.
+    texts: at least one, each the ids of its tokens, which with [CLS] and [SEP] are at most config.model.max_length.
+    layers: numbers of states, 0 for the embeddings.
+    pool: of POOLS.
     """
     encoder = encoder_of(model)
-    run = jax.jit(base.from_module(States(encoder, layers, pool), None, None).outputs)
+    objective = base.from_module(States(encoder, layers, pool), None, None)
+    run = jax.jit(objective.outputs)
     params = jax.device_put({"encoder": model.params["encoder"]})
     lengths = np.array([len(ids) + 2 for ids in texts])
     sizes = lengths if pool == "none" else np.ones_like(lengths)
-    ends, order = np.cumsum(sizes), np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
     vectors = np.empty((ends[-1], len(layers) * encoder.width), np.float32)
-    for start in range(0, len(order), ROWS):
-        numbers = order[start : start + ROWS]
-        length = -(-lengths[numbers[0]] // MULTIPLE) * MULTIPLE  # the first text is the longest
-        length = min(length, model.config.model.max_length)
-        part = [texts[number] for number in numbers]
-        found = np.asarray(run(params, make_batch(part, ROWS, length, 0, model.vocabulary)))
-        for number, states in zip(numbers, found, strict=False):  # the last rows may have no text
-            vectors[ends[number] - sizes[number] : ends[number]] = states[: sizes[number]]
+    order = np.argsort(-lengths, kind="stable")
+    for first in range(0, len(order), ROWS):
+        numbers = order[first : first + ROWS]
+        longest = lengths[numbers[0]]
+        length = padded_length(longest, model.config.model.max_length)
+        batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, model.vocabulary)
+        states = np.asarray(run(params, batch))
+        for number, rows in zip(numbers, states, strict=False):  # the last rows may have no text
+            vectors[starts[number] : ends[number]] = rows[: sizes[number]]
     return vectors, ends

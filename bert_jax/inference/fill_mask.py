@@ -3,20 +3,22 @@
 B rows of texts, P [MASK] tokens in a row, N in all texts.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
 import jax
 import numpy as np
 
+from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 32  # texts measured at once: few enough for the memory of their logits
-PAIRS, LENGTH = 4, 64  # of the rows of a random batch, and their length at most
+MULTIPLE = 32  # of the lengths of batches, so that texts share compiled programs
+PAIRS = 4  # of the rows of a random batch
+LENGTH = 64  # of these rows, at most
 
 
 def make_batch(
@@ -24,7 +26,8 @@ def make_batch(
 ) -> dict:
     """Returns a batch whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
 
-    texts: token ids of each text, at most `rows` of them. predictions: per row.
+    texts: token ids of each text, at most `rows` of them.
+    predictions: per row, as many as the [MASK] tokens of a text at least.
     """
     shapes = mlm_batch.shapes(rows, length, predictions)
     arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
@@ -36,10 +39,15 @@ def make_batch(
         arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
         arrays["positions"][row, :size] = np.arange(size)
         arrays["sequence_ids"][row, :size] = 1
-        masked = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
-        arrays["masked_positions"][row, : len(masked)] = masked
-        arrays["masked_weights"][row, : len(masked)] = 1
+        positions = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
+        arrays["masked_positions"][row, : len(positions)] = positions
+        arrays["masked_weights"][row, : len(positions)] = 1
     return arrays
+
+
+def padded_length(size: int, longest: int) -> int:
+    """Returns the length of a batch for a text of `size` tokens, at most the `longest` that the model can have."""
+    return min(longest, -(-size // MULTIPLE) * MULTIPLE)
 
 
 def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
@@ -47,40 +55,52 @@ def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
 
     longest: the largest number of positions that a row may have.
     """
-    length, draw = min(LENGTH, longest), np.random.default_rng(0)
-    texts = [draw.integers(vocabulary.size, size=n - 2) for n in (length, length // 2) * PAIRS]
-    for ids in texts:
+    length = min(LENGTH, longest)
+    generator = np.random.default_rng(0)
+    texts = []
+    for size in (length, length // 2) * PAIRS:
+        ids = generator.integers(vocabulary.size, size=size - 2)
         ids[::8] = vocabulary.mask
+        texts.append(ids)
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
     return make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
 
 
-def outputs(model, batch: dict, untrained: list[str]) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model on a batch, without the padding of the vocabulary.
-
-    untrained: parts of the parameters; the outputs that need them are left out.
-    """
+def outputs(model, batch: dict) -> dict[str, np.ndarray]:
+    """Returns the outputs of a model on a batch, except those of untrained heads, without the padding of the
+    vocabulary."""
     heads = getattr(base.module_of(model.config), "HEADS", {})
+    untrained = load_model.untrained_parts(model)
     arrays = jax.jit(model.objective.outputs)(model.params, batch)
-    trained = [name for name in arrays if heads.get(name, set()).isdisjoint(untrained)]
-    return {name: np.asarray(arrays[name])[..., : model.vocabulary.size] for name in trained}
+    return {
+        name: np.asarray(array)[..., : model.vocabulary.size]
+        for name, array in arrays.items()
+        if heads.get(name, set()).isdisjoint(untrained)
+    }
 
 
 def measure(model, texts: list[list[int]], targets: list[list[int]], length: int) -> tuple:
     """Returns float64[N] nats and bool[N] whether the target is the most likely piece, of all [MASK] tokens in order.
 
-    model: its objective, params and vocabulary. texts: token ids. targets: for each text, the ids at its [MASK] tokens.
+    model: its objective, params and vocabulary.
+    texts: token ids of each text.
+    targets: for each text, the ids at its [MASK] tokens.
+    length: of the batches; at least that of each text with [CLS] and [SEP].
     """
-    function, results = jax.jit(partial(predict, model.objective)), []
-    predictions, params = max(map(len, targets)), jax.device_put(model.params)
-    for start in range(0, len(texts), ROWS):
-        part = slice(start, start + ROWS)
-        arrays = make_batch(texts[part], ROWS, length, predictions, model.vocabulary)
-        used = arrays["masked_weights"] > 0
-        arrays["masked_targets"][used] = [*chain(*targets[part])]
-        results.append([np.asarray(values)[used] for values in function(params, arrays)])
-    nats, correct = map(np.concatenate, zip(*results, strict=True))
-    return nats.astype(np.float64), correct
+    run = jax.jit(partial(predict, model.objective))
+    params = jax.device_put(model.params)
+    predictions = max(map(len, targets))
+    nats = []
+    correct = []
+    for first in range(0, len(texts), ROWS):
+        part = slice(first, first + ROWS)
+        batch = make_batch(texts[part], ROWS, length, predictions, model.vocabulary)
+        is_masked = batch["masked_weights"] > 0
+        batch["masked_targets"][is_masked] = [*chain(*targets[part])]
+        batch_nats, batch_correct = run(params, batch)
+        nats.append(np.asarray(batch_nats)[is_masked])
+        correct.append(np.asarray(batch_correct)[is_masked])
+    return np.concatenate(nats).astype(np.float64), np.concatenate(correct)
 
 
 def predict(objective, params, arrays):
@@ -93,35 +113,35 @@ def predict(objective, params, arrays):
 def candidates(model, text: str, top: int, place: str) -> list[list[dict]]:
     """Returns [{piece, probability}] of the `top` most likely pieces, for each [MASK] of a text.
 
-    place: of the text, for messages. Raises BadInput for a text without [MASK], or with more tokens than the model has
-    positions.
+    place: of the text, for messages.
+
+    Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
     """
-    outputs = jax.jit(model.objective.outputs)(model.params, encode(model, text, place))
-    logits = outputs["mlm_logits"][0, :, : model.vocabulary.size]
-    return [
-        [
-            {"piece": model.tokenizer.readable(id), "probability": float(row[id])}
-            for id in np.argsort(-row)[:top]
-        ]
-        for row in np.asarray(jax.nn.softmax(logits, axis=-1))
-    ]
-
-
-def describe(masks: list[list[dict]]) -> Iterator[str]:
-    """Yields a line for each [MASK] of a text. masks: its `candidates`."""
-    for number, found in enumerate(masks, 1):
-        shown = "  ".join(f"{each['piece']} {each['probability']:.3f}" for each in found)
-        yield f"  [MASK] {number}: {shown}"
-
-
-def encode(model, text: str, place: str) -> dict:
-    """Returns a batch of one row, whose masked positions are the masks of the text. place: see `candidates`."""
     ids = model.tokenizer.encode_with_masks(text)
-    masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
-    if not masks:
+    number = ids.count(model.vocabulary.mask)
+    if not number:
         raise BadInput(f"{place}: has no [MASK] to fill in")
-    if len(ids) + 2 > longest:
-        raise BadInput(f"{place}: {len(ids) + 2} tokens, the model has {longest} positions")
-    # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
-    length = min(longest, -(-(len(ids) + 2) // 32) * 32)
-    return make_batch([ids], 1, length, masks, model.vocabulary)
+    size = len(ids) + 2
+    longest = model.config.model.max_length
+    if size > longest:
+        raise BadInput(f"{place}: {size} tokens, the model has {longest} positions")
+    batch = make_batch([ids], 1, padded_length(size, longest), number, model.vocabulary)
+    outputs = jax.jit(model.objective.outputs)(model.params, batch)
+    logits = outputs["mlm_logits"][0, :, : model.vocabulary.size]
+    masks = []
+    for probabilities in np.asarray(jax.nn.softmax(logits, axis=-1)):
+        pieces = [
+            {"piece": model.tokenizer.readable(id), "probability": float(probabilities[id])}
+            for id in np.argsort(-probabilities)[:top]
+        ]
+        masks.append(pieces)
+    return masks
+
+
+def describe(masks: list[list[dict]]) -> list[str]:
+    """Returns a line for each [MASK] of a text. masks: its `candidates`."""
+    lines = []
+    for number, pieces in enumerate(masks, 1):
+        texts = [f"{piece['piece']} {piece['probability']:.3f}" for piece in pieces]
+        lines.append(f"  [MASK] {number}: {'  '.join(texts)}")
+    return lines

@@ -35,26 +35,32 @@ def windows(documents: Iterable[list[str]], tokenizers: list, limit: int) -> Ite
 
     Skips parts with more pieces.
     """
-    cut = lru_cache(1 << 18)(lambda part, glued: [t.encode_part(part, glued) for t in tokenizers])
+
+    @lru_cache(1 << 18)
+    def encode(part: str, is_glued: bool) -> list[list[int]]:
+        return [tokenizer.encode_part(part, is_glued) for tokenizer in tokenizers]
+
     for document, sentences in enumerate(documents):
-        window, sizes = Window(document, [], [], []), 0
+        window = Window(document, [], [], [])
+        sizes = 0
         text = f" {' '.join(sentences)}"
         for match in PART.finditer(text):
-            pieces = cut(match[0], not text[match.start() - 1].isspace())
-            more = np.array([len(ids) for ids in pieces])
-            if more.max() > limit:
+            pieces = encode(match[0], not text[match.start() - 1].isspace())
+            part_sizes = np.array([*map(len, pieces)])
+            if part_sizes.max() > limit:
                 continue
-            if max(sizes + more) > limit:
+            if max(sizes + part_sizes) > limit:
                 yield window
-                window, sizes = Window(document, [], [], []), 0
+                window = Window(document, [], [], [])
+                sizes = 0
             window.parts.append(match[0])
             window.pieces.append(pieces)
-            sizes = sizes + more
+            sizes = sizes + part_sizes
         if window.parts:
             yield window
 
 
-def choose(seed: int, window: int, parts: list[str]) -> list[int]:
+def draw_words(seed: int, window: int, parts: list[str]) -> list[int]:
     """Returns the indices of a random share RATE of the words of a window."""
     key = np.full(len(parts), prng.key(seed, prng.PURPOSE["words"], window))
     bits = prng.fold(key, np.arange(len(parts), dtype=np.uint32))
@@ -67,26 +73,22 @@ def choose_words(
 ) -> tuple[list[Window], np.ndarray]:
     """Returns the first `number` windows with their chosen words, and how many of the drawn words each vocabulary does
     not know. A word that one of the vocabularies does not know is not chosen."""
-    first = [*islice(windows(documents, tokenizers, limit), number)]
+    first_windows = [*islice(windows(documents, tokenizers, limit), number)]
     unknown = np.zeros(len(tokenizers), np.int64)
-    for index, window in enumerate(first):
-        for word in choose(seed, index, window.parts):
+    for index, window in enumerate(first_windows):
+        for word in draw_words(seed, index, window.parts):
             pairs = zip(window.pieces[word], tokenizers, strict=True)
             is_unknown = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in pairs])
             unknown += is_unknown
             if not is_unknown.any():
                 window.chosen.append(word)
-    return first, unknown
-
-
-def chosen_words(windows: list[Window]) -> list[str]:
-    return [window.parts[index] for window in windows for index in window.chosen]
+    return first_windows, unknown
 
 
 def summary(windows: list[Window]) -> dict:
     """Returns the numbers of words, windows, documents and characters, and the entropy of the word frequencies in nats,
     of the chosen words."""
-    words = chosen_words(windows)
+    words = [window.parts[index] for window in windows for index in window.chosen]
     shares = np.array([*Counter(words).values()]) / max(len(words), 1)
     return {
         "words": len(words),
@@ -97,33 +99,36 @@ def summary(windows: list[Window]) -> dict:
     }
 
 
-def mask(window: Window, number: int, id: int) -> list[int]:
-    """Returns the ids of a window, with the id of [MASK] for every piece of a chosen word."""
-    cuts = [ids[number] for ids in window.pieces]
-    for index in window.chosen:
-        cuts[index] = [id] * len(cuts[index])
-    return [*chain(*cuts)]
-
-
 def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
     """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces.
 
     number: the index of the model's vocabulary in the windows.
+    length: of the batches, see fill_mask.measure.
     """
-    texts = [mask(window, number, model.vocabulary.mask) for window in windows]
-    words = [[window.pieces[index][number] for index in window.chosen] for window in windows]
-    targets = [[*chain(*ids)] for ids in words]
+    texts = []
+    targets = []
+    sizes = []
+    for window in windows:
+        pieces = [ids[number] for ids in window.pieces]
+        words = [pieces[index] for index in window.chosen]
+        for index in window.chosen:
+            pieces[index] = [model.vocabulary.mask] * len(pieces[index])
+        texts.append([*chain(*pieces)])
+        targets.append([*chain(*words)])
+        sizes += map(len, words)
     nats, correct = fill_mask.measure(model, texts, targets, length)
-    sizes = np.array([*map(len, chain(*words))])
     starts = np.cumsum(sizes) - sizes
-    return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes
+    return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), np.array(sizes)
 
 
-def evaluate(model, windows: list[Window], number: int, length: int) -> dict[str, float]:
-    """Returns means over the words: nats_per_word, accuracy, pieces_per_word; and bits_per_character. For the arguments
-    see `score`."""
+def evaluate(
+    model, windows: list[Window], number: int, length: int, characters: int
+) -> dict[str, float]:
+    """Returns means over the words: nats_per_word, accuracy, pieces_per_word; and bits_per_character.
+
+    characters: of all words. For the other arguments see `score`.
+    """
     nats, correct, pieces = score(model, windows, number, length)
-    characters = sum(map(len, chosen_words(windows)))
     return {
         "nats_per_word": float(nats.mean()),
         "accuracy": float(correct.mean()),
@@ -147,8 +152,12 @@ def describe(values: dict) -> str:
         "  ".join([" " * width, *names]),
     ]
     for model in values["models"]:
-        kinds = (",d" if isinstance(model[name], int) else ".4f" for name in names)
-        cells = (f"{model[n]:{len(n)}{kind}}" for n, kind in zip(names, kinds, strict=True))
-        note = "" if model["held_out"] else "  may have been trained on this text"
-        lines.append("  ".join([model["model"].ljust(width), *cells]) + note)
+        cells = [model["model"].ljust(width)]
+        for name in names:
+            kind = ",d" if isinstance(model[name], int) else ".4f"
+            cells.append(f"{model[name]:{len(name)}{kind}}")
+        line = "  ".join(cells)
+        if not model["held_out"]:
+            line += "  may have been trained on this text"
+        lines.append(line)
     return "\n".join(lines)

@@ -5,6 +5,7 @@ import json
 import pytest
 from kits import labelled
 
+from bert_jax import config
 from bert_jax.cli import main
 from bert_jax.commands import finetune
 from bert_jax.tasks.labelled import examples
@@ -70,7 +71,8 @@ def test_files_have_their_texts_and_labels(world, monkeypatch, name):
 
 def test_all_are_the_tasks_of_the_config():
     found = finetune.trials("glue:all", [], [])
-    assert [(trial.task, trial.config) for trial in found] == [(n, f"glue:{n}") for n in LAYOUTS]
+    assert [trial.task for trial in found] == [*LAYOUTS]
+    assert [trial.config for trial in found] == [config.load(f"glue:{n}") for n in LAYOUTS]
 
 
 @pytest.mark.full
