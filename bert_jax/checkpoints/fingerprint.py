@@ -6,6 +6,7 @@ The hash is a bijection of the bits: if one element differs, the first sum diffe
 a probability of 2**-64.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -47,13 +48,19 @@ def of_tree(tree) -> dict[str, Leaf]:
 def of_array(array: np.ndarray) -> Leaf:
     """Returns the Leaf of a host array. Pieces have one size, so that one compiled program hashes all arrays."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    flat, total = flat.view(f"u{flat.dtype.itemsize}"), np.zeros(2, np.uint32)
-    for start in range(0, flat.size, PIECE):
+    bits = flat.view(f"u{flat.dtype.itemsize}")
+    total = np.zeros(2, np.uint32)
+    for start in range(0, bits.size, PIECE):
+        size = min(PIECE, bits.size - start)
         piece = np.zeros(PIECE, np.uint32)
-        size = min(PIECE, flat.size - start)
-        piece[:size] = flat[start : start + size]
+        piece[:size] = bits[start : start + size]
         total += jax.device_get(of_piece(piece, np.uint32(start % 2**32), np.uint32(size)))
-    return Leaf(str(array.dtype), list(np.shape(array)), digest(total))
+    return make_leaf(array, total)
+
+
+def make_leaf(array, total) -> Leaf:
+    """Returns the Leaf of an array whose sums are `total`, uint32[2]."""
+    return Leaf(str(array.dtype), list(array.shape), digest(total))
 
 
 @jax.jit
@@ -63,10 +70,11 @@ def of_piece(bits, start, size):
     return sums(jnp.where(indices < size, hashes(bits, indices + start), 0))
 
 
-def hashes(bits, numbers):
+def hashes(bits, indices):
     """Hashes elements twice, by their bits and indices: uint32[...], uint32[...] -> uint32[2, ...]."""
-    first = prng.fold(numbers, bits, jax.lax.shift_right_logical)
-    return jnp.stack([first, prng.mix(first ^ numbers * AGAIN, jax.lax.shift_right_logical)])
+    first = prng.fold(indices, bits, jax.lax.shift_right_logical)
+    second = prng.mix(first ^ indices * AGAIN, jax.lax.shift_right_logical)
+    return jnp.stack([first, second])
 
 
 def sums(hashed):
@@ -80,12 +88,20 @@ def of_part(part, start, shape):
     if part.dtype == bool:
         part = part.astype(jnp.uint8)
     bits = jax.lax.bitcast_convert_type(part, f"uint{part.dtype.itemsize * 8}").astype(jnp.uint32)
-    numbers, stride = jnp.zeros(part.shape, jnp.uint32), 1
+    indices = jnp.zeros(part.shape, jnp.uint32)
+    stride = 1
     for axis in reversed(range(part.ndim)):
-        index = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
-        numbers += index * np.uint32(stride % 2**32)
+        position = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
+        indices += position * np.uint32(stride % 2**32)
         stride *= shape[axis]
-    return sums(hashes(bits, numbers))
+    return sums(hashes(bits, indices))
+
+
+def count_not_finite(part):
+    """Returns int32, how many values of a shard are not finite."""
+    if jnp.issubdtype(part.dtype, jnp.inexact):
+        return (~jnp.isfinite(part)).sum(dtype=jnp.int32)
+    return jnp.int32(0)
 
 
 def lower(mesh: Mesh, shapes, shardings):
@@ -94,17 +110,19 @@ def lower(mesh: Mesh, shapes, shardings):
     sums: what each of the D devices, in mesh order, computes for each leaf; they agree if the devices' copies do.
     counts: the values of each leaf that are not finite.
     """
-    leaves, specs = jax.tree.leaves(shapes), [s.spec for s in jax.tree.leaves(shardings)]
-    split = np.array([[axis in axes_of(spec) for spec in specs] for axis in AXES])
+    leaves = jax.tree.leaves(shapes)
+    specs = [sharding.spec for sharding in jax.tree.leaves(shardings)]
 
     def local(*parts):
-        totals, counts = [], []
+        totals = []
+        counts = []
         for part, leaf, spec in zip(parts, leaves, specs, strict=True):
             totals.append(of_part(part, starts(part, spec), leaf.shape))
-            is_number = jnp.issubdtype(part.dtype, jnp.inexact)
-            counts.append((~jnp.isfinite(part)).sum(dtype=jnp.int32) if is_number else jnp.int32(0))
-        totals, counts = jnp.stack(totals), jnp.stack(counts)
-        for axis, is_split in zip(AXES, split, strict=True):
+            counts.append(count_not_finite(part))
+        totals = jnp.stack(totals)
+        counts = jnp.stack(counts)
+        for axis in AXES:
+            is_split = np.array([axis in axes_of(spec) for spec in specs])
             totals = jnp.where(is_split[:, None], jax.lax.psum(totals, axis), totals)
             counts = jnp.where(is_split, jax.lax.psum(counts, axis), counts)
         return jax.lax.all_gather(totals, AXES), jax.lax.pmax(counts, AXES)
@@ -119,16 +137,21 @@ def lower(mesh: Mesh, shapes, shardings):
 
 def axes_of(spec: P) -> set[str]:
     """Returns the mesh axes over which an array is split."""
-    groups = (group if isinstance(group, tuple) else (group,) for group in spec if group)
-    return {axis for group in groups for axis in group}
+    axes = set()
+    for group in spec:
+        if isinstance(group, tuple):
+            axes.update(group)
+        elif group:
+            axes.add(group)
+    return axes
 
 
 def starts(part, spec: P) -> list:
     """Returns the offset of this device's shard, a uint32 for each axis of the array."""
     offsets = [jnp.uint32(0)] * part.ndim
-    for number, group in enumerate(spec):
+    for axis, group in enumerate(spec):
         if group:
-            offsets[number] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[number]
+            offsets[axis] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[axis]
     return offsets
 
 
@@ -138,36 +161,35 @@ def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
     Raises FloatingPointError if a value is not finite, and Unfinished if devices hold different copies of an array.
     """
     totals, counts = jax.device_get(program(tree))
-    leaves = jax.tree.leaves_with_path(tree)
-    names = [path_name(path) for path, _ in leaves]
-    bad = [f"{name} ({count})" for name, count in zip(names, counts, strict=True) if count]
-    if bad:
-        raise FloatingPointError(f"values are not finite in {', '.join(bad)}")
-    different = np.flatnonzero((totals != totals[:1]).any(axis=(0, 2)))
-    if different.size:
-        raise Unfinished(
-            f"devices hold different copies: {', '.join(outliers(totals, names, mesh))}"
-        )
+    arrays = {path_name(path): array for path, array in jax.tree.leaves_with_path(tree)}
+    not_finite = [f"{name} ({count})" for name, count in zip(arrays, counts, strict=True) if count]
+    if not_finite:
+        raise FloatingPointError(f"values are not finite in {', '.join(not_finite)}")
+    if (totals != totals[:1]).any():
+        different = ", ".join(outliers(totals, arrays, mesh))
+        raise Unfinished(f"devices hold different copies: {different}")
     return {
-        name: Leaf(str(leaf.dtype), list(leaf.shape), digest(total))
-        for name, (_, leaf), total in zip(names, leaves, totals[0], strict=True)
+        name: make_leaf(array, total)
+        for (name, array), total in zip(arrays.items(), totals[0], strict=True)
     }
 
 
-def outliers(totals: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
+def outliers(totals: np.ndarray, names: Iterable[str], mesh: Mesh) -> list[str]:
     """Returns 'NAME on DEVICES' for each array whose copies differ; DEVICES disagree with the majority."""
     texts = []
     for number, name in enumerate(names):
         digests = [digest(total) for total in totals[:, number]]
         majority = max(sorted(set(digests)), key=digests.count)
         pairs = zip(mesh.devices.flat, digests, strict=True)
-        if others := [str(device) for device, total in pairs if total != majority]:
-            texts.append(f"{name} on {', '.join(others)}")
+        devices = [str(device) for device, of_device in pairs if of_device != majority]
+        if devices:
+            texts.append(f"{name} on {', '.join(devices)}")
     return texts
 
 
 def differences(saved: dict[str, Leaf], current: dict[str, Leaf]) -> str:
     """Names the first array whose fingerprints differ; '' if none do."""
-    differing = (name for name in sorted(saved | current) if saved.get(name) != current.get(name))
-    name = next(differing, None)
-    return f"{name} differs from its saved fingerprint" if name else ""
+    for name in sorted(saved | current):
+        if saved.get(name) != current.get(name):
+            return f"{name} differs from its saved fingerprint"
+    return ""

@@ -33,8 +33,8 @@ FORMAT = 1  # of fingerprints/metadata
 UNFINISHED = "its save did not finish"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 # Errors of the machine, not of the file: a later start may succeed.
-TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
-TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
+TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
+TRANSIENT += (errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN)
 
 
 class Newest(NamedTuple):
@@ -54,27 +54,35 @@ def is_finished(path: Path) -> bool:
 
 def steps(directory: Path) -> list[int]:
     """Returns the steps of all checkpoints, newest first; in a bucket also of unfinished ones."""
-    named = [path for path in directory.glob("*") if STEP.fullmatch(path.name) and path.is_dir()]
-    return sorted((int(path.name) for path in named), reverse=True)
+    names = [path.name for path in directory.glob("*") if path.is_dir()]
+    return sorted((int(name) for name in names if STEP.fullmatch(name)), reverse=True)
 
 
 def newest(directory: Path) -> int | None:
     """Returns the newest step that Orbax finished, without verifying it."""
-    return next((step for step in steps(directory) if is_finished(directory / str(step))), None)
+    for step in steps(directory):
+        if is_finished(directory / str(step)):
+            return step
+    return None
 
 
 def newest_verified(directory: Path, run: str, items=ITEMS, trees=None, last=sys.maxsize) -> Newest:
     """Returns the newest checkpoint whose items verify. Raises BadInput if there are finished ones and none verifies.
 
-    trees: a dict that receives {item: tree}; without it, the arrays are discarded. last: the last step to read.
+    run: the id of the run.
+    trees: a dict that receives {item: tree}; without it, the arrays are discarded.
+    last: the last step to read.
     """
     skipped = {}
-    for step in (step for step in steps(directory) if step <= last):
+    for step in steps(directory):
+        if step > last:
+            continue
         path = directory / str(step)
-        is_whole = is_finished(path)  # first: in a bucket it may finish while it is read
-        if not (reason := problem(path, run, items, trees)):
+        was_finished = is_finished(path)  # first: in a bucket it may finish while it is read
+        reason = problem(path, run, items, trees)
+        if not reason:
             return Newest(step, skipped)
-        skipped[step] = reason if is_whole else UNFINISHED
+        skipped[step] = reason if was_finished else UNFINISHED
     if any(reason != UNFINISHED for reason in skipped.values()):
         reasons = "; ".join(describe(directory, skipped))
         raise BadInput(f"no checkpoint can be used: {reasons}; start again in another --workdir")
@@ -89,7 +97,8 @@ def problems(directory: Path, run: str) -> dict[int, str]:
     """Returns {step: why its checkpoint cannot be used, or ''}, oldest first. Skips checkpoints deleted in the
     meantime."""
     reasons = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
-    return {step: reasons[step] for step in reversed(steps(directory)) if step in reasons}
+    remaining = steps(directory)
+    return {step: reason for step, reason in reasons.items() if step in remaining}
 
 
 def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
@@ -99,17 +108,21 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
     an import has only parameters. Raises Unfinished or Unavailable if the machine or the network fails.
     """
     try:
-        values = json.loads((path / FINGERPRINTS / "metadata").read_text())
-        if reason := refusal(values, int(path.name), run):
+        metadata = read_metadata(path)
+        reason = refusal(metadata, int(path.name), run)
+        if reason:
             return reason
-        leaves = leaves_of(values)
+        leaves = leaves_of(metadata)
         for item in items:  # one at a time in memory
-            if saved := {name: leaves[name] for name in leaves if name.startswith(f"{item}/")}:
-                tree = read(path, item)
-                if reason := fingerprint.differences(saved, fingerprint.of_tree({item: tree})):
-                    return reason
-                if trees is not None:
-                    trees[item] = tree
+            saved = {name: leaf for name, leaf in leaves.items() if name.startswith(f"{item}/")}
+            if not saved:
+                continue
+            tree = read(path, item)
+            reason = fingerprint.differences(saved, fingerprint.of_tree({item: tree}))
+            if reason:
+                return reason
+            if trees is not None:
+                trees[item] = tree
     except Exception as error:  # on damaged files, Orbax and TensorStore raise errors of any type
         if is_machine_error(error):
             is_remote = remote.is_address(path) and remote.is_unreachable(error)
@@ -123,8 +136,9 @@ def is_machine_error(error: Exception) -> bool:
     """Returns whether an error is caused by the machine rather than by a damaged checkpoint, and may not recur."""
     if isinstance(error, OSError) and error.errno in TRANSIENT:
         return True
-    of_devices = isinstance(error, MemoryError | jax.errors.JaxRuntimeError)
-    return of_devices or remote.is_refused(error) or remote.is_unreachable(error)
+    if isinstance(error, MemoryError | jax.errors.JaxRuntimeError):
+        return True
+    return remote.is_refused(error) or remote.is_unreachable(error)
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
@@ -141,13 +155,18 @@ def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
     return values | {"digest": checksums.manifest_digest(values)}
 
 
+def read_metadata(path: Path) -> dict:
+    """Reads the file `fingerprints/metadata` of a checkpoint."""
+    return json.loads((path / FINGERPRINTS / "metadata").read_text())
+
+
 def read_manifest(path: Path) -> dict[str, Leaf]:
     """Reads {item/path: Leaf}, the fingerprints of a checkpoint."""
-    return leaves_of(json.loads((path / FINGERPRINTS / "metadata").read_text()))
+    return leaves_of(read_metadata(path))
 
 
-def leaves_of(values: dict) -> dict[str, Leaf]:
-    return {name: Leaf(*leaf) for name, leaf in values["leaves"].items()}
+def leaves_of(metadata: dict) -> dict[str, Leaf]:
+    return {name: Leaf(*leaf) for name, leaf in metadata["leaves"].items()}
 
 
 def refusal(values: dict, step: int, run: str) -> str:
@@ -158,53 +177,43 @@ def refusal(values: dict, step: int, run: str) -> str:
         return "its fingerprints were altered (the SHA-256 differs)"
     if values["step"] != step:
         return f"belongs to step {values['step']}"
-    return "" if values["run"] == run else "belongs to another run"
-
-
-@contextlib.contextmanager
-def errors_only():
-    """Hides Orbax's warnings."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    if values["run"] != run:
+        return "belongs to another run"
+    return ""
 
 
 @contextlib.contextmanager
 def quiet():
     """Hides the stack traces that Orbax's threads log: the main thread gets the error and reports it in one line."""
 
-    def is_news(record) -> bool:
+    def has_no_trace(record) -> bool:
         return not record.exc_info
 
-    drop_late_errors()
-    loggers = logging.getLogger("absl"), logging.getLogger("asyncio")
+    hide_late_errors()
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     for logger in loggers:
-        logger.addFilter(is_news)
+        logger.addFilter(has_no_trace)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(is_news)
+            logger.removeFilter(has_no_trace)
 
 
 @functools.cache
-def drop_late_errors() -> None:
+def hide_late_errors() -> None:
     """Hides "Event loop is closed" for the rest of the process.
 
     If reading or writing one array fails, tasks of the other arrays may end after their event loop was closed, at any
     later time. Python prints that as an error which nobody can catch.
     """
-    before = sys.unraisablehook
+    print_error = sys.unraisablehook
 
-    def unraisable(args) -> None:
+    def print_other_error(args) -> None:
         if "Event loop is closed" not in str(args.exc_value):
-            before(args)
+            print_error(args)
 
-    sys.unraisablehook = unraisable
+    sys.unraisablehook = print_other_error
 
 
 # --- Restoring ------------------------------------------------------------------------------------
@@ -231,21 +240,26 @@ def read(path: Path, item: str):
 def restore_params(directory: Path, run: str, number: int = 1, best: int | None = None):
     """Returns (newest step, params as NumPy arrays): the mean of the `number` newest checkpoints whose parameters
     verify, or those of the step `best`. Raises BadInput if there are fewer, or if that one does not verify."""
-    found, trees, last = {}, {}, sys.maxsize
+    trees = {}
     if best is not None:
         path = directory / str(best)
-        if reason := problem(path, run, ("params",), trees):
+        reason = problem(path, run, ("params",), trees)
+        if reason:
             hint = "with evaluate.patience=0, export and predict take the newest"
             raise BadInput(f"{path}: the best one: {reason}; {hint}")
         return best, trees["params"]
+    params = {}  # by step
+    last = sys.maxsize
     for _ in range(number):
         step, skipped = newest_verified(directory, run, ("params",), trees, last)
         for line in describe(directory, skipped):
             print(f"skipped {line}", file=sys.stderr, flush=True)
         if step is None:
-            raise BadInput(f"{directory}: {len(found)} checkpoints, fewer than checkpoint.average")
-        found[step], last = trees["params"], step - 1
-    return max(found), jax.tree.map(lambda x, *more: sum(more, x) / number, *found.values())
+            raise BadInput(f"{directory}: {len(params)} checkpoints, fewer than checkpoint.average")
+        params[step] = trees["params"]
+        last = step - 1
+    mean = jax.tree.map(lambda first, *others: sum(others, first) / number, *params.values())
+    return max(params), mean
 
 
 def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
@@ -272,5 +286,6 @@ def check_restored(path: Path, leaves: dict[str, Leaf]) -> None:
 
     leaves: the fingerprints of the restored arrays, {item/path: Leaf}.
     """
-    if reason := fingerprint.differences(read_manifest(path), leaves):
+    reason = fingerprint.differences(read_manifest(path), leaves)
+    if reason:
         raise Unfinished(f"{path}: restored with other values: {reason}")

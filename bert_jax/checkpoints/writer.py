@@ -5,11 +5,12 @@ reader.py verifies before it restores anything.
 """
 
 import contextlib
+import logging
 import shutil
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
@@ -21,12 +22,12 @@ from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
 
 # One device saves a smaller array. To cut it for all devices that have it, JAX would compile programs for every shape.
-with reader.errors_only():  # Orbax warns that its own handler is replaced
-    ocp.type_handlers.register_type_handler(
-        jax.Array,
-        ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=1 << 20),
-        override=True,
-    )
+SMALL_ARRAYS = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=1 << 20)
+logger = logging.getLogger("absl")
+level = logger.level
+logger.setLevel(logging.ERROR)  # Orbax warns that its own handler is replaced
+ocp.type_handlers.register_type_handler(jax.Array, SMALL_ARRAYS, override=True)
+logger.setLevel(level)
 
 
 class Manager(ocp.CheckpointManager):
@@ -36,12 +37,23 @@ class Manager(ocp.CheckpointManager):
         return False
 
 
+class KeptSteps(NamedTuple):
+    """A policy that preserves the checkpoints of the steps that a sequence has at the time."""
+
+    steps: Sequence[int]
+
+    def should_preserve(self, checkpoints, context) -> list[bool]:
+        return [checkpoint.step in self.steps for checkpoint in checkpoints]
+
+
 @contextlib.contextmanager
 def manager(directory: Path, keep: int = 1, keep_every: int = 0, kept: Sequence[int] = ()):
     """Opens a CheckpointManager that saves in the background. It keeps the newest `keep` checkpoints, those at
-    multiples of `keep_every` steps, and those of the steps that `kept` has at the time; CustomSteps would copy them."""
-    chosen = SimpleNamespace(should_preserve=lambda all, context: [x.step in kept for x in all])
-    policies = [LatestN(keep), chosen] + ([EveryNSteps(keep_every)] if keep_every else [])
+    multiples of `keep_every` steps, and those of the steps that `kept` has at the time; Orbax's CustomSteps would copy
+    them."""
+    policies = [LatestN(keep), KeptSteps(kept)]
+    if keep_every:
+        policies.append(EveryNSteps(keep_every))
     options = ocp.CheckpointManagerOptions(
         preservation_policy=AnyPreservationPolicy(policies),
         enable_async_checkpointing=True,
@@ -63,18 +75,23 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0, kept: Sequence[
 def name_last(directory: Path) -> str:
     """Names the last checkpoint, for a message."""
     step = reader.newest(directory)
-    return "there is no checkpoint" if step is None else f"the last checkpoint is step {step}"
+    if step is None:
+        return "there is no checkpoint"
+    return f"the last checkpoint is step {step}"
 
 
 def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
     """Deletes unfinished saves, which take disk space, and renames the checkpoints of the `rejected` steps; returns
     their new paths."""
-    for path in () if remote.is_address(directory) else directory.glob("*.orbax-checkpoint-tmp"):
-        shutil.rmtree(path, ignore_errors=True)
+    if not remote.is_address(directory):
+        for path in directory.glob("*.orbax-checkpoint-tmp"):
+            shutil.rmtree(path, ignore_errors=True)
     renamed = []
-    for path in [directory / str(step) for step in rejected]:
+    for step in rejected:
+        path = directory / str(step)
         if reader.is_finished(path):
-            renamed.append(path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")))
+            new_path = path.with_name(f"{step}.broken-{time.time_ns()}")
+            renamed.append(path.rename(new_path))
         elif remote.is_address(path):
             # An unfinished save: in a bucket it has no temporary name.
             path.rmtree(missing_ok=True)

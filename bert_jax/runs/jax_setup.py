@@ -22,9 +22,11 @@ def start(config: ConfigDict) -> ConfigDict:
     if config.dtype == "float32":
         # By default float32 matmuls are bfloat16 passes on TPUs and TF32 on recent GPUs.
         jax.config.update("jax_default_matmul_precision", "highest")
-    if not jax.config.jax_compilation_cache_dir and (directory := cache_directory(config)):
-        jax.config.update("jax_compilation_cache_dir", str(directory))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if not jax.config.jax_compilation_cache_dir:
+        directory = cache_directory(config)
+        if directory:
+            jax.config.update("jax_compilation_cache_dir", str(directory))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if jax.process_count() == 1:
         libtpu.restore_sigterm()  # with several processes, JAX's preemption service handles SIGTERM
     return config

@@ -16,8 +16,11 @@ ABSENT = {
 }
 FLAGS = "LIBTPU_INIT_ARGS"
 # The compiler's threads have stacks of 64 KiB by default; some programs overflow them, and the process dies of SIGSEGV.
-STACK, STACK_BYTES = "fibers_default_thread_stack_size", 8 << 20
-VERSIONS = (0, 0, 42), (0, 0, 52)  # first and last version known to have the flag
+STACK = "fibers_default_thread_stack_size"
+STACK_BYTES = 8 << 20
+# The first and the last version known to have the flag.
+FIRST = (0, 0, 42)
+LAST = (0, 0, 52)
 
 
 def configure() -> None:
@@ -32,9 +35,9 @@ def configure() -> None:
 def enlarge_stacks() -> None:
     """Enlarges the stacks of the compiler's threads, unless the user has set their size. Does nothing for versions that
     may not have the flag: an unknown flag ends the process."""
-    given = os.environ.get(FLAGS, "")
-    if STACK not in given and has_stack_flag():
-        os.environ[FLAGS] = f"{given} --{STACK}={STACK_BYTES}".strip()
+    flags = os.environ.get(FLAGS, "")
+    if STACK not in flags and has_stack_flag():
+        os.environ[FLAGS] = f"{flags} --{STACK}={STACK_BYTES}".strip()
 
 
 def has_stack_flag() -> bool:
@@ -45,11 +48,12 @@ def has_stack_flag() -> bool:
         installed = tuple(map(int, version("libtpu").split(".")[:3]))
     except (PackageNotFoundError, ValueError):
         return False
-    return VERSIONS[0] <= installed <= VERSIONS[1]
+    return FIRST <= installed <= LAST
 
 
 def restore_sigterm() -> None:
     """Restores the handler of SIGTERM: libtpu's prints long stack traces. To be called after libtpu is loaded, that is,
     after JAX has found devices."""
     if may_handle_signals():
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
+        handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+        signal.signal(signal.SIGTERM, handler)

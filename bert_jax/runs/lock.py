@@ -65,8 +65,11 @@ class Lock:
     """The lock object in a bucket. A thread renews it, so that it stays valid while the main thread waits."""
 
     def __init__(self, bucket: remote.Directory):
-        self.bucket, self.nonce, self.count = bucket, uuid.uuid4().hex, 0
-        self.ended, self.is_lost = threading.Event(), False
+        self.bucket = bucket
+        self.nonce = uuid.uuid4().hex
+        self.count = 0  # of renewals
+        self.is_lost = False
+        self.ended = threading.Event()
         self.thread = threading.Thread(target=self.renew, daemon=True)
 
     @contextlib.contextmanager
@@ -82,13 +85,14 @@ class Lock:
 
     def acquire(self) -> None:
         """Acquires the lock. Raises Unavailable if another process renews it within STALE seconds."""
-        start, before = time.monotonic(), self.read()
-        while before and time.monotonic() - start < STALE:
+        start = time.monotonic()
+        holder = self.read()
+        while holder and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
-            now = self.read()
-            if now and now != before:
-                raise Unavailable(refusal(self.bucket.address, now))
-            before = now
+            before = holder
+            holder = self.read()
+            if holder and holder != before:
+                raise Unavailable(refusal(self.bucket.address, holder))
         self.write()
         time.sleep(RENEWAL)  # if several processes write it at once, the last one gets the lock
         self.check()

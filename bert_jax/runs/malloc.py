@@ -15,18 +15,21 @@ ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
 VARIABLE = "GLIBC_TUNABLES"
 # Huge pages, and one heap that keeps what is freed. Blocks over 1 GiB are mapped outside of it: with batches of several
 # lengths their sizes differ, and a heap that had them, too, grew to 24 GB.
-SETTINGS = "hugetlb=1", "arena_max=1", f"mmap_threshold={2**30}", f"trim_threshold={2**40}"
-MEMORY = ":".join(f"glibc.malloc.{setting}" for setting in SETTINGS)
+MEMORY = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+    f":glibc.malloc.mmap_threshold={2**30}:glibc.malloc.trim_threshold={2**40}"
+)
 
 
 def missing_variables() -> dict[str, str]:
     """Returns the environment variables that this process lacks: none where JAX computes on an accelerator, where the C
     library is another one, or where the user has set them, also to the empty string."""
     platforms = os.environ.get("JAX_PLATFORMS", "" if has_device(ACCELERATORS) else "cpu")
-    is_cpu = platforms.split(",")[0] == "cpu"
-    if VARIABLE in os.environ or not is_cpu or platform.libc_ver()[0] != "glibc":
-        return {}
-    return {VARIABLE: MEMORY}
+    is_on_cpu = platforms.split(",")[0] == "cpu"
+    has_glibc = platform.libc_ver()[0] == "glibc"
+    if is_on_cpu and has_glibc and VARIABLE not in os.environ:
+        return {VARIABLE: MEMORY}
+    return {}
 
 
 def restart_process() -> None:

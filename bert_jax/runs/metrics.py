@@ -1,6 +1,7 @@
 """Metrics as pairs (sum, weight), and what the log says about their means."""
 
 import math
+import operator
 from collections.abc import Iterable
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 def add(a: dict, b: dict) -> dict:
     """Adds two dicts of (sum, weight)."""
-    return jax.tree.map(lambda x, y: x + y, a, b)
+    return jax.tree.map(operator.add, a, b)
 
 
 def means(metrics: dict) -> dict[str, float]:
@@ -24,11 +25,14 @@ def means(metrics: dict) -> dict[str, float]:
 def describe(split: str, values: dict) -> str:
     """Formats a line of metrics for the log; metrics.jsonl has all values."""
     headline = values.get("headline", "")
-    shown = (f"{key} {x:.4g}" for key, x in values.items() if is_shown(split, key, x))
-    parts = [headline, *(text for text in shown if text.split()[0] != headline.partition(" ")[0])]
+    headline_metric = headline.partition(" ")[0]
+    parts = [headline] if headline else []
+    for name, value in values.items():
+        if name != headline_metric and is_shown(split, name, value):
+            parts.append(f"{name} {value:.4g}")
     if split == "train":
         parts.append(describe_speed(values))
-    return "  ".join(filter(None, parts))
+    return "  ".join(parts)
 
 
 LEARNT = 0.1  # nats under the unigram entropy from which a model has learnt more than frequencies
@@ -39,23 +43,28 @@ def describe_headline(values: dict, metric: str, entropy: float) -> str:
 
     metric: see objectives/base.py; '' for an objective without one.
     """
-    value = values.get(metric)
-    if value is None or not math.isfinite(value):
+    value = plain(values.get(metric))
+    if value is None:
         return ""
     gain = entropy - value
     where = "under" if gain >= 0 else "over"
     text = f"{metric} {value:.2f}, {abs(gain):.2f} nats {where} frequencies alone"
-    learnt = "not even frequencies" if gain < -LEARNT else "nothing but frequencies"
-    return text + f"; {learnt} learnt yet" * (gain < LEARNT)
+    if gain < -LEARNT:
+        return f"{text}; not even frequencies learnt yet"
+    if gain < LEARNT:
+        return f"{text}; nothing but frequencies learnt yet"
+    return text
 
 
 def is_shown(split: str, key: str, value) -> bool:
     """Returns whether a number is in the line of the log."""
     if key in ("skipped", "spikes"):
         return value > 0
-    is_main = key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
-    is_score = split != "train" and key not in ("seconds", "headline")
-    return value is not None and (is_main or is_score)
+    if value is None:
+        return False
+    if split != "train" and key not in ("seconds", "headline"):
+        return True
+    return key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
 
 
 def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
@@ -65,18 +74,26 @@ def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
     It is judged by the first of `task.metrics`, or else by the loss, which is better if lower. lines: of metrics.jsonl.
     steps: those with a checkpoint; other evaluations cannot be the best.
     """
-    lines = [line for line in lines or [] if line["split"] != "train"]
-    lines = [line for line in lines if line["split"] == lines[0]["split"]]
-    saved = [line for line in lines if line["step"] in steps]
-    if not (saved and config.evaluate.patience):
+    evaluations = [line for line in lines or [] if line["split"] != "train"]
+    evaluations = [line for line in evaluations if line["split"] == evaluations[0]["split"]]
+    saved = [line for line in evaluations if line["step"] in steps]
+    if not saved or not config.evaluate.patience:
         return {}
-    name = [*config.task.get("metrics", ()), "loss"][0]
-    values = [line.get(name) for line in saved]  # None if it is not finite
-    ranks = [-math.inf if x is None else -x if name == "loss" else x for x in values]
-    first = ranks.index(max(ranks))
-    step = saved[first]["step"]
-    found = {"step": step, "metric": name, "value": values[first]}
-    return found | {"later": sum(line["step"] > step for line in lines)}
+    metric = [*config.task.get("metrics", ()), "loss"][0]
+
+    def rank(line: dict) -> float:
+        value = line.get(metric)
+        if value is None:  # not finite
+            return -math.inf
+        return -value if metric == "loss" else value
+
+    best = max(saved, key=rank)
+    return {
+        "step": best["step"],
+        "metric": metric,
+        "value": best.get(metric),
+        "later": sum(line["step"] > best["step"] for line in evaluations),
+    }
 
 
 def is_over(config, best: dict) -> bool:
@@ -87,20 +104,23 @@ def is_over(config, best: dict) -> bool:
 def first_losses(lines: list[dict] | None) -> list[float]:
     """Returns the loss of the first report of training twice, as `step_guard.check_level` takes it; [] before there is
     one. lines: of metrics.jsonl."""
-    losses = [line.get("loss") for line in lines or [] if line["split"] == "train"]
-    return [loss for loss in losses if loss is not None][:1] * 2
+    for line in lines or []:
+        if line["split"] == "train" and line.get("loss") is not None:
+            return [line["loss"]] * 2
+    return []
 
 
 def plain(value):
     """Converts a number to JSON: values that are not finite become null."""
-    return None if value is None or not math.isfinite(value) else value
+    is_finite = value is not None and math.isfinite(value)
+    return value if is_finite else None
 
 
 def describe_speed(values: dict) -> str:
     """Formats the speed and memory of a line of metrics, without those that are null."""
-    share = values["real_token_share"]  # null if no step was applied
     parts = [f"{values['tokens_per_second']:.4g} real tokens/s"]
-    parts += [] if share is None else [f"real_token_share {share:.3f}"]
+    if values["real_token_share"] is not None:  # null if no step was applied
+        parts.append(f"real_token_share {values['real_token_share']:.3f}")
     steps = values["seconds"] / values["step_seconds"]
     waited = values["input_seconds"] / steps
     parts.append(f"step {values['step_seconds']:.3g} s, {waited:.2g} s of it waiting for input")
@@ -114,10 +134,10 @@ def describe_speed(values: dict) -> str:
 def table(values: dict) -> str:
     """Returns a Markdown table: a row for each trial and metric. values: {trial: {metric: scores by seed}}."""
     lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
-    for trial, scored in values.items():
-        for name, scores in scored.items():
-            known = [math.nan if score is None else score for score in scores]  # null: not finite
-            spread = f"{np.std(known, ddof=1):.4f}" if len(known) > 1 else ""
-            row = trial, name, f"{np.mean(known):.4f}", spread, len(known)
-            lines.append(f"| {' | '.join(map(str, row))} |")
+    for trial, scores_by_metric in values.items():
+        for metric, scores in scores_by_metric.items():
+            numbers = [math.nan if score is None else score for score in scores]  # null: not finite
+            mean = f"{np.mean(numbers):.4f}"
+            deviation = f"{np.std(numbers, ddof=1):.4f}" if len(numbers) > 1 else ""
+            lines.append(f"| {trial} | {metric} | {mean} | {deviation} | {len(numbers)} |")
     return "\n".join(lines)

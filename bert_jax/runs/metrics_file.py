@@ -19,17 +19,17 @@ def lines(path: Path) -> list[dict]:
         return []
     except OSError as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
-    found = []
+    reports = []
     for line in text.split("\n")[:-1]:  # a last line without a line end is incomplete
         with contextlib.suppress(ValueError, RecursionError):
             values = json.loads(line)
             if isinstance(values, dict) and values.keys() >= {"step", "split", "seconds"}:
-                found.append(values)
-    return found
+                reports.append(values)
+    return reports
 
 
 def drop_after(path: Path, step: int) -> None:
     """Deletes the lines after `step`: the resumed run reports those steps again."""
     if path.exists():
-        kept = [line for line in lines(path) if line["step"] <= step]
-        atomic.write(path, "".join(json.dumps(line) + "\n" for line in kept))
+        kept = [f"{json.dumps(line)}\n" for line in lines(path) if line["step"] <= step]
+        atomic.write(path, "".join(kept))

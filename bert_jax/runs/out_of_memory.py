@@ -24,7 +24,8 @@ class TooLarge(BadInput):
 
     def __init__(self, used: float, available: float):
         super().__init__(used, available)  # both arguments, so that the error can be pickled
-        self.used, self.available = used, available
+        self.used = used
+        self.available = available
 
     def __str__(self) -> str:
         over = (self.used - self.available) / UNITS["G"]
@@ -34,7 +35,8 @@ class TooLarge(BadInput):
 def too_large(error: Exception) -> TooLarge | None:
     """Parses the TPU compiler's error about a program that exceeds a device's memory; None for other errors."""
     for pattern in TOO_LARGE:
-        if match := pattern.search(str(error)):
+        match = pattern.search(str(error))
+        if match:
             return TooLarge(size(match[1], match[2]), size(match[3], match[4]))
     return None
 

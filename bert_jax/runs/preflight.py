@@ -19,22 +19,28 @@ def check_data(config, data) -> list[str]:
     lines = [f"warning: {line}" for line in base.warnings(config)]
     if data.key == "batches":
         lines.append(f"{data.path} {data.describe()} (saved batches)")
-    elif survey := data.dataset.survey:
-        surveys = {phase.name: survey(phase) for phase in configs.phases(config)}
-        lines += [f"warning: {line}" for each in surveys.values() for line in each.warnings]
-        lines.append("rows " + "; ".join(f"{name} {each.text}" for name, each in surveys.items()))
+    elif data.dataset.survey:
+        rows = []
+        for phase in configs.phases(config):
+            survey = data.dataset.survey(phase)
+            lines += [f"warning: {line}" for line in survey.warnings]
+            rows.append(f"{phase.name} {survey.text}")
+        lines.append(f"rows {'; '.join(rows)}")
     return [f"preflight: {line}" for line in lines]
 
 
 def check_disk(config, directory: Path, state_shapes) -> None:
     """Raises BadInput if the disk has no space for the checkpoints that are kept and one more that is being written."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
-    keys, total = config.checkpoint, configs.total_steps(config)
-    most = min(keys.keep, math.ceil(total / keys.every)) + total // (keys.keep_every or total + 1)
-    most += 1 - len(reader.steps(directory / CHECKPOINTS))
+    keys = config.checkpoint
+    steps = configs.total_steps(config)
+    count = 1 + min(keys.keep, math.ceil(steps / keys.every))
+    if keys.keep_every:
+        count += steps // keys.keep_every
+    count -= len(reader.steps(directory / CHECKPOINTS))
     free = shutil.disk_usage(directory).free
-    if free < most * size:
+    if free < count * size:
         raise BadInput(
-            f"config.checkpoint.keep={keys.keep}: {most} checkpoints of {gib(size)} will be written, but"
+            f"config.checkpoint.keep={keys.keep}: {count} checkpoints of {gib(size)} will be written, but"
             f" {directory} has {gib(free)} free; delete files, or reduce config.checkpoint.keep"
         )

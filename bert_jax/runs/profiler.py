@@ -18,7 +18,8 @@ class Traces(AbstractContextManager):
     def __init__(self, steps: tuple, directory: Path, log: Callable[[str], None]):
         """steps: () or (first, last)."""
         self.steps = range(*steps) if steps else range(0)
-        self.directory, self.log = directory, log
+        self.directory = directory
+        self.log = log
         self.running = False
 
     def __exit__(self, *_):

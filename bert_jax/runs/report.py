@@ -25,17 +25,24 @@ class Reporter:
 
     def __init__(self, run: Workdir, step: int, config):
         """step: the last completed step."""
-        self.run, self.workdir, self.config = run, run.directory, config
-        self.first, self.step, self.total = step, step, configs.total_steps(config)
-        # {split: values of its newest line}, {split: what it says about the headline metric}, {phase: FLOPs of a step}
-        self.newest, self.headlines, self.flops = {}, {}, {}
+        self.run = run
+        self.workdir = run.directory
+        self.metrics = run.directory / "metrics.jsonl"
+        self.config = config
+        self.first = self.step = step
+        self.total = configs.total_steps(config)
+        self.loss = None  # of the newest line of training
+        self.headlines = {}  # {split: what its newest line says about the headline metric}
+        self.flops = {}  # {phase: FLOPs of a step}
         self.lines = self.events = None
-        self.state, self.lock = "running", threading.RLock()
-        self.started, self.progressed = time.monotonic(), time.time()
+        self.state = "running"
+        self.lock = threading.RLock()
+        self.started = time.monotonic()
+        self.progressed = time.time()
         self.ended = threading.Event()
         # Some pseudo-terminals have width 0, in which tqdm would show nothing.
-        no_bar = not (sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns)
-        self.bar = tqdm(total=self.total, initial=step, unit="step", disable=no_bar)
+        has_bar = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns
+        self.bar = tqdm(total=self.total, initial=step, unit="step", disable=not has_bar)
 
     def __enter__(self):
         self.status("running")
@@ -52,15 +59,16 @@ class Reporter:
     def start(self, step: int, compile_seconds: float) -> None:
         """Opens the files after the state of `step` was restored or initialized, and drops their lines of later
         steps."""
-        metrics_file.drop_after(self.workdir / "metrics.jsonl", step)
+        metrics_file.drop_after(self.metrics, step)
         path = self.workdir / "run.json"
         info = files.read_json(path)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info["starts"] = [*info.get("starts", ()), start]
         files.write_json(path, info)
-        self.headline = base.headline(self.config), info["unigram_entropy"]
-        self.flops = {name: each["flops_per_step"] for name, each in info["phases"].items()}
-        self.lines = open(self.workdir / "metrics.jsonl", "a")
+        self.headline_metric = base.headline(self.config)
+        self.entropy = info["unigram_entropy"]
+        self.flops = {name: phase["flops_per_step"] for name, phase in info["phases"].items()}
+        self.lines = open(self.metrics, "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)
         self.log(f"to see the curves: tensorboard --logdir {self.run.name}/tensorboard")
         self.status("running")
@@ -76,23 +84,30 @@ class Reporter:
     def advance(self, step: int) -> None:
         """Moves the bar to `step`."""
         self.bar.update(step - self.step)
-        self.step, self.progressed = step, time.time()
+        self.step = step
+        self.progressed = time.time()
 
     def report(self, step: int, split: str, values: dict) -> None:
         """Writes one line to metrics.jsonl, one point to TensorBoard, and one line to the log."""
-        self.newest[split], self.progressed = values, time.time()
+        self.progressed = time.time()
         values = {key: metrics.plain(value) for key, value in values.items()}
         self.events.report(step, split, values)
-        if split != "train" and (headline := metrics.describe_headline(values, *self.headline)):
-            values["headline"] = self.headlines[split] = headline
+        is_training = split == "train"
+        if is_training:
+            self.loss = values["loss"]
+        else:
+            headline = metrics.describe_headline(values, self.headline_metric, self.entropy)
+            if headline:
+                values["headline"] = self.headlines[split] = headline
         line = {"step": step, "split": split, "time": time.time(), **values}
         print(json.dumps(line), file=self.lines, flush=True)
-        if split == "train" and not self.bar.disable:
-            self.bar.set_postfix({"loss": values["loss"]} | self.headlines)
+        if is_training and not self.bar.disable:
+            self.bar.set_postfix({"loss": self.loss} | self.headlines)
         else:
-            text = metrics.describe(split, values)
-            left = f"  {timedelta(seconds=round(self.seconds_left()))} left" * (split == "train")
-            self.log(f"step {step}/{self.total}  {split:7}  {text}{left}")
+            text = f"step {step}/{self.total}  {split:7}  {metrics.describe(split, values)}"
+            if is_training:
+                text += f"  {timedelta(seconds=round(self.seconds_left()))} left"
+            self.log(text)
         self.status("running")
         self.run.try_upload()
 
@@ -115,8 +130,8 @@ class Reporter:
                 state,
                 step=self.step,
                 steps=self.total,
-                seconds_left=None if state != "running" else round(self.seconds_left()),
-                loss=metrics.plain(self.newest.get("train", {}).get("loss")),
+                seconds_left=round(self.seconds_left()) if state == "running" else None,
+                loss=self.loss,
                 progress=files.stamp(self.progressed),
                 **values,
             )
@@ -128,9 +143,10 @@ class Reporter:
 
     def fail(self, reason: str, code: int) -> None:
         """Writes the final state of a run that ended by an error. code: its exit code."""
-        stopped = code == signals.INTERRUPTED
-        reason = "interrupted before the current step was saved" if stopped else reason
-        self.end("interrupted" if stopped else "failed", error=reason[:500])
+        if code == signals.INTERRUPTED:
+            self.end("interrupted", error="interrupted before the current step was saved")
+        else:
+            self.end("failed", error=reason[:500])
 
     def has_line(self, step: int, split: str) -> bool:
         """Returns whether metrics.jsonl has a line of this step and split, from this start or an earlier one."""
@@ -138,7 +154,7 @@ class Reporter:
 
     def read(self) -> list[dict]:
         """Returns the lines of metrics.jsonl, of this start and earlier ones."""
-        return metrics_file.lines(self.workdir / "metrics.jsonl")
+        return metrics_file.lines(self.metrics)
 
     def summarize(self, best: dict) -> None:
         """Writes summary.json: the last line of each split, the best evaluation, and the seconds of all starts."""
@@ -162,9 +178,11 @@ class Reporter:
             steps = configs.steps_by_phase(self.config, step)
             return sum(steps[name] * self.flops[name] for name in self.flops)
 
-        first, now, total = map(flops, (self.first, self.step, self.total))
-        share = (total - now) / (now - first) if now > first else 0.0
-        return share * (time.monotonic() - self.started)
+        done = flops(self.step) - flops(self.first)
+        if done <= 0:
+            return 0.0
+        remaining = flops(self.total) - flops(self.step)
+        return remaining / done * (time.monotonic() - self.started)
 
 
 class SilentReporter(contextlib.nullcontext):

@@ -48,14 +48,14 @@ def versions() -> dict[str, str]:
 def phase_info(config, phase, trainer) -> dict:
     """Returns the values of run.json about a phase."""
     mesh = trainer.mesh
-    parts = meshes.micro_batches(mesh, phase, config.train)
+    micro_batches = meshes.micro_batches(mesh, phase, config.train)
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": trainer.flops[phase.name][phase.length],
         "attention": tasks.attention(config, phase, mesh),
-        "micro_batches": parts,
+        "micro_batches": micro_batches,
         # Rows of one micro-batch.
-        "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
+        "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * micro_batches),
     }
 
 
@@ -74,22 +74,25 @@ def describe(config, info: dict) -> str:
 
 def describe_phase(phase, info: dict) -> str:
     """Describes a phase in one line of the log's head, with its micro-batches x the rows of each on a device."""
-    parts, rows = info["micro_batches"], info["rows_per_device"]
-    shares = f" ({parts} x {rows} on each device)" if rows < phase.batch else ""
-    return (
-        f"phase {phase.name}: {phase.stop - phase.first:,} steps of {phase.batch} rows{shares} of"
-        f" {phase.length} tokens" + f", attention by {info['attention']}" * bool(info["attention"])
-    )
+    text = f"phase {phase.name}: {phase.stop - phase.first:,} steps of {phase.batch} rows"
+    rows = info["rows_per_device"]
+    if rows < phase.batch:
+        text += f" ({info['micro_batches']} x {rows} on each device)"
+    text += f" of {phase.length} tokens"
+    if info["attention"]:
+        text += f", attention by {info['attention']}"
+    return text
 
 
 def check_store(directory: str, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
-        fits = data.fingerprint == info.get("store_fingerprint")
+        matches = data.fingerprint == info.get("store_fingerprint")
         reason = f"does not match the store that {directory} was trained on; name that one"
     else:
-        tokenizers = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
-        fits = len({each.fingerprint for each in tokenizers}) == 1
+        of_data = tokenizer.load(data.path / "tokenizer")
+        of_run = tokenizer.load(Path(directory, "tokenizer"))
+        matches = of_data.fingerprint == of_run.fingerprint
         reason = f"its tokenizer differs from that of {directory}; prepare a store with {directory}/config.json"
-    if not fits:
+    if not matches:
         raise BadInput(f"config.{data.key}={data.path}: {reason}")

@@ -58,15 +58,17 @@ def stop_signals(processes: Cluster):
                 print("bert-jax: stopped before the first step", file=sys.stderr)
                 sys.stdout.flush()
             os._exit(SIGNALS[number])
-        if stop.interrupted and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.interrupted |= number == signal.SIGINT
+        if number == signal.SIGINT:
+            if stop.interrupted:
+                raise KeyboardInterrupt
+            stop.interrupted = True
         stop.code = stop.code or SIGNALS[number]
         if not processes.is_single:
             os.kill(os.getpid(), signal.SIGTERM)
 
     numbers = SIGNALS if processes.is_single else [signal.SIGINT]
-    numbers = numbers if may_handle_signals() else []
+    if not may_handle_signals():
+        numbers = []
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop

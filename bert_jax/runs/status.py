@@ -34,8 +34,8 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
 
 def live_state(path: Path, values: dict) -> str:
     """Returns the state of a run that says it is running: running, silent or killed."""
-    # The time of the last progress is only validated.
-    silence, _ = seconds_since(path, values, "time"), seconds_since(path, values, "progress")
+    silence = seconds_since(path, values, "time")
+    seconds_since(path, values, "progress")  # raises if it is not a time
     if values["host"] == lock.this_process()["host"] and lock.is_free(path.parent):
         return "killed"
     return "silent" if silence > SILENT else "running"
@@ -60,8 +60,10 @@ def describe(values: dict) -> str:
         parts.append(f"last progress {values['progress']}")
     if values["state"] in ("silent", "killed"):
         parts.append(f"last heartbeat {values['time']}")
-    newest = values["last_checkpoint"]
-    parts.append("no checkpoint yet" if newest is None else f"last checkpoint {newest}")
+    if values["last_checkpoint"] is None:
+        parts.append("no checkpoint yet")
+    else:
+        parts.append(f"last checkpoint {values['last_checkpoint']}")
     if values.get("error"):
         parts.append(values["error"])
     return ", ".join(parts)

@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 
 # tensorboardX imports PyTorch if it is installed, which takes seconds. It is not needed here, and so is hidden.
-hidden = sys.modules.setdefault("torch", None) is None
+is_hidden = sys.modules.setdefault("torch", None) is None
 from tensorboardX.event_file_writer import EventsWriter  # noqa: E402
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
 from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
 
-if hidden:
+if is_hidden:
     del sys.modules["torch"]
 
 
@@ -25,8 +25,11 @@ class EventFile:
 
     def report(self, step: int, split: str, values: dict[str, float | None]) -> None:
         """Writes the values that are not None, as `{split}/{name}`."""
-        used = ((f"{split}/{name}", x) for name, x in values.items() if x is not None)
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in used]
+        points = [
+            Summary.Value(tag=f"{split}/{name}", simple_value=value)
+            for name, value in values.items()
+            if value is not None
+        ]
         self.add(step, summary=Summary(value=points))
 
     def add(self, step: int, **what) -> None:

@@ -4,8 +4,8 @@ import time
 from contextlib import contextmanager
 
 # The keys of metrics.jsonl that differ between two runs of the same steps.
-TIMES = {"time", "seconds", "step_seconds", "input_seconds", "tokens_per_second"}
-TIMES |= {"rows_per_second", "model_flops_utilization", "peak_bytes"}
+TIMES = {"time", "seconds", "step_seconds", "input_seconds"}
+TIMES |= {"tokens_per_second", "rows_per_second", "model_flops_utilization", "peak_bytes"}
 
 
 class Clock:
@@ -16,7 +16,8 @@ class Clock:
 
     def start(self) -> None:
         """Starts an interval."""
-        self.began, self.waited = time.monotonic(), 0.0
+        self.began = time.monotonic()
+        self.waited = 0.0
 
     @contextmanager
     def input_wait(self):
@@ -37,6 +38,7 @@ class Clock:
 
         `seconds` and `input_seconds` (the waits for batches) are those of all steps, `step_seconds` is the mean.
         """
-        seconds, waited = time.monotonic() - self.began, self.waited
+        seconds = time.monotonic() - self.began
+        waited = self.waited
         self.start()
         return {"seconds": seconds, "step_seconds": seconds / steps, "input_seconds": waited}

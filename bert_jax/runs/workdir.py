@@ -32,7 +32,8 @@ from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT = 5  # of run.json and config.json
-CHECKPOINTS, TRACES = "checkpoints", "traces"
+CHECKPOINTS = "checkpoints"
+TRACES = "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
 UPLOAD_EVERY = 30.0  # seconds between uploads at reports; each checkpoint uploads, too
@@ -46,12 +47,16 @@ STARTED = (lock.LOCK, "config.json", "tokenizer")
 class Workdir:
     """The files of a run, on a disk or in a bucket.
 
-    name: as the user typed it. directory: where the small files are: the workdir itself or, for an address, a temporary
-    copy. bucket: the directory in the bucket; None on a disk. lock: the lock in the bucket while this process holds it.
+    name: as the user typed it.
+    directory: where the small files are: the workdir itself or, for an address, a temporary copy.
+    bucket: the directory in the bucket; None on a disk.
+    lock: the lock in the bucket while this process holds it.
     """
 
     def __init__(self, name: Path | str, directory=None, bucket: remote.Directory | None = None):
-        self.name, self.directory, self.bucket = str(name), Path(directory or name), bucket
+        self.name = str(name)
+        self.directory = Path(directory or name)
+        self.bucket = bucket
         self.lock: lock.Lock | None = None
         self.uploaded = {}  # {name: stamp} of the files that are the same in the bucket
         self.upload_lock = threading.RLock()  # two threads may upload
@@ -106,11 +111,14 @@ class Workdir:
 
     def small_files(self) -> list[str]:
         """Lists the files in the bucket that are downloaded."""
-        entries, names = self.bucket.names(), []
-        for name, is_directory in entries.items():
-            if name not in (lock.LOCK, *SKIPPED) and ("run.json" in entries or name in STARTED):
-                names += self.bucket.tree(name) if is_directory else [name]
-        return names
+        entries = self.bucket.names()
+        names = entries.keys() - {lock.LOCK, *SKIPPED}
+        if "run.json" not in entries:
+            names &= {*STARTED}
+        files = []
+        for name in sorted(names):
+            files += self.bucket.tree(name) if entries[name] else [name]
+        return files
 
     def upload(self) -> None:
         """Uploads the files that have changed; run.json last, since a directory with it is a run. Raises Unavailable if
@@ -120,13 +128,14 @@ class Workdir:
         with self.upload_lock, remote.explain(self.name):
             self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
+                if path.name.startswith(".") or not path.is_file():
+                    continue
                 name = path.relative_to(self.directory).as_posix()
-                with contextlib.suppress(FileNotFoundError):  # replaced in the meantime
-                    if path.is_file() and not path.name.startswith("."):
-                        stamp = checksums.stamp(path)
-                        if stamp != self.uploaded.get(name):
-                            self.bucket.upload(path, name)
-                            self.uploaded[name] = stamp
+                stamp = checksums.stamp(path)
+                if stamp != self.uploaded.get(name):
+                    with contextlib.suppress(FileNotFoundError):  # replaced in the meantime
+                        self.bucket.upload(path, name)
+                        self.uploaded[name] = stamp
 
     def try_upload(self) -> None:
         """Uploads if the bucket is reachable and the last attempt was UPLOAD_EVERY seconds ago; otherwise the files are
@@ -145,19 +154,23 @@ class Workdir:
 
         inside: other paths that may be in it, such as that of the store, or ''.
         """
+        names = set()
         if self.bucket:
             with remote.explain(self.name):
                 names = set(self.bucket.names())
         else:
             check_writable(self.directory)
-            names = set(os.listdir(self.directory)) if self.directory.exists() else set()
+            if self.directory.exists():
+                names = set(os.listdir(self.directory))
         is_run = "run.json" in names and read_info(self.directory)
         if is_run or "config.json" in names:
             config.read(self.directory / "config.json")
         if is_run:
             return
-        relative = (os.path.relpath(path, self.directory) for path in inside if path)
-        others = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
+        others = {*BESIDE}
+        for path in inside:
+            if path:
+                others.add(os.path.relpath(path, self.directory).split(os.sep)[0])
         prepared = tuple(f".{name}." for name in others)  # temporary directories of `prepare`
         for name in sorted(names - {*STARTED, *others}):
             if not (atomic.is_temporary(name) or name.startswith(prepared)):
@@ -224,10 +237,10 @@ def check_writable(directory: Path) -> None:
 
 def below(directory: Path) -> str:
     """Returns what an error says about the first directory below this one that has a run or a model; '' for none."""
-    places = [*directory.glob("*"), *directory.glob("*/*")]
-    names = ("config.json", "bert_config.json")
-    found = [place for place in places if any((place / name).is_file() for name in names)]
-    return f"; did you mean {found[0]}?" if found else ""
+    for path in (*directory.glob("*"), *directory.glob("*/*")):
+        if (path / "config.json").is_file() or (path / "bert_config.json").is_file():
+            return f"; did you mean {path}?"
+    return ""
 
 
 # --- Its files ------------------------------------------------------------------------------------
@@ -268,9 +281,10 @@ def read_summary(directory: Path) -> dict:
     path = directory / "summary.json"
     if not path.is_file():
         return {}
-    values, starts = read_json(path), read_json(directory / "run.json").get("starts")
-    is_newest = values.get("starts") == len(starts or ()) and isinstance(values.get("best"), dict)
-    return values if is_newest else {}
+    values = read_json(path)
+    starts = read_json(directory / "run.json").get("starts") or ()
+    is_newest = values.get("starts") == len(starts)
+    return values if is_newest and isinstance(values.get("best"), dict) else {}
 
 
 def write_info(directory: Path, values: dict) -> None:

@@ -50,7 +50,8 @@ def is_temporary(name: str) -> bool:
 def remove_temporary(directory: Path, *, deep: bool = False) -> None:
     """Deletes the temporary files of killed processes in a directory, and with `deep` below it. The caller ensures that
     no other process is writing there."""
-    for path in list(directory.rglob("*") if deep else directory.iterdir()):
+    paths = directory.rglob("*") if deep else directory.iterdir()
+    for path in list(paths):
         if is_temporary(path.name) and path.is_file():
             path.unlink(missing_ok=True)
 
@@ -67,7 +68,9 @@ def check_free(directory: Path, option: str) -> None:
     directory = Path(directory)
     if directory.resolve() == Path.cwd():
         raise BadInput(f"{option} {directory}: is the current directory; name a new directory")
-    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+    if not directory.exists():
+        return
+    if not directory.is_dir() or any(directory.iterdir()):
         raise BadInput(f"{option} {directory}: exists and is not empty; name a new directory")
 
 

@@ -14,14 +14,12 @@ def digest(path: Path) -> str:
 
 def file_table(directory: Path) -> dict:
     """Returns {relative path: {bytes, sha256}} of all files under a directory."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {
-        path.relative_to(directory).as_posix(): {
-            "bytes": path.stat().st_size,
-            "sha256": digest(path),
-        }
-        for path in files
-    }
+    table = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(directory).as_posix()
+            table[name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
+    return table
 
 
 def manifest_text(manifest: dict) -> str:
@@ -66,6 +64,8 @@ def stamp(path: Path) -> tuple[int, int] | None:
 def is_inside(directory: Path, name: str) -> bool:
     """Returns whether a relative path stays inside the directory, also after following links."""
     path = Path(name)
-    straight = not path.is_absolute() and ".." not in path.parts and "\0" not in name
-    real = os.path.realpath  # unlike Path.resolve, it accepts a link to itself
-    return straight and Path(real(directory / path)).is_relative_to(real(directory))
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        return False
+    # Unlike Path.resolve, os.path.realpath accepts a link to itself.
+    target = os.path.realpath(directory / path)
+    return Path(target).is_relative_to(os.path.realpath(directory))

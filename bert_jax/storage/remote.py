@@ -53,16 +53,16 @@ def exists(name: str) -> bool:
     if not is_address(name):
         return os.path.exists(name)  # unlike Path.exists, False if it may not be read
     with explain(name):
-        directory, last = split_address(name)
-        return directory.exists(last)
+        directory, file = split_address(name)
+        return directory.exists(file)
 
 
 def split_address(name: str) -> tuple["Directory", str]:
     """Splits the address of a file into its directory and its name."""
-    directory, _, last = name.rpartition("/")
+    directory, _, file = name.rpartition("/")
     if directory.endswith("/"):
         raise BadInput(f"{name}: names no file")
-    return Directory(directory), last
+    return Directory(directory), file
 
 
 class Directory:
@@ -87,8 +87,9 @@ class Directory:
                 conf[protocol]["requests_timeout"] = TIMEOUT
             self.files, self.root = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            extra = "pip install -e '.[gcs]'"
-            hint = extra if scheme in GOOGLE else one_line(error, LONGEST)
+            hint = one_line(error, LONGEST)
+            if scheme in GOOGLE:
+                hint = "pip install -e '.[gcs]'"
             raise BadInput(f"{address}: cannot read {scheme}:// addresses: {hint}") from None
 
     def path(self, name: str) -> str:
@@ -122,14 +123,17 @@ class Directory:
             entries = self.files.ls(self.root, detail=True)
         except FileNotFoundError:
             return {}
-        last = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in entries}
-        return {name: entry["type"] == "directory" for name, entry in last.items()}
+        names = {}
+        for entry in entries:
+            name = entry["name"].rstrip("/").rpartition("/")[2]
+            names[name] = entry["type"] == "directory"
+        return names
 
     def tree(self, name: str = "") -> list[str]:
         """Returns the names of all files below this directory, or below its subdirectory `name`."""
-        start = f"{self.root}/"
+        prefix = f"{self.root}/"
         paths = self.files.find(self.path(name).rstrip("/"))
-        return sorted(path.removeprefix(start) for path in paths if path.startswith(start))
+        return sorted(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
 
 
 @contextlib.contextmanager
@@ -140,9 +144,9 @@ def explain(what: str) -> Iterator[None]:
         yield
     except (BadInput, Unavailable, Unfinished):
         raise
+    except FileNotFoundError:
+        raise BadInput(f"{what}: does not exist, or you may not read it") from None
     except Exception as error:  # of any type, by fsspec and its libraries
-        if isinstance(error, FileNotFoundError):
-            raise BadInput(f"{what}: does not exist, or you may not read it") from None
         reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
         if is_refused(error):
             raise BadInput(f"{what}: {reason}") from None
@@ -156,22 +160,27 @@ def explain_remote(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (is_refused(error) or is_unreachable(error)):
-            raise
-        with explain(what):
-            raise
+        if is_refused(error) or is_unreachable(error):
+            with explain(what):
+                raise
+        raise
 
 
 def is_refused(error: Exception) -> bool:
     """Returns whether a retry cannot help: wrong credentials, permissions or names."""
-    named = "Credentials" in type(error).__name__ or getattr(error, "code", None) in REFUSED
-    return bool(comes_from_library(error) and named or DENIED.search(str(error)))
+    if DENIED.search(str(error)):
+        return True
+    is_refusal = "Credentials" in type(error).__name__ or getattr(error, "code", None) in REFUSED
+    return is_refusal and comes_from_library(error)
 
 
 def is_unreachable(error: Exception) -> bool:
     """Returns whether the network or a server failed, so that a later retry may help."""
-    is_library_error = comes_from_library(error) or isinstance(error, TimeoutError)
-    return not is_refused(error) and bool(is_library_error or UNREACHABLE.search(str(error)))
+    if is_refused(error):
+        return False
+    if isinstance(error, TimeoutError) or UNREACHABLE.search(str(error)):
+        return True
+    return comes_from_library(error)
 
 
 def comes_from_library(error: Exception) -> bool:
