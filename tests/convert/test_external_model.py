@@ -123,6 +123,15 @@ def test_settings_come_from_config_json(tmp_path):
     assert (model.heads, model.type_vocabulary, model.max_length) == (4, 2, 32)
 
 
+def test_without_a_model_type_it_is_bert(source):
+    """As the oldest files of the hub are."""
+    path = source / "config.json"
+    values = json.loads(path.read_text())
+    del values["model_type"]
+    path.write_text(json.dumps(values))
+    assert open_directory(source).config.model.name == "bert"
+
+
 # --- The tokenizer --------------------------------------------------------------------------------
 
 
