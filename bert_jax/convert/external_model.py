@@ -57,13 +57,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             configs.apply(config, [f"model.name={source.settings['name']}"])
             config.model.update(source.settings)
             if is_default:
-                has_pairs = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
-                config.objective.pair_task = "nsp" if has_pairs else "none"
-                phase = config.phases.main
-                phase.length = min(phase.length, config.model.max_length)
-                phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
-                config.schedule.warmup = phase.steps // 10
-                configs.apply(config, source.labeler.overrides)
+                set_defaults(config, source)
             configs.apply(config, overrides)
         configs.check(config)
     except BadInput as error:
@@ -75,6 +69,17 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             place = f"config.model.{key}={model[key]} in the first phase"
             raise BadInput(f"{place}: {source.directory} has {value}")
     return config
+
+
+def set_defaults(config: ConfigDict, source: Source) -> None:
+    """Sets the keys of a default config that depend on the source, see `to_config`."""
+    has_pairs = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
+    config.objective.pair_task = "nsp" if has_pairs else "none"
+    phase = config.phases.main
+    phase.length = min(phase.length, config.model.max_length)
+    phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
+    config.schedule.warmup = phase.steps // 10
+    configs.apply(config, source.labeler.overrides)
 
 
 # --- The parameters -------------------------------------------------------------------------------
@@ -146,9 +151,9 @@ def check(source: Source) -> None:
     """
     directory = source.directory
     layers = source.settings["layers"]
-    number = len(source.shapes)
-    if layers > number:
-        raise BadInput(f"{directory}: {layers} layers in its config, but {number} tensors")
+    if layers > len(source.shapes):
+        problem = f"{layers} layers in its config, but {len(source.shapes)} tensors"
+        raise BadInput(f"{directory}: {problem}")
     parts = source.parts() | {"encoder"}
     settings = source.settings | {"outputs": source.labeler.outputs}
     unknown = dict(source.shapes)

@@ -41,8 +41,10 @@ class Model(NamedTuple):
 def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -> Model:
     """Opens a run (a directory or an address), a Hugging Face directory, or a directory of a TensorFlow checkpoint.
 
-    head: what is read of a model of another program besides its body. mlm: the heads of pretraining. label: also the
-    dense layer of a fine-tuned model that bert_jax exported. '': nothing; its heads may be of any kind.
+    head: what is read of a model of another program besides its body:
+        mlm: the heads of pretraining.
+        label: also the dense layer of a fine-tuned model that bert_jax exported.
+        '': nothing; its heads may be of any kind.
     """
     with workdir.opened(name) as run:
         if is_run(run.directory):

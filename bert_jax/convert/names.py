@@ -33,6 +33,8 @@ FORMATS = ("huggingface", "google")
 #     read_settings(values, path)        config.json -> keys of config.model
 #     write_settings(model, vocabulary)  config.model -> keys of config.json besides KEYS and FIXED
 #     write_label_settings(config)       the same of a fine-tuned model
+#
+# Google's format is of BERT alone: bert.py has what it needs besides.
 ARCHITECTURES = {"bert": bert, "modernbert": modernbert}
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
@@ -124,7 +126,10 @@ def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
 
 
 def exportable(format: str, model: str) -> dict[str, tuple]:
-    """Returns {key of a run: the values that the format has}; a run may lack some of the keys. model: its name."""
+    """Returns {key of a run: the values that the format has}; a run may lack some of the keys.
+
+    model: config.model.name.
+    """
     values = {f"model.{key}": (value,) for key, value in bert.PLAIN.items()}
     if format == "google":
         return values | {

@@ -25,7 +25,10 @@ NAMES = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", 
 
 
 def read(directory: Path, config: dict) -> Tokenizer:
-    """Reads a tokenizer. config: the content of config.json. Raises BadInput, which names a class that is unknown."""
+    """Reads a tokenizer. Raises BadInput, which names a class that is unknown.
+
+    config: the content of config.json.
+    """
     settings = read_optional(directory / SETTINGS)
     if "added_tokens_decoder" not in settings:
         settings |= read_optional(directory / "special_tokens_map.json")

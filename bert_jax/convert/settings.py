@@ -73,8 +73,7 @@ def to_huggingface(model, vocabulary) -> dict:
     """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
     architecture = ARCHITECTURES[model.name]
     values = {key: model[ours] for key, (ours, _) in architecture.KEYS.items()}
-    values |= architecture.FIXED
-    values |= {
+    values |= architecture.FIXED | {
         "model_type": model.name,
         "vocab_size": vocabulary.size,
         "pad_token_id": vocabulary.pad,

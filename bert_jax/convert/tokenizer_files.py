@@ -11,7 +11,11 @@ from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 
 def write(directory: Path, tokenizer, positions: int, has_segments: bool = True) -> None:
-    """Writes the files. positions: tokens of the longest row, including special pieces."""
+    """Writes the files.
+
+    positions: tokens of the longest row, including special pieces.
+    has_segments: whether the model has two kinds of segments.
+    """
     inputs = ["input_ids", "attention_mask"]
     if has_segments:
         inputs.insert(1, "token_type_ids")

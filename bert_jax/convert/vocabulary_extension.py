@@ -54,13 +54,12 @@ def read_lines(path: Path, option: str) -> list[str]:
 
 def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
-    library = tokenizer.tokenizer
     normalized = []
     for number, line in enumerate(read_lines(path, "--add-words"), 1):
         if not line.strip():
             continue
-        normal = library.normalizer.normalize_str(line)
-        words = [word for word, _ in library.pre_tokenizer.pre_tokenize_str(normal)]
+        normal = tokenizer.normalize(line)
+        words = [word for word, _ in tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
         if len(words) != 1:
             raise BadInput(
                 f"--add-words {path}:{number}: {line.strip()!r} is {len(words)} words by BERT's rules"
@@ -71,7 +70,10 @@ def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
 
 
 def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Source:
-    """Returns the source with new pieces, whose rows are means of old rows. old_ids: of the old pieces of each."""
+    """Returns the source with new pieces, whose rows are means of old rows.
+
+    old_ids: for each new piece, those of its old pieces.
+    """
     old = source.tokenizer
     tokenizer = wordpiece.WordPiece([*old.pieces, *new], old.lowercase)
     shapes = {}  # of the tensors with a row for each piece

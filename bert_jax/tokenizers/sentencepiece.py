@@ -37,7 +37,10 @@ GRID = 256
 
 
 class SentencePiece(Tokenizer):
-    """The tokenizer of a serialized model. appended: special tokens that the model lacks; they get the next ids."""
+    """The tokenizer of a serialized model.
+
+    appended: special tokens that the model lacks; they get the next ids.
+    """
 
     kind = KIND
     file = FILE
@@ -112,9 +115,12 @@ def from_file(path: Path) -> SentencePiece:
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
-    """Trains a model of `size` pieces, special tokens first. Deterministic. kind: unigram or bpe.
+    """Trains a model of `size` pieces, special tokens first. Deterministic.
 
-    lowercase: folds case, and keeps accents. Reads the texts once; the library holds them in memory.
+    Reads the texts once; the library holds them in memory.
+
+    kind: unigram or bpe.
+    lowercase: folds case, and keeps accents.
     """
     file = io.BytesIO()
     options = {}

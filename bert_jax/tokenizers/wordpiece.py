@@ -49,7 +49,7 @@ class WordPiece(Tokenizer):
     def __init__(self, pieces: list[str], lowercase: bool):
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
         special = {name: vocabulary[piece] for name, piece in SPECIAL.items()}
-        super().__init__(list(pieces), special)
+        super().__init__(pieces, special)
         self.lowercase = lowercase
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
         # three words.
