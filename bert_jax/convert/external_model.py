@@ -151,9 +151,9 @@ def check(source: Source) -> None:
     """
     directory = source.directory
     layers = source.settings["layers"]
-    if layers > len(source.shapes):
-        problem = f"{layers} layers in its config, but {len(source.shapes)} tensors"
-        raise BadInput(f"{directory}: {problem}")
+    number = len(source.shapes)
+    if layers > number:
+        raise BadInput(f"{directory}: {layers} layers in its config, but {number} tensors")
     parts = source.parts() | {"encoder"}
     settings = source.settings | {"outputs": source.labeler.outputs}
     unknown = dict(source.shapes)

@@ -119,8 +119,7 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
 
 
 def has_capitals(pieces: list[str]) -> bool:
-    words = (piece for piece in pieces if not re.fullmatch(r"\[.*\]", piece))
-    return any(word != word.lower() for word in words)
+    return any(piece != piece.lower() for piece in pieces if not re.fullmatch(r"\[.*\]", piece))
 
 
 # --- Writing --------------------------------------------------------------------------------------
