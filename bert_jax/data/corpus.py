@@ -195,7 +195,9 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:
     """Makes a source readable: writes pydocs to a text file in `directory`, downloads a data set; returns the source.
 
-    run: maps a function over items, in order. Raises BadInput if a data set is not available.
+    run: maps a function over items, in order.
+
+    Raises BadInput if a data set is not available.
     """
     if library := library_of(source.name):
         identity = library.identify(source.name, source.reading.field, prepare=True)

@@ -53,8 +53,12 @@ def exists(name: str) -> bool:
 def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.read_manifest) -> Path:
     """Returns a local directory: a path unchanged; for an address its copy, after downloading what differs.
 
-    Downloads files that are missing or have another size than in the manifest; with `hashes`, also those with another
-    SHA-256. read: function (directory) -> its manifest. Raises BadInput if the address has no complete store.
+    Downloads files that are missing or have another size than in the manifest.
+
+    hashes: downloads files with another SHA-256, too.
+    read: function (directory) -> its manifest.
+
+    Raises BadInput if the address has no complete store.
     """
     with open_copy(name) as (source, copy):
         if source:

@@ -43,9 +43,11 @@ def check(config, directory: Path, recorded: dict, requested: dict) -> None:
 def differences(directory: Path, recorded: dict, requested: dict) -> str:
     """Describes in one line the keys that differ between a manifest and a config; '' if none do.
 
-    recorded: the keys in the manifest of `directory`. requested: those of the config. A key that is absent from one of
-    them reads as None. If the config names a vocabulary file, its fingerprint is compared with that of the tokenizer in
-    `directory`, whether that one was trained or read from a file.
+    recorded: the keys in the manifest of `directory`.
+    requested: those of the config.
+
+    A key that is absent from one of them reads as None. If the config names a vocabulary file, its fingerprint is
+    compared with that of the tokenizer in `directory`, whether that one was trained or read from a file.
     """
     if "tokenizer.path" in requested:
         recorded = {key: recorded[key] for key in recorded if not key.startswith("tokenizer.")}
@@ -63,8 +65,10 @@ def differences(directory: Path, recorded: dict, requested: dict) -> str:
 def text_has_changed(config, directory: Path, text: dict) -> bool:
     """Compares the text that a config names with that of a store or of saved batches in `directory`.
 
-    text: as in the manifest. Returns whether it is the same source with other content; False if it cannot be read: a
-    store remains usable without its text. Raises BadInput if another source has other content, or cannot be read.
+    text: as in the manifest.
+
+    Returns whether it is the same source with other content; False if it cannot be read: a store remains usable without
+    its text. Raises BadInput if another source has other content, or cannot be read.
     """
     names = sources(config)
     recorded = text["names"]

@@ -36,7 +36,8 @@ DECIDING = ("numpy", "tokenizers", "sentencepiece")
 def prepare(config, log: Callable = print, runner: Callable | None = None) -> dict:
     """Builds the store of `config` in a local directory, or keeps an existing one; returns the report.
 
-    log: function of a line. runner: the result of beam.open_runner, used in place of a process pool on this machine.
+    log: function of a line.
+    runner: the result of beam.open_runner, used in place of a process pool on this machine.
 
     The store appears at `config.store` only when it is complete. After an interruption, the next call resumes from the
     finished shards. Raises BadInput, and leaves no files, if the text, files or vocabulary are unusable; also if the
@@ -134,7 +135,10 @@ def build(
 ) -> dict:
     """Builds a store in the workspace `directory` and renames it to `path`; returns its report with the time it took.
 
-    text: as in the manifest. run: maps a function over tasks.
+    path: of the store, on the same file system as the workspace.
+    text: names and identities of the sources, as in the manifest.
+    run: maps a function over tasks, in order.
+    log: function of a line.
     """
     start = time.monotonic()
     tokenizer = vocabulary.load_or_train(config, sources, directory / "vocabulary", run, log)

@@ -29,7 +29,9 @@ PUBLISHED_RATE = 1e-4
 def choose_run(tokens: int, length: float) -> dict:
     """Recommends a run for a number of distinct training tokens: {tokens, size, steps, rows, passes}.
 
-    length: of a row, the mean over the steps. rows: per step. passes: over the training tokens.
+    length: of a row in tokens, the mean over the steps.
+
+    Of the result, `rows` are those of one step, and `passes` are over the training tokens.
 
     Size: the largest published size with at least ten training tokens for each parameter of the encoder's blocks
     (12 * layers * width**2). BERT-large, with 302M parameters and 3.3 billion words (arXiv:1810.04805), has the fewest

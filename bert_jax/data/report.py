@@ -254,7 +254,10 @@ def share_of_text(report: dict, reason: str) -> float:
 
 
 def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
-    """Returns the report as lines of text. name, overrides: of the config, in the recommended command."""
+    """Returns the report as lines of text.
+
+    name, overrides: of the config, in the recommended command.
+    """
     train = report["train"]
     return [
         *describe_counts(report),

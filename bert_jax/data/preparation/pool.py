@@ -22,8 +22,9 @@ def cores() -> int:
 def workers(number: int) -> Iterator[Callable]:
     """Yields a function run(function, items) -> results in the order of the items.
 
-    number: of worker processes. 0 starts one for each core. 1 starts none, and works in this process. Workers are
-    spawned, not forked: JAX and TensorFlow run threads, and a fork would copy their locks.
+    number: of worker processes. 0 starts one for each core. 1 starts none, and works in this process.
+
+    Workers are spawned, not forked: JAX and TensorFlow run threads, and a fork would copy their locks.
     """
     number = number or cores()
     if number == 1:

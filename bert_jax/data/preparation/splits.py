@@ -53,7 +53,10 @@ def write(
 ) -> list[dict]:
     """Writes both splits and unigrams.npy under `directory`; returns the manifest's `sources`: counts for each source.
 
-    state: uint8[D], the result of `assign`. vocabulary: number of pieces. Memory holds one shard at a time.
+    state: uint8[D], the result of `assign`.
+    vocabulary: number of pieces.
+
+    Memory holds one shard at a time. Raises BadInput if a split has fewer than two documents with tokens.
     """
     unigrams = np.zeros((len(sources), vocabulary), np.int64)
     table = []
@@ -89,7 +92,7 @@ def write(
 
 @contextlib.contextmanager
 def create(directory: Path, dtype: np.dtype):
-    """Opens the files of one split for writing: tokens, sentence ends, document ends."""
+    """Opens the files of one split for writing: tokens of type `dtype`, sentence ends, document ends."""
     directory.mkdir()
     arrays = []
     with contextlib.ExitStack() as stack:

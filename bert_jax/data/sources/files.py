@@ -110,7 +110,9 @@ def count(paths: Sequence[Path]) -> dict:
 def identify(paths: Sequence[Path], run: Callable = map) -> dict:
     """Identifies text files by their content, whatever their names: `count`, and a digest of the files' SHA-256.
 
-    run: maps a function over items, in order. Reads the files, which takes about a second per GB.
+    run: maps a function over items, in order.
+
+    Reads the files, which takes about a second per GB.
     """
     digests = "".join(run(checksums.digest, paths)).encode()
     return count(paths) | {"sha256": hashlib.sha256(digests).hexdigest()}
