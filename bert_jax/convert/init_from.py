@@ -127,7 +127,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
 def check_finetuning(config: ConfigDict, overrides) -> None:
     """Raises BadInput for a config that cannot be fine-tuned."""
     for override in overrides:
-        if config.task.epochs and re.match(r"schedule.warmup=|phases.\w+.steps=", override):
+        if re.match(r"schedule.warmup=|phases.\w+.steps=", override) and config.task.epochs:
             raise BadInput(f"config.{override}: task.epochs decides it; set config.task.epochs=0")
     if not examples.module_of(config):
         raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
