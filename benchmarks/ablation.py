@@ -64,14 +64,16 @@ RECIPES = {
     "all": {key: value for part in PARTS.values() for key, value in part.items()},
     "random_weights": {},
 }
-WARMUP, DECAY = 0.1, 0.2  # shares of the steps; DECAY: of wsd
+WARMUP = 0.1  # share of the steps
+DECAY = 0.2  # share of the steps, of wsd
 TASKS = {  # {column: (config, name of the score, passes over the examples)}
     "SST-2, accuracy": ("glue:sst2", "dev accuracy", 1),
     "STS-B, Spearman": ("glue:stsb", "dev spearman", 3),
     "WNUT-17, F1": ("ner", "emerging.dev f1", 5),
 }
 WNUT_FILES = {"task.train": "wnut17train.conll", "task.dev": "emerging.dev.conll"}
-COUNTS, SCORES = ("steps", "million real tokens"), ("held-out nats a word", *TASKS)
+COUNTS = ("steps", "million real tokens")
+SCORES = ("held-out nats a word", *TASKS)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -177,27 +179,33 @@ def steps_of(options, name: str) -> int:
     if name == "random_weights":
         return 1
     phases = {}
-    for each in ("bert", name):
-        file = options.output / each / "benchmark.json"
-        phases[each] = once(file, "benchmark", *job(options, RECIPES[each]))["phases"]["main"]
+    for recipe in ("bert", name):
+        file = options.output / recipe / "benchmark.json"
+        timings = once(file, "benchmark", *job(options, RECIPES[recipe]))
+        phases[recipe] = timings["phases"]["main"]
     bert = phases["bert"]
-    seconds, rate = bert["step_seconds"], bert["tokens_per_second"]
-    steps = (options.tokens / rate if options.tokens else 60 * options.minutes) / seconds
+    if options.tokens:
+        seconds = options.tokens / bert["tokens_per_second"]
+    else:
+        seconds = 60 * options.minutes
+    steps = seconds / bert["step_seconds"]
     return max(1, round(steps * bert["flops_per_step"] / phases[name]["flops_per_step"]))
 
 
 def measure(options, name: str, seed: int) -> dict[str, float]:
     """Trains, evaluates and fine-tunes a model; returns {column of the table: number}."""
-    place, steps = options.output / name / f"seed{seed}", steps_of(options, name)
-    warmup = {"schedule.warmup": math.ceil(WARMUP * steps)}
-    decay = {"schedule.decay": round(DECAY * steps)} if "schedule.name" in RECIPES[name] else {}
-    recipe = {"seed": seed, "phases.main.steps": steps, **RECIPES[name], **warmup, **decay}
+    place = options.output / name / f"seed{seed}"
+    steps = steps_of(options, name)
+    recipe = {"seed": seed, "phases.main.steps": steps, **RECIPES[name]}
+    recipe["schedule.warmup"] = math.ceil(WARMUP * steps)
+    if "schedule.name" in RECIPES[name]:
+        recipe["schedule.decay"] = round(DECAY * steps)
     run = place / "run"
     once(run / "summary.json", "pretrain", "--workdir", run, *job(options, recipe))
     lines = [line for line in metrics_file.lines(run / "metrics.jsonl") if line["split"] == "train"]
     tokens = sum(line["tokens_per_second"] * line["seconds"] for line in lines)
-    found = once(place / "heldout.json", "evaluate", "--model", run, *job(options, {}))
-    loss = found["models"][0]["nats_per_word"]
+    values = once(place / "heldout.json", "evaluate", "--model", run, *job(options, {}))
+    loss = values["models"][0]["nats_per_word"]
     scores = [finetune(options, place, task, seed) for task in TASKS]
     return dict(zip((*COUNTS, *SCORES), (steps, tokens / 1e6, loss, *scores), strict=True))
 
@@ -235,18 +243,25 @@ def table(results: dict[str, list[dict]]) -> str:
     rows = [["recipe", *COUNTS, *SCORES], ["---"] * (1 + len(COUNTS + SCORES))]
     for name, runs in results.items():
         counts = [f"{np.mean([run[column] for run in runs]):,.4g}" for column in COUNTS]
-        pairs = [[[run[c] for run in each] for each in (runs, results["bert"])] for c in SCORES]
-        rows.append([name, *counts, *(cell(*pair) for pair in pairs)])
+        scores = []
+        for column in SCORES:
+            values = [run[column] for run in runs]
+            scores.append(cell(values, [run[column] for run in results["bert"]]))
+        rows.append([name, *counts, *scores])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def cell(values: list[float], base: list[float]) -> str:
     """Returns mean, deviation, and difference from `base`; with one seed, without deviation or verdict."""
-    spreads = [np.std(each, ddof=1) if len(each) > 1 else math.nan for each in (values, base)]
+    spreads = [np.std(side, ddof=1) if len(side) > 1 else math.nan for side in (values, base)]
     difference = np.mean(values) - np.mean(base)
     verdict = ", tie" if abs(difference) <= math.hypot(*spreads) else ""  # none for NaN
-    text = f"{np.mean(values):.3f}" + (f" ± {spreads[0]:.3f}" if len(values) > 1 else "")
-    return text if values == base else f"{text} ({difference:+.3f}{verdict})"
+    text = f"{np.mean(values):.3f}"
+    if len(values) > 1:
+        text += f" ± {spreads[0]:.3f}"
+    if values != base:
+        text += f" ({difference:+.3f}{verdict})"
+    return text
 
 
 if __name__ == "__main__":

@@ -120,10 +120,12 @@ def beside_pytorch(options, device: str) -> list[str]:
         keys = [
             f"--config.phases.short.{key}={phase[key]}" for key in ("length", "max_predictions")
         ]
-        shape, dtype = f"{options.config}:{options.tokens // phase.length}", settings.dtype
-        dtype = {"auto": "float32" if device == "cpu" else "bfloat16"}.get(dtype, dtype)
-        own = [key for key in options.keys if not key.startswith("--config.phases.")]
-        side = ["--device", device, "--shapes", shape, f"--config.dtype={dtype}", *own, *keys]
+        keys += [key for key in options.keys if not key.startswith("--config.phases.")]
+        shape = f"{options.config}:{options.tokens // phase.length}"
+        dtype = settings.dtype
+        if dtype == "auto":
+            dtype = "float32" if device == "cpu" else "bfloat16"
+        side = ["--device", device, "--shapes", shape, f"--config.dtype={dtype}", *keys]
         rows.append(run(Path(__file__).with_name("step.py"), *side).strip())
     return rows
 
@@ -174,10 +176,9 @@ def compare_kernel(name: str, length: int, dropout: float, sequences: int, turns
     def passes(name, dtype):
         def value(*vectors):
             ids = jnp.asarray(real * number, jnp.int32)
-            rest = dict(sequences=sequences, dropout=dropout, remat=False, causal=False)
-            output = attention.attend(ids, (), *vectors, keys, name=name, **rest).astype(
-                jnp.float32
-            )
+            settings = dict(sequences=sequences, dropout=dropout, remat=False, causal=False)
+            output = attention.attend(ids, (), *vectors, keys, name=name, **settings)
+            output = output.astype(jnp.float32)
             return jnp.sum(output * weights), output * (weights != 0)
 
         program = jax.jit(jax.value_and_grad(value, (0, 1, 2), has_aux=True))
@@ -186,12 +187,13 @@ def compare_kernel(name: str, length: int, dropout: float, sequences: int, turns
     with jax.default_matmul_precision("highest"):
         exact = jax.tree.leaves(passes("xla", jnp.float32)())[1:]
     call = passes(name, jnp.bfloat16)
-    found, seconds = jax.tree.leaves(call())[1:], []
+    results = jax.tree.leaves(call())[1:]
+    seconds = []
     for _ in range(turns):
         start = time.perf_counter()
         call()
         seconds.append(time.perf_counter() - start)
-    pairs = zip(found, exact, strict=True)
+    pairs = zip(results, exact, strict=True)
     errors = [float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs]
     return statistics.median(seconds), errors
 
@@ -228,25 +230,25 @@ def resume(options, scratch: Path) -> list[str]:
         while process.poll() is None and not reader.steps(checkpoints):
             time.sleep(0.1)
         process.kill()
-    kept = reader.steps(checkpoints)
+    steps = reader.steps(checkpoints)
     if process.returncode > 0:
         raise BadInput(f"{' '.join(command)}: exit code {process.returncode}")
-    if process.returncode == 0 or kept[-1:] == [options.steps]:
+    if process.returncode == 0 or steps[-1:] == [options.steps]:
         raise BadInput(
             f"--steps {options.steps}: the run ended before it could be killed; take more"
         )
     bert_jax(*demo(options, scratch, "killed"), XLA_FLAGS=flags)
     ends = [scratch / side / "checkpoints" / str(options.steps) for side in ("whole", "killed")]
-    whole, killed = (reader.read_manifest(end) for end in ends)
-    different = sorted(name for name in whole if whole[name] != killed.get(name))
-    found = [
+    expected, resumed = (reader.read_manifest(end) for end in ends)
+    different = sorted(name for name in expected if expected[name] != resumed.get(name))
+    losses = [
         [(row["step"], row["loss"]) for row in metrics_file.lines(scratch / side / "metrics.jsonl")]
         for side in ("whole", "killed")
     ]
     return [
-        f"Killed with checkpoints of steps {kept}, started again, and trained to step {options.steps}:"
-        f" {len(different)} of {len(whole)} arrays of parameters and optimizer differ ({different[:3]});"
-        f" losses of the log {'equal' if found[0] == found[1] else 'differ'}."
+        f"Killed with checkpoints of steps {steps}, started again, and trained to step {options.steps}:"
+        f" {len(different)} of {len(expected)} arrays of parameters and optimizer differ ({different[:3]});"
+        f" losses of the log {'equal' if losses[0] == losses[1] else 'differ'}."
     ]
 
 

@@ -135,10 +135,10 @@ class Texts(NamedTuple):
         model = transformers.AutoModelForSequenceClassification
         return load(model, name, is_random, num_labels=self.labels)
 
-    def score(self, found) -> float:
-        logits = found.predictions
+    def score(self, results) -> float:
+        logits = results.predictions
         values = logits[:, 0] if self.labels == 1 else logits.argmax(-1)
-        return float(self.compare(found.label_ids, values))
+        return float(self.compare(results.label_ids, values))
 
 
 class Names(NamedTuple):
@@ -165,22 +165,22 @@ class Names(NamedTuple):
         arrays = tokenizer(words, is_split_into_words=True, truncation=True, max_length=LENGTH)
         numbers = arrays.word_ids()
         firsts = [word not in numbers[:place] for place, word in enumerate(numbers)]
-        found = zip(numbers, firsts, strict=True)
-        targets = [labels[n] if n is not None and first else IGNORED for n, first in found]
+        pairs = zip(numbers, firsts, strict=True)
+        targets = [labels[n] if n is not None and first else IGNORED for n, first in pairs]
         return {**arrays, "labels": targets}
 
     def make(self, name: str, is_random: bool):
         model = transformers.AutoModelForTokenClassification
         return load(model, name, is_random, num_labels=len(self.labels))
 
-    def score(self, found) -> float:
-        pairs = zip(found.label_ids, found.predictions.argmax(-1), strict=True)
-        truth, said = [], []
-        for labels, values in pairs:
-            used = labels != IGNORED
-            truth.append([self.labels[i] for i in labels[used]])
-            said.append([self.labels[i] for i in values[used]])
-        return float(entity_f1(truth, said))
+    def score(self, results) -> float:
+        targets = []
+        predictions = []
+        for labels, values in zip(results.label_ids, results.predictions.argmax(-1), strict=True):
+            is_used = labels != IGNORED
+            targets.append([self.labels[i] for i in labels[is_used]])
+            predictions.append([self.labels[i] for i in values[is_used]])
+        return float(entity_f1(targets, predictions))
 
 
 def load(model, name: str, is_random: bool, **settings):
@@ -189,8 +189,10 @@ def load(model, name: str, is_random: bool, **settings):
     return model.from_pretrained(name, **settings)
 
 
-def spearman(true, found) -> float:
-    return spearmanr(true[:, 0] if np.ndim(true) > 1 else true, found).statistic
+def spearman(targets, predictions) -> float:
+    if np.ndim(targets) > 1:
+        targets = targets[:, 0]
+    return spearmanr(targets, predictions).statistic
 
 
 def tsv(name: str, train: str = "train.tsv") -> tuple[str, str]:

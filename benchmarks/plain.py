@@ -33,7 +33,8 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, mask):
-        model, common = self.model, dict(dtype=self.dtype, kernel_init=initializer)
+        model = self.model
+        common = dict(dtype=self.dtype, kernel_init=initializer)
 
         def add_and_norm(x, y):
             y = nn.Dropout(model.dropout, deterministic=False)(y)
@@ -61,7 +62,8 @@ class Bert(nn.Module):
 
     @nn.compact
     def __call__(self, batch):
-        model, common = self.model, dict(dtype=self.dtype)
+        model = self.model
+        common = dict(dtype=self.dtype)
 
         def embed(size):
             return nn.Embed(size, model.width, embedding_init=initializer, **common)
@@ -92,9 +94,8 @@ class Bert(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.vocabulary,))
         logits = words.attend(nn.LayerNorm(EPSILON, **common)(masked)) + bias
         pairs = dense(2)(nn.tanh(dense(model.width)(at(batch["cls_positions"]))))
-        return mean(logits, batch["masked_targets"], batch["masked_weights"]) + mean(
-            pairs, batch["pair_labels"], batch["pair_weights"]
-        )
+        masked_loss = mean(logits, batch["masked_targets"], batch["masked_weights"])
+        return masked_loss + mean(pairs, batch["pair_labels"], batch["pair_weights"])
 
 
 def mean(logits, labels, weights):
@@ -104,10 +105,10 @@ def mean(logits, labels, weights):
 
 def make(config, vocabulary: int, form: str):
     """Returns initialize: () -> TrainState, and step: (TrainState, batch) -> (TrainState, loss)."""
-    keys, steps = config.optimizer, configs.total_steps(config)
-    rate = optax.warmup_cosine_decay_schedule(
-        0.0, keys.learning_rate, config.schedule.warmup, steps
-    )
+    keys = config.optimizer
+    steps = configs.total_steps(config)
+    warmup = config.schedule.warmup
+    rate = optax.warmup_cosine_decay_schedule(0.0, keys.learning_rate, warmup, steps)
     optimizer = optax.chain(
         optax.clip_by_global_norm(keys.clip),
         optax.adamw(rate, weight_decay=keys.weight_decay),

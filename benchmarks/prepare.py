@@ -62,20 +62,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=positive, default=3)
     parser.add_argument("--megabytes", type=positive, default=8, help="to tokenize alone")
     try:
-        options, more = parser.parse_known_args(arguments)
+        options, overrides = parser.parse_known_args(arguments)
         for path in (options.vocabulary, options.file):
             if not path.is_file():
                 raise BadInput(f"{path}: no such file")
-        more = [*more, f"--config.tokenizer.path={options.vocabulary.absolute()}"]
-        settings = config.load("bert_base", [key.removeprefix("--config.") for key in more])
+        overrides.append(f"--config.tokenizer.path={options.vocabulary.absolute()}")
+        settings = config.load("bert_base", [key.removeprefix("--config.") for key in overrides])
         sides = make_sides(options.vocabulary, settings.tokenizer.lowercase)
         lines = read(str(options.file), options.megabytes)
         with tempfile.TemporaryDirectory() as scratch:
             text = unpacked(options.file, Path(scratch))
-            more += [f"--config.corpus.source={text}", f"--config.corpus.format={options.format}"]
-            runs, rates = [], {name: [] for name in sides}
+            overrides.append(f"--config.corpus.source={text}")
+            overrides.append(f"--config.corpus.format={options.format}")
+            runs = []
+            rates = {name: [] for name in sides}
             for turn in range(options.turns):
-                runs.append(prepare(Path(scratch) / f"{turn}", more))
+                runs.append(prepare(Path(scratch) / f"{turn}", overrides))
                 for name, side in sides.items():
                     rates[name].append(rate(side, lines))
     except BadInput as error:
@@ -195,8 +197,10 @@ def describe_ids(options, rates: dict[str, list[float]], same: dict) -> str:
 
 
 def read(path: str, megabytes: float) -> list[str]:
-    lines, size = [], 0
-    with (lzma.open if path.endswith(".xz") else open)(path, "rt", encoding="utf-8") as file:
+    lines = []
+    size = 0
+    open_text = lzma.open if path.endswith(".xz") else open
+    with open_text(path, "rt", encoding="utf-8") as file:
         for line in filter(None, map(str.strip, file)):
             if not line.startswith("<"):
                 lines.append(line)

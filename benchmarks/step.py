@@ -72,14 +72,18 @@ def main(arguments: list[str] | None = None) -> int:
             serve(make(options.side, settings, rows, options.fused, options.device))
             return 0
         loaded = {shape: load(shape, overrides) for shape in options.shapes}
-        if options.packed and any(each.model.name != "modernbert" for each in loaded.values()):
+        models = {settings.model.name for settings in loaded.values()}
+        if options.packed and models != {"modernbert"}:
             raise BadInput("--packed: expected configs of ModernBERT, such as modern_small:8")
         missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]
         if missing:
             raise BadInput(f"{', '.join(missing)}: not installed; run pip install -e '.[parity]'")
         for shape, settings in loaded.items():
             command = ["--shapes", shape, "--device", options.device, *overrides]
-            command += ["--fused"] * options.fused + ["--packed"] * options.packed
+            if options.fused:
+                command.append("--fused")
+            if options.packed:
+                command.append("--packed")
             print(compare(shape, settings, command, options.steps, options.same_memory), flush=True)
     except BadInput as error:
         print(f"step.py: {error}", file=sys.stderr)
@@ -105,7 +109,8 @@ def load(shape: str, overrides: list[str]):
 
 def compare(shape: str, settings, command: list[str], steps: int, is_same_memory: bool) -> str:
     """Measures all sides of a shape in turns; returns its Markdown row."""
-    processes, facts = {}, {}
+    processes = {}
+    facts = {}
     try:
         for side in SIDES:
             is_tuned = side == "ours" or is_same_memory
@@ -126,12 +131,10 @@ def compare(shape: str, settings, command: list[str], steps: int, is_same_memory
 def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
     model = settings.model
     tokens = {side: facts[side]["tokens"] / statistics.median(seconds[side]) for side in SIDES}
-    ratios = [
-        statistics.median(
-            theirs / ours for theirs, ours in zip(seconds[side], seconds["ours"], strict=True)
-        )
-        for side in SIDES[1:]
-    ]
+    ratios = []
+    for side in SIDES[1:]:
+        pairs = zip(seconds[side], seconds["ours"], strict=True)
+        ratios.append(statistics.median(theirs / ours for theirs, ours in pairs))
     targets = [f"{target} x" for target in TARGETS.get(shape, ())] or ["-", "-"]
     versions = "; ".join(dict.fromkeys(fact["versions"] for fact in facts.values()))
     threads = "/".join(str(fact["threads"]) for fact in facts.values())
@@ -149,8 +152,9 @@ def start(arguments: list[str], is_tuned: bool) -> subprocess.Popen:
     """Starts the process of a side. is_tuned: whether with the malloc settings that `bert-jax env` prints."""
     variables = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
     # Without preallocation JAX leaves memory of a GPU to PyTorch.
-    variables |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    variables |= {"GLIBC_TUNABLES": MEMORY} if is_tuned else {}
+    variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    if is_tuned:
+        variables["GLIBC_TUNABLES"] = MEMORY
     if "cuda" not in arguments:
         variables["JAX_PLATFORMS"] = "cpu"
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -212,16 +216,20 @@ def labels_of(rows: dict) -> np.ndarray:
 
 def unpack(rows: dict) -> dict:
     """Returns tokens, labels and mask of rows with one packed sequence each, padded to the longest."""
-    real, labels = rows["sequence_ids"] > 0, labels_of(rows)
-    places = rows["positions"][real]  # they restart at 0 in every sequence
+    is_real = rows["sequence_ids"] > 0
+    places = rows["positions"][is_real]  # they restart at 0 in every sequence
     numbers = np.cumsum(places == 0) - 1
 
     def spread(values: np.ndarray, padding: int) -> np.ndarray:
         array = np.full((numbers[-1] + 1, places.max() + 1), padding)
-        array[numbers, places] = values[real]
+        array[numbers, places] = values[is_real]
         return array
 
-    return dict(tokens=spread(rows["tokens"], 0), labels=spread(labels, -100), mask=spread(real, 0))
+    return {
+        "tokens": spread(rows["tokens"], 0),
+        "labels": spread(labels_of(rows), -100),
+        "mask": spread(is_real, 0),
+    }
 
 
 def ours(settings, rows: dict) -> Side:
@@ -262,9 +270,11 @@ def theirs(settings, rows: dict, is_gathered: bool, is_fused: bool, device: str)
     torch.set_num_threads(cores())
     torch.manual_seed(settings.seed)
     if settings.model.name == "modernbert":
-        network, rows = modernbert, unpack(rows)
+        network = modernbert
+        rows = unpack(rows)
     else:
-        network, rows = bert, rows | {"labels": labels_of(rows), "mask": rows["sequence_ids"]}
+        network = bert
+        rows = rows | {"labels": labels_of(rows), "mask": rows["sequence_ids"]}
     tensors = {name: torch.from_numpy(array).long().to(device) for name, array in rows.items()}
     model, loss = network(settings.model, settings.tokenizer.size, is_gathered, tensors)
     model.train().to(device)
@@ -303,11 +313,14 @@ def bert(keys, vocabulary: int, is_gathered: bool, rows: dict):
     from torch.nn.functional import cross_entropy
     from transformers import BertConfig, BertForPreTraining
 
-    rates = dict(
-        hidden_dropout_prob=keys.dropout, attention_probs_dropout_prob=keys.attention_dropout
+    config = BertConfig(
+        **sizes(keys, vocabulary),
+        hidden_dropout_prob=keys.dropout,
+        attention_probs_dropout_prob=keys.attention_dropout,
     )
-    model = BertForPreTraining(BertConfig(**sizes(keys, vocabulary), **rates))
-    positions, targets = rows["masked_positions"], rows["masked_targets"]
+    model = BertForPreTraining(config)
+    positions = rows["masked_positions"]
+    targets = rows["masked_targets"]
     pairs = rows["pair_labels"][:, 0]
     inputs = dict(
         input_ids=rows["tokens"], token_type_ids=rows["segments"], attention_mask=rows["mask"]

@@ -50,8 +50,10 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
         offset += epoch * pipeline.steps_per_epoch()
     source = stream.train_batches(pipeline, offset, offset + (steps or 10**9))
     next_batch = next(source)
-    first, tokens, now = time.perf_counter() - begin, 0, time.perf_counter()
-    started, cpu_started = now, time.process_time()
+    first = time.perf_counter() - begin
+    tokens = 0
+    started = now = time.perf_counter()
+    cpu_started = time.process_time()
     for next_batch in source:
         tokens += int((next_batch["sequence_ids"] > 0).sum())
         now = time.perf_counter()
@@ -74,14 +76,15 @@ def collate(seconds: float, length: int = 128, batch: int = 256, predictions: in
     tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     rows = torch.randint(len(special), len(pieces), (64 * batch, length))
-    rows[:, 0], rows[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
-    tokens, now = 0, time.perf_counter()
-    started, cpu_started = now, time.process_time()
+    rows[:, 0] = tokenizer.cls_token_id
+    rows[:, -1] = tokenizer.sep_token_id
+    tokens = 0
+    started = now = time.perf_counter()
+    cpu_started = time.process_time()
     while now - started < seconds:
         first = torch.randint(len(rows) - batch, ()).item()
-        tokens += collator([{"input_ids": row} for row in rows[first : first + batch]])[
-            "labels"
-        ].numel()
+        arrays = collator([{"input_ids": row} for row in rows[first : first + batch]])
+        tokens += arrays["labels"].numel()
         now = time.perf_counter()
     rates = dict(rate=tokens / (now - started))
     print(json.dumps(rates | dict(cpu_rate=tokens / (time.process_time() - cpu_started))))
@@ -161,11 +164,11 @@ def compare_resumed(directory) -> None:
     for name, epoch, offset, steps in (("first", 0, 0, 3000), ("second", 1, -20, 500)):
         reached = run(directory, epoch, offset, steps)
         resumed = run(directory, epoch, offset + steps - 1, 1)
-        same = reached["digest"] == resumed["digest"]
+        is_same = reached["digest"] == resumed["digest"]
         title = f"step {offset + steps - 1} of the {name} epoch, from an earlier step"
-        value = f"{'equal' if same else 'DIFFERENT'}, SHA-256 {reached['digest'][:16]}"
+        value = f"{'equal' if is_same else 'DIFFERENT'}, SHA-256 {reached['digest'][:16]}"
         show(title, "equal", value, reached, f"{resumed['digest'][:16]}, resumed there")
-        if not same:
+        if not is_same:
             sys.exit(1)
 
 

@@ -28,14 +28,16 @@ def main(arguments: list[str] | None = None) -> int:
     default = os.path.relpath(ROOT.parent / "shared" / "data")
     parser.add_argument("--data", type=Path, default=default, help="default: %(default)s")
     options = parser.parse_args(arguments)
-    tables, data = read(), options.data.resolve()
+    tables = read()
+    data = options.data.resolve()
     problems = [problem for name in options.names for problem in missing(tables, name, data)]
     if problems:
         print(f"tables.py: {problems[0]}", file=sys.stderr)
         return 2
     for name in options.names:
         print(f"\n### {name}\n\n{describe_machine()}\n", flush=True)
-        if code := run(tables[name], data):
+        code = run(tables[name], data)
+        if code:
             print(f"tables.py: {name}: exit code {code}", file=sys.stderr)
             return code
     if not options.names:
