@@ -47,8 +47,10 @@ class Bucket:
 
     def __init__(self):
         self.objects: dict[str, Object] = {}
-        self.lock, self.generation = threading.RLock(), 0
-        self.requests, self.fault = [], lambda method, name: 0
+        self.lock = threading.RLock()
+        self.generation = 0
+        self.requests = []
+        self.fault = lambda method, name: 0
         self.uploads = {}  # resumable ones: {id: (name, condition)}
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self
@@ -117,8 +119,10 @@ class Bucket:
 
     def listing(self, query: dict) -> dict:
         """Returns a listing, all in one page."""
-        prefix, mark = query.get("prefix", ""), query.get("delimiter") or "\0"
-        items, prefixes = [], set()
+        prefix = query.get("prefix", "")
+        mark = query.get("delimiter") or "\0"
+        items = []
+        prefixes = set()
         with self.lock:
             for name in self.names(prefix):
                 folder, is_below, _ = name[len(prefix) :].partition(mark)
@@ -130,7 +134,8 @@ class Bucket:
 
 
 class Server(ThreadingHTTPServer):
-    daemon_threads, request_queue_size = True, 128
+    daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, *_) -> None:
         pass  # the client has disconnected
@@ -141,17 +146,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def do(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
-        query = {key: values[-1] for key, values in query.items()}
+        address = urlsplit(self.path)
+        query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         bucket = self.server.bucket
-        match = OBJECT.fullmatch(path)
+        match = OBJECT.fullmatch(address.path)
         name = unquote(match[2]) if match else query.get("name") or query.get("prefix", "")
         method = "READ" if query.get("alt") == "media" else self.command
         bucket.requests.append((method, name))
         try:
             if status := bucket.fault(method, name):
                 raise Refused(status)
-            self.route(path, query, body)
+            self.route(address.path, query, body)
         except Refused as refused:
             status = refused.args[0]
             error = {"error": {"code": status, "message": f"emulated status {status}"}}
@@ -192,7 +197,8 @@ class Handler(BaseHTTPRequestHandler):
             self.json(bucket.metadata(name))
 
     def media(self, stored: Object) -> None:
-        size, headers = len(stored.data), {"x-goog-generation": str(stored.generation)}
+        size = len(stored.data)
+        headers = {"x-goog-generation": str(stored.generation)}
         requested = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if not requested:
             self.answer(stored.data, 200, headers)

@@ -51,7 +51,9 @@ def config_of(directory: Path, documents, *overrides):
 
 def halves() -> tuple[list[str], list[str]]:
     """Returns the documents of two sources: ten are in both, and some of the first are similar to one of the second."""
-    texts = [text + "\nit was not" * (not n % 30) for n, text in enumerate(make_text(300))]
+    texts = make_text(300)
+    for number in range(0, 300, 30):
+        texts[number] += "\nit was not"
     similar = [f"{text} tree" for text in texts[:150] if len(text) > 150]
     return texts[190:] + texts[:10] + similar, texts[:200]
 
@@ -86,7 +88,8 @@ def read(split: stores.Split) -> list[list[tuple]]:
 
 def read_sources(sources) -> tuple[list, dict]:
     """Returns (documents of sentences, {problem: count}) of all sources."""
-    problems, documents = Counter(), []
+    problems = Counter()
+    documents = []
     for source in sources:
         for block in source.blocks(problems):
             documents += corpus.documents(block, problems)

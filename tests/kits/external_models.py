@@ -28,7 +28,8 @@ SETTINGS |= {"log.every": 4, "evaluate.every": 4, "evaluate.rows": 16, "checkpoi
 
 def make_tensors(format: str = "huggingface", parts=PARTS, seed: int = 0) -> dict[str, np.ndarray]:
     """Returns {name in the format: float32}: scales near 1, all else small; the same parameters in either format."""
-    draw, tensors = np.random.default_rng(seed), {}
+    draw = np.random.default_rng(seed)
+    tensors = {}
     for item in names.parameters(SIZES):
         array = draw.normal(0, 0.1, names.shape(item, SIZES, len(PIECES))).astype(np.float32)
         array += item.path.endswith("/scale")

@@ -72,7 +72,8 @@ def install(fault: str) -> None:
         return
     first, _, last = call.partition("-")
     module, name = PLACES[place]
-    function, calls = getattr(module, name), []
+    function = getattr(module, name)
+    calls = []
 
     def faulty(*arguments):
         if int(first) <= len(calls) <= int(last or first):
@@ -85,6 +86,7 @@ def install(fault: str) -> None:
 
 
 if __name__ == "__main__":
-    if fault := os.environ.get(FAULT):
+    fault = os.environ.get(FAULT)
+    if fault:
         install(fault)
     program.run()

@@ -88,10 +88,13 @@ def write_entities(path, number: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     lines = []
     for _ in range(number):
-        before = "O"
+        label = "O"
         for place in draw.integers(0, 20, draw.integers(1, 9)):
-            before = "B-per" if place < 5 else "I-per" if before == "B-per" else "O"
-            lines.append(f"{WORDS[place]}\t{before}")
+            if place < 5:
+                label = "B-per"
+            else:
+                label = "I-per" if label == "B-per" else "O"
+            lines.append(f"{WORDS[place]}\t{label}")
         lines.append("")
     path.write_text("\n".join(lines))
 
@@ -99,14 +102,14 @@ def write_entities(path, number: int, seed: int) -> None:
 def make_choices(number: int, seed: int, longest: int = 3) -> list[dict]:
     """Returns examples whose right ending has the first word of WORDS, which no other text has."""
     draw = np.random.default_rng(seed)
-    found = []
+    examples = []
     for _ in range(number):
         sizes = draw.integers(1, longest + 1, len(CHOICES))
-        made = [" ".join(draw.choice(WORDS[1:20], size)) for size in sizes]
-        right = int(draw.integers(4))
-        made[2 + right] += f" {WORDS[0]}"
-        found.append(dict(zip(CHOICES, made, strict=True)) | {"label": right})
-    return found
+        parts = [" ".join(draw.choice(WORDS[1:20], size)) for size in sizes]
+        label = int(draw.integers(4))
+        parts[2 + label] += f" {WORDS[0]}"
+        examples.append(dict(zip(CHOICES, parts, strict=True)) | {"label": label})
+    return examples
 
 
 def write_choices(directory, train: list[dict], dev: list[dict]) -> None:
@@ -147,7 +150,8 @@ def batch_of(dataset, phase) -> tuple[np.ndarray, dict]:
 def random_params(config, store, batch):
     """Returns the objective, and parameters of which none is 0 or 1."""
     vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-    objective, draw = base.make(config, vocabulary), np.random.default_rng(0)
+    objective = base.make(config, vocabulary)
+    draw = np.random.default_rng(0)
     params = jax.jit(objective.init)(jax.random.key(0), batch)
     noise = lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32)  # noqa: E731
     return objective, jax.tree.map(noise, params)
@@ -158,9 +162,9 @@ def random_params(config, store, batch):
 
 def settings(directory) -> dict:
     """Returns the keys of a run on `sentences`, with a store and a model to start from in the directory."""
-    found = places(start(directory), sentences(directory / "data"))
-    found |= {"objective.pool": "mean", "checkpoint.every": 20, "train.tokens_per_device": 32}
-    return found | {"store": directory / "store"}
+    keys = places(start(directory), sentences(directory / "data"))
+    keys |= {"objective.pool": "mean", "checkpoint.every": 20, "train.tokens_per_device": 32}
+    return keys | {"store": directory / "store"}
 
 
 def command(settings: dict, workdir) -> list[str]:

@@ -78,8 +78,8 @@ def split(directory) -> None:
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     files = {name: shards[number % 2] for number, name in enumerate(sorted(tensors))}
     for shard in shards:
-        own = {name: tensors[name] for name in files if files[name] == shard}
-        save_file(own, directory / shard)
+        arrays = {name: tensors[name] for name in files if files[name] == shard}
+        save_file(arrays, directory / shard)
 
 
 def write_tokenizer(directory, change=lambda document: None) -> None:

@@ -52,14 +52,16 @@ def original(documents, rules, draws):
     rows = []
     for number, document in enumerate(documents):
         target = draws.target(number, room, rules.short_rate)
-        chunk, start, here = [], 0, 0
+        chunk = []
+        start = here = 0
         while here < len(document):
             chunk.append(document[here])
             if here == len(document) - 1 or len(flat(chunk)) >= target:
                 a, b, label, unused = pair(documents, number, start, chunk, target, rules, draws)
                 rows.append((*truncate(a, b, room, draws.generator), label, a, b))
                 here -= unused
-                chunk, start = [], here + 1
+                chunk = []
+                start = here + 1
             here += 1
     return rows
 
@@ -69,23 +71,24 @@ def pair(documents, number, start, chunk, target, rules, draws):
     if rules.pair_task == "none":
         return flat(chunk), [], 0, 0
     a_size = draws.a_size(number, start, len(chunk)) if len(chunk) > 1 else 1
-    a, rest = flat(chunk[:a_size]), chunk[a_size:]
-    alone = len(chunk) == 1
-    if alone or (rules.pair_task == "nsp" and draws.coin("random_pair", number, start)):
+    a = flat(chunk[:a_size])
+    after_a = chunk[a_size:]
+    if len(chunk) == 1 or (rules.pair_task == "nsp" and draws.coin("random_pair", number, start)):
         other, first = draws.place(number, start, documents)
         b = []
         for sentence in documents[other][first:]:
             b += sentence
             if len(b) >= target - len(a):
                 break
-        return a, b, 1, len(rest)
+        return a, b, 1, len(after_a)
     if rules.pair_task == "sop" and draws.coin("swap", number, start):
-        return flat(rest), a, 1, 0
-    return a, flat(rest), 0, 0
+        return flat(after_a), a, 1, 0
+    return a, flat(after_a), 0, 0
 
 
 def truncate(a, b, room, generator):
-    a, b = list(a), list(b)
+    a = list(a)
+    b = list(b)
     while len(a) + len(b) > room:
         longer = a if len(a) > len(b) else b
         longer.pop(0 if generator.random() < 0.5 else -1)

@@ -34,28 +34,31 @@ def epoch(store, **changes):
 
 def one_pair_per_row(batch):
     """Returns the sequences of a batch in order, each in its own row. It may have no pairs and no masks."""
-    none = np.zeros((len(batch["tokens"]), 0)), np.zeros(batch["cls_positions"].shape)
-    masks = dict.fromkeys(mlm_batch.MASKED.split(), none[0])
-    batch = masks | dict.fromkeys(("pair_labels", "pair_weights"), none[1]) | batch
-    length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
+    no_masks = dict.fromkeys(mlm_batch.MASKED.split(), np.zeros((len(batch["tokens"]), 0)))
+    no_pairs = dict.fromkeys(
+        ("pair_labels", "pair_weights"), np.zeros(batch["cls_positions"].shape)
+    )
+    batch = no_masks | no_pairs | batch
+    length = batch["tokens"].shape[1]
+    predictions = batch["masked_weights"].shape[1]
     row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
-    own = mlm_batch.shapes(len(row), length, predictions)
-    own = {name: np.zeros(like.shape, like.dtype) for name, like in own.items()}
+    shapes = mlm_batch.shapes(len(row), length, predictions)
+    separate = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
     for number, (r, p) in enumerate(zip(row, pair, strict=True)):
         span = np.flatnonzero(batch["sequence_ids"][r] == p + 1)
         assert span[0] == batch["cls_positions"][r, p]
         for name in ("tokens", "segments", "positions"):
-            own[name][number, : len(span)] = batch[name][r, span]
-        own["sequence_ids"][number, : len(span)] = 1
+            separate[name][number, : len(span)] = batch[name][r, span]
+        separate["sequence_ids"][number, : len(span)] = 1
         slots = np.isin(batch["masked_positions"][r], span) & (batch["masked_weights"][r] > 0)
         for name in ("masked_positions", "masked_targets", "masked_weights"):
-            own[name][number, : slots.sum()] = batch[name][r, slots]
-        own["masked_positions"][number, : slots.sum()] -= span[0]
+            separate[name][number, : slots.sum()] = batch[name][r, slots]
+        separate["masked_positions"][number, : slots.sum()] -= span[0]
         for name in ("pair_labels", "pair_weights"):
-            own[name][number, 0] = batch[name][r, p]
-    own["rows"] = np.arange(len(row), dtype=np.int32)
-    own["row_weights"] = np.ones(len(row), np.float32)
-    return own
+            separate[name][number, 0] = batch[name][r, p]
+    separate["rows"] = np.arange(len(row), dtype=np.int32)
+    separate["row_weights"] = np.ones(len(row), np.float32)
+    return separate
 
 
 def without_masks(batch, masking):

@@ -28,9 +28,9 @@ class Spec(NamedTuple):
     def config(self) -> ConfigDict:
         names = "masking mask_rate mask_share random_share short_rate".split()
         task = {name: getattr(self, name) for name in names}
-        made = rows.settings(self.length, self.seed, **task)
-        made.objective.pair_task = self.pair_task
-        return made
+        config = rows.settings(self.length, self.seed, **task)
+        config.objective.pair_task = self.pair_task
+        return config
 
     @property
     def phase_keys(self) -> configs.Phase:
@@ -63,8 +63,8 @@ def train_batches(store, word_starts, spec, first, last, positions=None):
 
 
 def heldout(store, word_starts, spec, rows, positions=None):
-    made = dataset(store, spec, word_starts), spec.phase_keys
-    return stream.Evaluation(*made, "heldout", rows, spec.batch, positions)
+    pairs = dataset(store, spec, word_starts)
+    return stream.Evaluation(pairs, spec.phase_keys, "heldout", rows, spec.batch, positions)
 
 
 def epoch_rows(store, spec, epoch=0, split="train"):

@@ -7,10 +7,10 @@ from bert_jax.planning import compilation, hlo
 MEMORY = hlo.Memory(arguments=10, temporaries=7, program=6, total=24)
 
 
-def arguments(directory, *more, topology="v5e:2x2", **changes):
+def arguments(directory, *options, topology="v5e:2x2", **changes):
     keys = SMALL | {"store": directory / "store", "dtype": "auto", **changes}
     keys = [f"--config.{key}" for key in overrides(keys)]
-    return ["plan", "--config", "demo", "--topology", topology, *keys, *map(str, more)]
+    return ["plan", "--config", "demo", "--topology", topology, *keys, *map(str, options)]
 
 
 def compile_nothing(*_):

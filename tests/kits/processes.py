@@ -54,8 +54,8 @@ def started(arguments, directory: Path, processes: int, devices, changes=None, *
     running = []
     try:
         for number in range(processes):
-            more = (changes or {}).get(number, ())
-            command = [sys.executable, str(PROGRAM), *arguments, *more]
+            added = (changes or {}).get(number, ())
+            command = [sys.executable, str(PROGRAM), *arguments, *added]
             variables |= rendezvous | {"JAX_PROCESS_ID": str(number)}
             settings = environment(devices[number], **variables)
             files = (directory / f"{name}{number}" for name in ("output", "errors"))

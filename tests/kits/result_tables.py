@@ -22,7 +22,9 @@ def name_of(file: str, test: str) -> str:
 
 def update(file: str, stats: dict) -> None:
     """Replaces the rows of the tests that ran, below the text of the page. stats: {outcome: [report]} of pytest."""
-    path, counts, seconds = ROOT / "docs" / file, defaultdict(Counter), Counter()
+    path = ROOT / "docs" / file
+    counts = defaultdict(Counter)
+    seconds = Counter()
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in stats.get(outcome, []):
             name = name_of(file, report.nodeid)

@@ -7,7 +7,8 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.data import stream
 
-V, LAST = 1000, 10**9  # pieces; steps of the phase
+V = 1000  # pieces
+LAST = 10**9  # steps of the phase
 WORD_STARTS = np.arange(V) % 3 > 0
 
 
@@ -46,8 +47,8 @@ def chosen(batch):
 
 
 def batches(dataset, shape, first, last, positions=None, seed=1):
-    made = stream.Pipeline(dataset, shape, "train", seed, shape.batch, positions)
-    return list(stream.train_batches(made, first, last))
+    pipeline = stream.Pipeline(dataset, shape, "train", seed, shape.batch, positions)
+    return list(stream.train_batches(pipeline, first, last))
 
 
 def assemble(dataset, shape, rows, keys=None):
@@ -58,20 +59,25 @@ def assemble(dataset, shape, rows, keys=None):
 
 def document_stream(documents):
     """Returns all ids of documents, with a separator after each."""
-    return [i for d in documents for i in [*(i for s in d for i in s), SPECIAL["sep"]]]
+    ids = []
+    for document in documents:
+        for sentence in document:
+            ids += sentence
+        ids.append(SPECIAL["sep"])
+    return ids
 
 
-def check_starts_and_hosts(made, steps):
+def check_starts_and_hosts(make, steps):
     """Asserts that batches are the same from any step on, and that hosts have their rows of them.
 
-    made: (first, last, positions=None) -> the batches of steps first..last-1, at least six rows each.
+    make: (first, last, positions=None) -> the batches of steps first..last-1, at least six rows each.
     """
-    whole = made(0, steps)
+    batches = make(0, steps)
     for first in (1, steps // 2, steps - 2):
-        assert_same(made(first, steps), whole[first:])
+        assert_same(make(first, steps), batches[first:])
     for positions in ([0, 5], [3, 1, 2, 4]):
-        expected = [{name: x[positions] for name, x in batch.items()} for batch in whole[7:]]
-        assert_same(made(7, steps, np.array(positions)), expected)
+        expected = [{name: x[positions] for name, x in batch.items()} for batch in batches[7:]]
+        assert_same(make(7, steps, np.array(positions)), expected)
 
 
 def assert_same(left, right):

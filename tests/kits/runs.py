@@ -82,16 +82,18 @@ def assert_same_run(workdir, undisturbed, split="heldout"):
 
 def use_devices(patch, number: int):
     """Makes runs of this process use its first `number` devices."""
-    make, devices = meshes.make_mesh, jax.devices()[:number]
+    make = meshes.make_mesh
+    devices = jax.devices()[:number]
     patch.setattr(meshes, "make_mesh", lambda config, _=None: make(config, devices))
 
 
 def signal_at(patch, step: int, number: int) -> None:
     """Makes this process send itself a signal, once, after its run has reported `step` or a later one."""
-    report, sent = Reporter.report, []
+    report = Reporter.report
+    sent = []
 
-    def reporting(reporter, now, *rest):
-        report(reporter, now, *rest)
+    def reporting(reporter, now, *arguments):
+        report(reporter, now, *arguments)
         if now >= step and not sent:
             sent.append(now)
             os.kill(os.getpid(), number)
@@ -139,7 +141,8 @@ def save(directory: Path, step: int, params, keep: int = 1) -> None:
 
 def untrained(tokenizer, *overrides: str) -> load_model.Model:
     """Returns a model with random parameters, as `load_model` would open it; nothing is written."""
-    config, vocabulary = small_config(*overrides), Vocabulary(tokenizer.size, **tokenizer.special)
+    config = small_config(*overrides)
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
     params = jax.jit(objective.init)(jax.random.key(0), small_batch())
     return load_model.Model(config, {}, vocabulary, tokenizer, objective, 1, params)

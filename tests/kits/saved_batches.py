@@ -32,7 +32,8 @@ class World:
     """A corpus, a config for it, and a directory for its batches."""
 
     def __init__(self, directory: Path, seed: int = 0):
-        self.path, self.file = directory, directory / "two.py"
+        self.path = directory
+        self.file = directory / "two.py"
         self.file.write_text(PHASES)
         source = directory / "corpus.txt"
         write_corpus(source, documents=60, seed=seed)
@@ -42,9 +43,9 @@ class World:
     def load(self, **changes):
         return config.load(str(self.file), overrides(self.settings | changes))
 
-    def arguments(self, *more, **changes):
+    def arguments(self, *options, **changes):
         keys = [f"--config.{key}" for key in overrides(self.settings | changes)]
-        return ["--config", str(self.file), *keys, *map(str, more)]
+        return ["--config", str(self.file), *keys, *map(str, options)]
 
     def save(self, first: int, last: int, directory: Path, **changes) -> dict:
         return inspect_batch.save(self.load(**changes), first, last, directory, lambda line: None)

@@ -4,6 +4,8 @@ that are no rows' weights, a third split, and scores, which repeat the means of 
 import numpy as np
 from my_code import task  # the page's, which test_external_task.py writes
 
+from bert_jax.data.dataset import LABEL
+
 DEFAULTS = task.DEFAULTS | {"labels": ()}
 PHASE_DEFAULTS = {}
 check = task.check
@@ -15,32 +17,34 @@ def fill(config, store):
 
 
 def make(config, store=None):
-    made = task.make(config, store)
+    dataset = task.make(config, store)
 
     def source(split):
         return "train" if split == "train" else "heldout"
 
     def rows(phase, split, epoch):
         """Returns the rows of the page's task; those of `later` have no first sentence."""
-        found = made.rows(phase, source(split), epoch)
-        return found[found[:, 4] == 0] if split == "later" else found
+        index = dataset.rows(phase, source(split), epoch)
+        return index[index[:, LABEL] == 0] if split == "later" else index
 
     def make_batch(phase, split, rows, keys):
         from bert_jax.data import assemble
 
-        arrays = made.make(phase, source(split), rows, keys)
-        weight = assemble.as_weights(1 + 2 * rows[:, 4])
+        arrays = dataset.make(phase, source(split), rows, keys)
+        weight = assemble.as_weights(1 + 2 * rows[:, LABEL])
         return arrays | {"label_weights": arrays["label_weights"] * weight}
 
     def score(split, outputs, rows):
         """rows: those of the outputs, int64[R, 5]; none that only fills a batch."""
-        logits, label, weight = np.float64(outputs["label_logits"]), rows[:, 4], 1 + 2 * rows[:, 4]
-        nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(rows)), label]
+        logits = np.float64(outputs["label_logits"])
+        labels = rows[:, LABEL]
+        weights = 1 + 2 * labels
+        nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(rows)), labels]
         return {
-            "nats": np.average(nats, weights=weight),
-            "accuracy": np.average(logits.argmax(-1) == label, weights=weight),
+            "nats": np.average(nats, weights=weights),
+            "accuracy": np.average(logits.argmax(-1) == labels, weights=weights),
             "scored": len(rows),
         }
 
     splits = "train", "heldout", "later"
-    return made._replace(splits=splits, rows=rows, make=make_batch, score=score)
+    return dataset._replace(splits=splits, rows=rows, make=make_batch, score=score)

@@ -31,8 +31,10 @@ def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) 
         write_split(path / name, *arrays)
     ends = np.cumsum(sources["train"])
     parts = [train[end - number : end] for number, end in zip(sources["train"], ends, strict=True)]
-    ids = ([i for d in part for s in d for i in s] for part in parts)
-    unigrams = [np.bincount(each, minlength=vocabulary) for each in ids]
+    unigrams = []
+    for documents in parts:
+        ids = [id for document in documents for sentence in document for id in sentence]
+        unigrams.append(np.bincount(ids, minlength=vocabulary))
     return finish_store(path, vocabulary, np.array(unigrams), sources)
 
 
@@ -69,13 +71,15 @@ def synthetic_store(path: Path, tokens: int, vocabulary: int = 30522) -> store.S
 
     Sentences have about 25 tokens, documents about 600.
     """
-    documents, unigrams = {}, []
+    documents = {}
+    unigrams = []
     for name, number in zip(store.SPLITS, (tokens, min(tokens // 100, PART)), strict=True):
         (Path(path) / name).mkdir(parents=True)
         paths = [Path(path) / name / f"{array}.npy" for array in store.ARRAYS]
         for array in paths:
             array.write_bytes(bytes(HEADER))
-        sizes, counts = [0, 0, 0], np.zeros(vocabulary, np.int64)
+        sizes = [0, 0, 0]
+        counts = np.zeros(vocabulary, np.int64)
         for ids, sentence_ends, document_ends in synthetic_parts(number, vocabulary, len(name)):
             counts += np.bincount(ids, minlength=vocabulary)
             arrays = ids, sentence_ends + sizes[0], document_ends + sizes[1]

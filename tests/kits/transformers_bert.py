@@ -24,7 +24,8 @@ def config_of(theirs: dict, *overrides: str):
     model = settings.from_huggingface(theirs | dict.fromkeys(dropouts, 0), "config.json")
     keys = [f"model.{key}={value}" for key, value in model.items()]
     keys.append(f"phases.main.length={theirs['max_position_embeddings']}")
-    keys += ["objective.pair_task=none"] * (model["name"] != "bert")
+    if model["name"] != "bert":
+        keys.append("objective.pair_task=none")
     return small_config(*keys, *overrides)
 
 
