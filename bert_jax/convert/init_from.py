@@ -126,11 +126,11 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
 
 def check_finetuning(config: ConfigDict, overrides) -> None:
     """Raises BadInput for a config that cannot be fine-tuned."""
+    if not examples.module_of(config):
+        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
     for override in overrides:
         if re.match(r"schedule.warmup=|phases.\w+.steps=", override) and config.task.epochs:
             raise BadInput(f"config.{override}: task.epochs decides it; set config.task.epochs=0")
-    if not examples.module_of(config):
-        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
     require(config.init_from, "init_from", config, "expected the run or the model to start from")
     if jax.process_count() > 1 and not download.exists(config.store):
         raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")

@@ -100,22 +100,22 @@ def parameters(model, objective: str = "") -> list[Parameter]:
     if not architecture:
         return []
     table = []
-    for part, ours, theirs, rows, *first in architecture.PARTS:
-        layers = model["layers"] if "{}" in ours else 1
+    for part, scope, scope_there, rows, *first in architecture.PARTS:
+        layers = model["layers"] if "{}" in scope else 1
         for number in range(*first, layers):
-            table += expand(part, ours.format(number), theirs.format(number), rows)
+            table += expand(part, scope.format(number), scope_there.format(number), rows)
     if objective in LABELERS:
         layer = architecture.LABEL_LAYERS.get(objective, "classifier")
         table += expand("label", "", "", [("DC", "label", layer)])
     return table
 
 
-def expand(part: str, ours: str, theirs: str, rows) -> list[Parameter]:
+def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
     """Returns the parameters of the rows of a table, inside a scope of bert_jax and of Hugging Face."""
     expanded = []
     for axes, path, name, *stack in rows:
-        path = ours + path
-        name = theirs + name
+        path = scope + path
+        name = scope_there + name
         if name.endswith(("weight", "bias")):
             expanded.append(Parameter(part, axes, path, name, *stack))
         else:

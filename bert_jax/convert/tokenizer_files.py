@@ -33,15 +33,15 @@ def write_json(path: Path, values: dict) -> None:
 
 def settings(tokenizer) -> dict:
     """Returns tokenizer_config.json. BertTokenizer reads the vocabulary, the other class all of tokenizer.json."""
-    named = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
+    tokens = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
     if tokenizer.kind != "wordpiece":
-        return {"tokenizer_class": "PreTrainedTokenizerFast", **named}
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
     return {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": tokenizer.lowercase,
         "tokenize_chinese_chars": True,
         "strip_accents": None,
-        **named,
+        **tokens,
     }
 
 
