@@ -41,32 +41,33 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    columns, found = [*config.task.text, config.task.label], []
+    columns = [*config.task.text, config.task.label]
+    result = []
     for place, (*row, label) in tables.read(path, columns, optional=config.task.label):
         if config.task.kind != "labels" and not str(label).strip():  # a set may be empty
             label = None
-        found.append(Example(place, row, label))
-    return found
+        result.append(Example(place, row, label))
+    return result
 
 
-def parse(config, found: list[str]) -> list[Example]:
+def parse(config, lines: list[str]) -> list[Example]:
     """Returns examples without labels, each of as many of the texts as there are columns of texts."""
-    return texts.parse(found, len(config.task.text))
+    return texts.parse(lines, len(config.task.text))
 
 
-def names(config, found: list[Example]) -> list[str]:
+def names(config, labelled: list[Example]) -> list[str]:
     """Returns the sorted names of the labels; none for numbers."""
     kind = config.task.kind
     if kind == "number":
         return []
-    chosen = [labels.names_of(each, kind) for each in found]
-    labels.check_names(found[0].place, chosen)
+    chosen = [labels.names_of(example, kind) for example in labelled]
+    labels.check_names(labelled[0].place, chosen)
     return sorted({*chain(*chosen)})
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.labelled(config, store, paired=len(config.task.text) == 2)
+    return texts.make_labelled(config, store, len(config.task.text))
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

@@ -69,11 +69,16 @@ def module_of(config) -> ModuleType | None:
 
 def sources(config) -> dict[str, Path | str]:
     """Returns {split: file, or source of a library}: train, and those in `dev`, each named by its stem."""
-    data, names = config.task.data, ["train", *(Path(name).stem for name in config.task.dev)]
-    require(len({*names}) == len(names), "task.dev", config, "expected different names, not train")
-    named = config.task.train, *config.task.dev
-    found = [f"{data}[{n}]" if corpus.library_of(data) else Path(data, n) for n in named]
-    return dict(zip(names, found, strict=True))
+    data = config.task.data
+    splits = ["train", *(Path(name).stem for name in config.task.dev)]
+    is_valid = len(set(splits)) == len(splits)
+    require(is_valid, "task.dev", config, "expected different names, not train")
+    files = [config.task.train, *config.task.dev]
+    if corpus.library_of(data):
+        paths = [f"{data}[{name}]" for name in files]
+    else:
+        paths = [Path(data, name) for name in files]
+    return dict(zip(splits, paths, strict=True))
 
 
 def split_names(config) -> tuple[str, ...]:
@@ -90,11 +95,11 @@ def encode_texts(tokenizer, examples: list[Example]) -> list[list[list[int]]]:
     return [[next(ids) or [tokenizer.unk] for _ in example.texts] for example in examples]
 
 
-def number(example: Example, label: str, names: list[str]) -> int:
+def label_number(example: Example, label: str, names: list[str]) -> int:
     """Returns the number of a label of an example. Raises BadInput, which names the place, if it is unknown."""
     if label not in names:
-        known = ", ".join(names[:20])
-        raise BadInput(f"{example.place}: label {label!r}: not one of those to train on: {known}")
+        hint = f"not one of those to train on: {', '.join(names[:20])}"
+        raise BadInput(f"{example.place}: label {label!r}: {hint}")
     return names.index(label)
 
 
@@ -115,9 +120,10 @@ def open_or_build(config, tokenizer=None) -> stores.Store:
                 raise
     store = stores.open_store(download.local(config.store, hashes=config.verify_store))
     recorded = store.manifest["made_from"] | {"task.labels": store.manifest["labels"]}
-    made = {"task.data": recorded["task.data"]} | made_from(config)  # its files may be missing
-    made["task.labels"] = config.task.labels or recorded["task.labels"]
-    origin.check(config, store.path, recorded, made)
+    # Files that are missing have no digest.
+    requested = {"task.data": recorded["task.data"]} | made_from(config)
+    requested["task.labels"] = config.task.labels or recorded["task.labels"]
+    origin.check(config, store.path, recorded, requested)
     return store
 
 
@@ -125,89 +131,109 @@ def made_from(config) -> dict:
     """Returns the config keys and values that decide a store's content. Files are known by their names without
     directories, and task.data by their digest; missing without them."""
     free = {*FREE, *getattr(module_of(config), "FREE", ())}
-    made = {f"task.{key}": value for key, value in config.task.items() if key not in free}
+    keys = {f"task.{key}": value for key, value in config.task.items() if key not in free}
     paths = [path for path in sources(config).values() if isinstance(path, Path)]
     if not paths:
-        return made
-    made["task.train"], *dev = [path.name for path in paths]
-    made["task.dev"] = tuple(dev)
+        return keys
+    keys["task.train"], *dev = [path.name for path in paths]
+    keys["task.dev"] = tuple(dev)
     if all(path.is_file() for path in paths):
-        made["task.data"] = files.identify(paths)["sha256"][:16]
+        keys["task.data"] = files.identify(paths)["sha256"][:16]
     else:
-        del made["task.data"]
-    return made
+        del keys["task.data"]
+    return keys
 
 
 def read(config) -> dict[str, list[Example]]:
     """Returns the examples of each split. Raises BadInput if a file or a label is missing or a split is empty."""
+    task = module_of(config)
     parts = {}
     for split, source in sources(config).items():
         if isinstance(source, Path) and not source.is_file():
             raise BadInput(f"config.task.data={config.task.data}: no file {source}")
-        parts[split] = usable(module_of(config).load(config, source))
+        parts[split] = drop_unusable(task.load(config, source))
     if not config.task.dev:
         parts = split_off(parts["train"], config.task.heldout)
-    for split, part in parts.items():
-        if not part:
-            key = "data" if config.task.dev else "heldout"
-            hint = f"split {split} of {config.task.data} has no examples"
-            raise BadInput(f"config.task.{key}={config.task[key]}: {hint}")
-        if unlabelled := [example.place for example in part if example.label is None]:
-            key = next(key for key in ("label", "columns", "data") if key in config.task)
-            raise BadInput(f"{unlabelled[0]}: has no label; config.task.{key}={config.task[key]!r}")
+    for split, examples in parts.items():
+        check_labelled(config, split, examples)
     return parts
 
 
-def usable(part: list[Example]) -> list[Example]:
+def check_labelled(config, split: str, examples: list[Example]) -> None:
+    """Raises BadInput for a split without examples, or with one that has no label."""
+    if not examples:
+        key = "data" if config.task.dev else "heldout"
+        hint = f"split {split} of {config.task.data} has no examples"
+        raise BadInput(f"config.task.{key}={config.task[key]}: {hint}")
+    for example in examples:
+        if example.label is None:
+            key = next(key for key in ("label", "columns", "data") if key in config.task)
+            hint = f"has no label; config.task.{key}={config.task[key]!r}"
+            raise BadInput(f"{example.place}: {hint}")
+
+
+def drop_unusable(examples: list[Example]) -> list[Example]:
     """Returns the examples that have texts or a label; an empty line has none.
 
     Skips up to one in a hundred rows with another number of columns, which files of GLUE to train on have, and prints
     how many. Raises BadInput for more.
     """
-    if broken := [example.place for example in part if not example.texts]:
-        hint = f"{broken[0]}: {OTHER_COLUMNS}, as {len(broken)} of {len(part)} rows"
-        if len(broken) > len(part) / 100:
-            raise BadInput(hint)
-        print(f"skipped {hint}", file=sys.stderr)
-    return [each for each in part if each.label is not None or "".join(each.texts).strip()]
+    broken = [example.place for example in examples if not example.texts]
+    if broken:
+        message = f"{broken[0]}: {OTHER_COLUMNS}, as {len(broken)} of {len(examples)} rows"
+        if len(broken) > len(examples) / 100:
+            raise BadInput(message)
+        print(f"skipped {message}", file=sys.stderr)
+    return [
+        example
+        for example in examples
+        if example.label is not None or "".join(example.texts).strip()
+    ]
 
 
 def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]:
     """Returns {"train": examples, "dev": others}: a random share of the groups is held out, always the same."""
-    keys = [example.group or number for number, example in enumerate(examples)]
-    groups = [*dict.fromkeys(keys)]
-    order = np.arange(len(groups))
-    order = prng.shuffle(order, max(1, len(order)), dataset.draw_key(0, "order", 1, 0, 0))
-    held = {groups[number] for number in order[: round(share * len(order))]}
+    groups = [example.group or number for number, example in enumerate(examples)]
+    names = [*dict.fromkeys(groups)]
+    key = dataset.draw_key(0, "order", 1, 0, 0)
+    order = prng.shuffle(np.arange(len(names)), max(1, len(names)), key)
+    heldout = {names[number] for number in order[: round(share * len(names))]}
     parts = {"train": [], "dev": []}
-    for key, example in zip(keys, examples, strict=True):
-        parts["dev" if key in held else "train"].append(example)
+    for group, example in zip(groups, examples, strict=True):
+        split = "dev" if group in heldout else "train"
+        parts[split].append(example)
     return parts
 
 
 def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> None:
     """Writes the store of the examples of each split. The file to train on decides the names of the labels."""
-    task, first, *held = module_of(config), *parts.values()
-    known = first if config.task.dev else [*chain(first, *held)]
-    names = [*config.task.labels] or task.names(config, known)
+    task = module_of(config)
+    names = [*config.task.labels]
+    if not names:
+        # Without `dev`, all splits are of the file to train on.
+        named = parts["train"] if config.task.dev else [*chain(*parts.values())]
+        names = task.names(config, named)
     encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     with atomic.new_directory(path, "config.store") as directory:
         counts = {s: write(directory / s, part, tokenizer) for s, part in encoded.items()}
-        unigrams = sum(each.pop("unigrams") for each in counts.values())
-        table = {key: {s: counts[s][key] for s in counts} for key in ("documents", "tokens")}
-        more = {
-            "sources": [{"source": config.task.data, "format": config.task.name, **table}],
+        unigrams = sum(count.pop("unigrams") for count in counts.values())
+        source = {"source": config.task.data, "format": config.task.name}
+        for key in ("documents", "tokens"):
+            source[key] = {split: count[key] for split, count in counts.items()}
+        keys = {
+            "sources": [source],
             "splits": counts,
             "unigram_entropy": stores.entropy(unigrams),
             "labels": names,
         }
-        stores.finish(directory, made_from(config), names, tokenizer, more)
+        stores.finish(directory, made_from(config), names, tokenizer, keys)
 
 
 def write(directory: Path, part: Encoded, tokenizer) -> dict:
     """Writes a split; returns the numbers of its documents, sentences and tokens, and the count of each piece."""
     texts = [*chain(*part.texts)]
-    sentences, documents = np.array([*map(len, texts)]), np.array([*map(len, part.texts)])
+    documents = np.array([*map(len, part.texts)])
+    sentences = np.array([*map(len, texts)])
     tokens = np.fromiter(chain(*texts), stores.token_type(tokenizer.size), sentences.sum())
     with splits.create(directory, tokens.dtype) as arrays:
         splits.append_documents(arrays, tokens, sentences, documents)
@@ -216,5 +242,9 @@ def write(directory: Path, part: Encoded, tokenizer) -> dict:
             np.save(directory / f"{name}.npy", array)
         else:
             (directory / f"{name}.json").write_text(json.dumps(array))
-    counts = {"documents": len(documents), "sentences": len(texts), "tokens": len(tokens)}
-    return counts | {"unigrams": np.bincount(tokens, minlength=tokenizer.size)}
+    return {
+        "documents": len(documents),
+        "sentences": len(texts),
+        "tokens": len(tokens),
+        "unigrams": np.bincount(tokens, minlength=tokenizer.size),
+    }

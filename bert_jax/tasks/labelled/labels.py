@@ -30,12 +30,12 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
     it. Raises BadInput for several names of classes, a name twice, and other lists."""
     label = example.label
     names = label if isinstance(label, list) else read_list(label)
-    is_other = names is None and LISTS[kind].match(label)
+    is_other_list = names is None and LISTS[kind].match(label)
     if names is None:
         names = split_list(label) if kind == "labels" else [label]
     names = [tables.text_of(example.place, name) for name in names if name != ""]
-    is_several = kind == "classes" and len(names) != 1
-    if is_other or is_several or len({*names}) < len(names):
+    has_other_count = kind == "classes" and len(names) != 1
+    if is_other_list or has_other_count or len(set(names)) < len(names):
         raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED}")
     return names
 
@@ -43,14 +43,16 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
 def check_names(place: str, chosen: list[list[str]]) -> None:
     """Raises BadInput if the names of all examples are as many zeros and ones, which mark places instead of names."""
     size = len(chosen[0])
-    is_same = all(len(names) == size for names in chosen)
-    if size > 1 and is_same and ONE_HOT.issuperset(chain(*chosen)):
+    have_same_size = all(len(names) == size for names in chosen)
+    if size > 1 and have_same_size and ONE_HOT.issuperset(chain(*chosen)):
         raise BadInput(f"{place}: label {chosen[0]}: expected {EXPECTED}")
 
 
 def read_list(text: str) -> list | None:
     """Returns the list in a text; None if it has none."""
-    for document in (text, text.replace("'", '"')) if text.lstrip().startswith("[") else ():
+    if not text.lstrip().startswith("["):
+        return None
+    for document in (text, text.replace("'", '"')):
         with contextlib.suppress(RecursionError, ValueError):
             return json.loads(document)
     return None
@@ -72,8 +74,10 @@ def target(example: examples.Example, names: list[str], kind: str) -> int | floa
             raise BadInput(f"{example.place}: label {label!r}: expected a number")
         return number
     chosen = [] if label is None else names_of(example, kind)
-    numbers = [examples.number(example, name, names) for name in chosen]
-    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
+    numbers = [examples.label_number(example, name, names) for name in chosen]
+    if kind == "classes":
+        return numbers[0] if numbers else 0
+    return np.isin(np.arange(len(names)), numbers)
 
 
 def warnings(names: tuple[str, ...]) -> list[str]:
@@ -82,5 +86,7 @@ def warnings(names: tuple[str, ...]) -> list[str]:
     for name in names:
         key = " ".join(name.casefold().split())
         number = number_of(key)
-        groups.setdefault(key if number is None else number, []).append(name)
+        if number is not None:
+            key = number
+        groups.setdefault(key, []).append(name)
     return [f"labels {group} are different ones" for group in groups.values() if len(group) > 1]

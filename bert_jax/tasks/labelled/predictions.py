@@ -22,23 +22,28 @@ def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
     logits = logits.reshape(len(logits), -1)
     if kind == "number":
         return logits[:, 0]
-    return logits.argmax(-1) if kind == "classes" else logits > 0
+    if kind == "classes":
+        return logits.argmax(-1)
+    return logits > 0
 
 
 def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict]:
     """Returns {prediction, probabilities} of each example: the name of the class, the names of the labels, or a number,
     which has no probabilities. kind, logits: see `of_labels`."""
-    found, is_one = of_labels(kind, logits), kind == "classes"
+    predicted = of_labels(kind, logits)
     logits = logits.reshape(len(logits), -1)
     if kind == "number":
-        return [
-            {"prediction": float(str(value))} for value in found
-        ]  # with the digits of a float32
-    chosen = [names[row] if is_one else [*compress(names, row)] for row in found]
-    shares = np.asarray(jax.nn.softmax(logits) if is_one else jax.nn.sigmoid(logits))
+        # With the digits of a float32.
+        return [{"prediction": float(str(number))} for number in predicted]
+    if kind == "classes":
+        predicted = [names[number] for number in predicted]
+        probabilities = jax.nn.softmax(logits)
+    else:
+        predicted = [[*compress(names, applies)] for applies in predicted]
+        probabilities = jax.nn.sigmoid(logits)
     return [
-        {"prediction": name, "probabilities": dict(zip(names, row, strict=True))}
-        for name, row in zip(chosen, shares.tolist(), strict=True)
+        {"prediction": prediction, "probabilities": dict(zip(names, row, strict=True))}
+        for prediction, row in zip(predicted, np.asarray(probabilities).tolist(), strict=True)
     ]
 
 
@@ -48,21 +53,27 @@ def text(results: list[dict], suffix: str) -> str:
     if "prediction" not in results[0]:
         raise BadInput("--output: for fine-tuned models; see --json")
     if suffix == ".json":
-        return json.dumps({e.get("id", i): e["prediction"] for i, e in enumerate(results)})
-    rows = (f"{i}\t{plain(result['prediction'])}\n" for i, result in enumerate(results))
-    return "".join(["index\tprediction\n", *rows])
+        return json.dumps({r.get("id", n): r["prediction"] for n, r in enumerate(results)})
+    lines = ["index\tprediction\n"]
+    for number, result in enumerate(results):
+        lines.append(f"{number}\t{as_line(result['prediction'])}\n")
+    return "".join(lines)
 
 
 def with_text(result: dict) -> str:
     """Returns the text and the prediction of an example, or each word with its label, in lines."""
-    found, shares = result["prediction"], result.get("probabilities", {})
-    if isinstance(found, list) and not shares:  # a label for each word
-        return "\n".join(map("{} {}".format, result["text"].split(" | "), found)) + "\n"
-    share = f"  {shares[str(found)]:.3f}" if str(found) in shares else ""
-    return f"{result['text'][:80]}\n  {plain(found)}{share}"
+    prediction = result["prediction"]
+    probabilities = result.get("probabilities", {})
+    if isinstance(prediction, list) and not probabilities:  # a label for each word
+        words = result["text"].split(" | ")
+        return "\n".join(map("{} {}".format, words, prediction)) + "\n"
+    text = f"{result['text'][:80]}\n  {as_line(prediction)}"
+    if str(prediction) in probabilities:  # a class
+        text += f"  {probabilities[str(prediction)]:.3f}"
+    return text
 
 
-def plain(prediction) -> str:
+def as_line(prediction) -> str:
     """Returns a prediction as text in one line without tabs."""
     text = ",".join(prediction) if isinstance(prediction, list) else str(prediction)
     return re.sub(r"[\t\r\n]+", " ", text)

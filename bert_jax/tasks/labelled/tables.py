@@ -35,32 +35,32 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> list[tup
     library = corpus.library_of(str(source))
     if library:
         table = library.table(source, columns)
-        names, rows = [*table], number_rows(source, zip(*table.values(), strict=True))
+        names = [*table]
+        rows = number_rows(source, zip(*table.values(), strict=True))
     else:
         names, rows = read_file(source, columns, optional)
     for name in columns:
         count = names.count(name)
         if count > 1 or (not count and name != optional):
             raise BadInput(f"{source}: {count} columns {name!r}; it has {names}")
-    positions = [names.index(name) if name in names else len(names) for name in columns]
-    result, nulls = [], [None] * len(names)
+    result = []
     for place, values in rows:
-        values = values or nulls
-        if len(values) != len(names):
-            result.append((place, [None]))
-            continue
-        values = [*values, None]
-        row = [values[position] for position in positions]
-        for number, value in enumerate(row):
-            if not isinstance(value, str):
-                name = columns[number]
-                row[number] = cell(f"{place}: column {name!r}", value, name == optional)
+        if values and len(values) != len(names):
+            row = [None]
+        else:
+            cells = dict(zip(names, values, strict=bool(values)))
+            row = [
+                text_of_cell(f"{place}: column {name!r}", cells.get(name), name == optional)
+                for name in columns
+            ]
         result.append((place, row))
     return result
 
 
 def number_rows(source: Path | str, rows: Iterable) -> Iterator[tuple]:
-    return ((f"{source}, row {number}", row) for number, row in enumerate(rows, 1))
+    """Yields (place, row) of rows that have no lines."""
+    for number, row in enumerate(rows, 1):
+        yield f"{source}, row {number}", row
 
 
 def read_file(path: Path, columns: list[str], optional: str) -> tuple[list[str], Rows]:
@@ -68,8 +68,8 @@ def read_file(path: Path, columns: list[str], optional: str) -> tuple[list[str],
     kind = Path(re.sub(r"\.(gz|bz2|zst)$", "", path.name.lower())).suffix
     if kind == ".parquet":
         table = read_bytes(path, is_table=True)
-        values = (column.to_pylist() for column in table.columns)
-        return table.column_names, number_rows(path, zip(*values, strict=True))
+        columns = (column.to_pylist() for column in table.columns)
+        return table.column_names, number_rows(path, zip(*columns, strict=True))
     if kind in (".json", ".jsonl"):
         return read_json(path)
     return split_header(read_records(path, kind == ".csv"), columns, optional)
@@ -109,8 +109,10 @@ def read_json(path: Path) -> tuple[list[str], Rows]:
     try:
         rows = [*number_rows(path, rows_of_document(json.loads(text)))]
     except (RecursionError, ValueError):  # not a single document
-        lines = enumerate(io.StringIO(text.rstrip(), newline=None), 1)
-        rows = [read_line(f"{path}:{number}", line) for number, line in lines]
+        rows = []
+        for number, line in enumerate(io.StringIO(text.rstrip(), newline=None), 1):
+            place = f"{path}:{number}"
+            rows.append((place, read_line(place, line)))
     for place, row in rows:
         if not isinstance(row, dict):
             raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
@@ -133,10 +135,10 @@ def rows_of_document(document) -> Iterable:
     return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def read_line(place: str, line: str) -> tuple:
-    """Returns (place, value) of a line of JSON; an empty line is an object."""
+def read_line(place: str, line: str):
+    """Returns the value of a line of JSON; an empty line is an object."""
     try:
-        return place, json.loads(line) if line.strip() else {}
+        return json.loads(line) if line.strip() else {}
     except (RecursionError, ValueError) as error:
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
 
@@ -145,8 +147,11 @@ def read_records(path: Path, is_csv: bool) -> Iterator[tuple[str, list[str]]]:
     """Yields (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
     have several lines."""
     csv.field_size_limit(sys.maxsize)
-    form = {"strict": True} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    records = csv.reader(io.StringIO(read_text(path), newline=""), **form)
+    lines = io.StringIO(read_text(path), newline="")
+    if is_csv:
+        records = csv.reader(lines, strict=True)
+    else:
+        records = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     empty = []
     line = 1
     try:
@@ -172,20 +177,20 @@ def split_header(rows: Iterator, columns: list[str], optional: str) -> tuple[lis
         if row[1]:
             break
     names = head[-1][1] if head else []
-    numbers = {*columns}
+    required = {*columns}
     if "".join(names).isdecimal():
-        numbers.discard(optional)
-    if all(map(str.isdecimal, columns)) and not numbers <= {*names}:
+        required.discard(optional)
+    if all(map(str.isdecimal, columns)) and not required <= {*names}:
         return [*map(str, range(len(names)))], chain(head, rows)
     return names, rows
 
 
-def cell(place: str, value, is_label: bool) -> str | list[str] | None:
+def text_of_cell(place: str, value, is_label: bool) -> str | list[str] | None:
     """Returns a value as text; of a label, a list as a list of texts, and a null as None."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if is_label and isinstance(value, list):
-        return [text_of(place, each) for each in value]
+        return [text_of(place, part) for part in value]
     if value is None or value != value:  # NaN, which pandas writes for a null
         return None if is_label else ""
     return text_of(place, value)

@@ -24,20 +24,20 @@ def check(config, least: int = 5, paired=False) -> None:
     Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens, and
     for a model without a second segment if rows are `paired`.
     """
-    fits = not paired or config.model.get("type_vocabulary", 2) > 1
+    has_segments = not paired or config.model.get("type_vocabulary", 2) > 1
     hint = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
-    require(fits, "model.type_vocabulary", config, hint)
+    require(has_segments, "model.type_vocabulary", config, hint)
     check_keys(config, shares=["task.heldout"])
     for name, phase in config.phases.items():
-        fits = phase.length >= least
-        require(fits, f"phases.{name}.length", config, f"expected at least {least}")
+        is_valid = phase.length >= least
+        require(is_valid, f"phases.{name}.length", config, f"expected at least {least}")
 
 
-def parse(found: list[str], size: int) -> list[Example]:
+def parse(texts: list[str], size: int) -> list[Example]:
     """Returns examples without labels, of `size` texts each. Raises BadInput if some texts are left over."""
-    if len(found) % size:
-        raise BadInput(f"{found[-1]!r}: {len(found)} texts; expected {size} for each example")
-    parts = (found[start : start + size] for start in range(0, len(found), size))
+    if len(texts) % size:
+        raise BadInput(f"{texts[-1]!r}: {len(texts)} texts; expected {size} for each example")
+    parts = [texts[start : start + size] for start in range(0, len(texts), size)]
     return [Example(part[0], part, None) for part in parts]
 
 
@@ -46,32 +46,52 @@ def target(config, example: Example, names: list[str]) -> int | float | np.ndarr
     return labels.target(example, names, labels.kind_of(config))
 
 
-def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
+def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets. Raises BadInput for a label that is not in `names`."""
     dtype = labels.DTYPES[labels.kind_of(config)]
-    targets = np.array([target(config, each, names) for each in found], dtype)
-    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+    targets = np.array([target(config, example, names) for example in chosen], dtype)
+    return Encoded(examples.encode_texts(tokenizer, chosen), {"targets": targets})
 
 
-def labelled(config, store: Store | None, paired: bool, sequences: int = 1) -> Dataset:
-    """Returns the dataset of a store of examples with labels. paired, sequences: see `dataset`."""
+def make_labelled(config, store: Store | None, texts: int) -> Dataset:
+    """Returns the dataset of a store of examples with labels. texts: T."""
     kind = labels.kind_of(config)
-    several = (len(config.task.labels),) * (kind == "labels")
 
     def shapes(rows: int, length: int) -> dict:
-        return {"targets": jax.ShapeDtypeStruct((rows, *several), labels.DTYPES[kind])}
+        shape = (rows, len(config.task.labels)) if kind == "labels" else (rows,)
+        return {"targets": jax.ShapeDtypeStruct(shape, labels.DTYPES[kind])}
 
-    def find(split: Split, rows, length: int) -> dict:
+    def look_up(split: Split, rows, length: int) -> dict:
         from bert_jax.data import assemble
 
-        return {"targets": assemble.look_up(split.path / "targets.npy", rows[:, 0, EXAMPLE])}
+        return {"targets": assemble.look_up(split.path / "targets.npy", example_numbers(rows))}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        wanted = targets_of(store.splits[split])[rows[:, 0, EXAMPLE]]
-        found = predictions.of_labels(kind, outputs["label_logits"])
-        return scores.compute(config.task.metrics, scores.functions(), wanted, found)
+        targets = open_targets(store.splits[split])[example_numbers(rows)]
+        predicted = predictions.of_labels(kind, outputs["label_logits"])
+        return scores.compute(config.task.metrics, scores.functions(), targets, predicted)
 
-    return dataset(config, store, shapes, find, score, paired=paired, sequences=sequences)
+    return make(config, store, texts, shapes, look_up, score)
+
+
+def open_targets(split: Split) -> np.ndarray:
+    """Returns the targets of a split, mapped."""
+    return open_array(split.path / "targets.npy")
+
+
+def example_numbers(rows):
+    """Returns the number of the example of each row."""
+    return rows[:, 0, EXAMPLE]
+
+
+def locate_texts(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where the texts of each example start in the tokens of a split, int64[N, T], and their sizes.
+
+    All examples have the same number of texts.
+    """
+    ends = split.sentence_ends.reshape(len(split.document_ends), -1)
+    sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
+    return ends - sizes, sizes
 
 
 def pairs(split: Split, length: int) -> np.ndarray:
@@ -79,38 +99,37 @@ def pairs(split: Split, length: int) -> np.ndarray:
 
     They are the start and size of the first text, of the second one or zeros, and the number of the example. Each
     sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are cut, as in
-    arXiv:1810.04805. All examples have the same number of texts.
+    arXiv:1810.04805.
     """
-    ends = split.sentence_ends.reshape(len(split.document_ends), -1)  # [N, T]
-    sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
-    starts, others = ends - sizes, ends.shape[1] - 1
-    if not others:
+    starts, sizes = locate_texts(split)
+    sequences = starts.shape[1] - 1
+    if sequences:
+        room = length // sequences - 3
+    else:
+        room = length - 2
         starts, sizes = (np.pad(array, [(0, 0), (0, 1)]) for array in (starts, sizes))
-    room = length // max(1, others) - (3 if others else 2)
-    a, b, numbers = sizes[:, :1], sizes[:, 1:], np.arange(len(ends))[:, None]
-    b = np.minimum(b, np.maximum(room - a, room // 2))
-    a = np.minimum(a, room - b)
-    return np.stack(np.broadcast_arrays(starts[:, :1], a, starts[:, 1:], b, numbers), axis=2)
+    a_size = sizes[:, :1]
+    b_size = np.minimum(sizes[:, 1:], np.maximum(room - a_size, room // 2))
+    a_size = np.minimum(a_size, room - b_size)
+    numbers = np.arange(len(starts))[:, None]
+    columns = starts[:, :1], a_size, starts[:, 1:], b_size, numbers
+    return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
-def targets_of(split: Split) -> np.ndarray:
-    """Returns the targets of a split, mapped."""
-    return open_array(split.path / "targets.npy")
-
-
-def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequences=1) -> Dataset:
+def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Dataset:
     """Returns the dataset of a store of examples.
 
-    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads:
+    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads.
 
     store: a Store or None.
-    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of these.
-    find: (Split, rows, L) -> {name: tensor[B, ...]}.
+    texts: T.
+    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of what the objective reads.
+    look_up: (Split, rows, L) -> {name: tensor[B, ...]} of these.
     score: (split, outputs, rows) -> {metric: number}.
     rows: (Split, L) -> int64[R, S, 5 or more], which begin as those of `pairs`.
-    paired: whether a sequence has two texts.    sequences: S.
     """
     splits = examples.split_names(config)
+    sequences = max(1, texts - 1)
 
     def all_shapes(phase, rows: int) -> dict:
         weights = batch.structs({"label_weights": (rows,)})
@@ -119,29 +138,29 @@ def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequen
     def all_rows(phase, split: str, epoch: int) -> np.ndarray:
         return rows(store.splits[split], phase.length)
 
-    def make(phase, split: str, rows, keys) -> dict:
+    def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        part, special = store.splits[split], store.manifest["special"]
+        part = store.splits[split]
         tokens = assemble.map_file(part.path / "tokens.npy")
-        made = assemble.gather(tokens, rows[..., :5], phase.length, special, paired)
-        made["label_weights"] = assemble.as_weights(rows[:, 0, A_SIZE] > 0)
-        made |= find(part, rows, phase.length)
-        return {name: made[name] for name in all_shapes(phase, 1) if name in made}
+        special = store.manifest["special"]
+        arrays = assemble.gather(tokens, rows[..., :5], phase.length, special, texts > 1)
+        arrays["label_weights"] = assemble.as_weights(rows[:, 0, A_SIZE] > 0)
+        arrays |= look_up(part, rows, phase.length)
+        return {name: arrays[name] for name in all_shapes(phase, 1) if name in arrays}
 
     def survey(phase) -> Survey:
-        found = sequence_sizes(all_rows(phase, splits[0], 0))
-        share = float(found.sum(axis=-1).mean() / phase.length)
-        cut = float((found == phase.length // sequences).mean())
+        sizes = sequence_sizes(all_rows(phase, splits[0], 0))
+        share = float(sizes.sum(axis=-1).mean() / phase.length)
+        cut = float((sizes == phase.length // sequences).mean())
         text = f"{share:.0%} full, {cut:.1%} of the texts fill their places"
         return Survey(share, text, labels.warnings(config.task.labels))
 
-    def group(rows: np.ndarray) -> np.ndarray:
-        return rows[:, 0, EXAMPLE]
+    return Dataset(
+        all_shapes, splits, all_rows, make_batch, survey, score, row_sizes, example_numbers
+    )
 
-    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes, group)
 
-
-def sizes(rows: np.ndarray) -> np.ndarray:
+def row_sizes(rows: np.ndarray) -> np.ndarray:
     """Returns the number of tokens of rows, int64[...]."""
     return sequence_sizes(rows).sum(axis=-1)

@@ -41,32 +41,37 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    keys, found = config.task, []
-    wanted = [*keys.context, *filter(None, [keys.start]), *keys.endings, keys.label]
-    first, last = len(keys.context), -len(keys.endings)
-    for place, (*row, label) in tables.read(path, wanted, optional=keys.label):
-        choices = (" ".join([*row[first:last], ending]) for ending in row[last:])
-        parts = [" ".join(row[:first]), *choices] if row else []
-        found.append(Example(place, parts, label or None))
-    return found
+    keys = config.task
+    beginning = [*keys.context, *filter(None, [keys.start])]
+    columns = [*beginning, *keys.endings, keys.label]
+    result = []
+    for place, (*row, label) in tables.read(path, columns, optional=keys.label):
+        parts = []
+        if row:
+            context = row[: len(keys.context)]
+            start = row[len(keys.context) : len(beginning)]
+            endings = row[len(beginning) :]
+            parts = [" ".join(context), *(" ".join([*start, ending]) for ending in endings)]
+        result.append(Example(place, parts, label or None))
+    return result
 
 
-def parse(config, found: list[str]) -> list[Example]:
+def parse(config, lines: list[str]) -> list[Example]:
     """Returns examples without labels, each of a context and its endings."""
-    return texts.parse(found, 1 + len(config.task.endings))
+    return texts.parse(lines, 1 + len(config.task.endings))
 
 
-def names(config, found: list[Example]) -> list[str]:
+def names(config, labelled: list[Example]) -> list[str]:
     """Returns the numbers of the endings."""
     return [*map(str, range(len(config.task.endings)))]
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.labelled(config, store, True, len(config.task.endings))
+    return texts.make_labelled(config, store, 1 + len(config.task.endings))
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
-    found = predictions.describe("classes", outputs["label_logits"], config.task.labels)
-    return [each | {"prediction": int(each["prediction"])} for each in found]
+    results = predictions.describe("classes", outputs["label_logits"], config.task.labels)
+    return [result | {"prediction": int(result["prediction"])} for result in results]

@@ -10,6 +10,7 @@ A split has questions.json: [id, text, [answer]] of each question; answers are t
 
 import json
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 
@@ -77,34 +78,48 @@ def read_question(path, question: dict, context: str, title: str) -> Example:
     "".join([question["question"], context])  # raises TypeError for a null
     label = [] if question.get("is_impossible") else question.get("answers")
     for answer in label or []:
-        start, text = answer["answer_start"], answer["text"]
+        start = answer["answer_start"]
+        text = answer["text"]
         if not text or start < 0 or not context.startswith(text, start):
             there = f"the text of {len(context)} characters has not {text!r} there"
             raise BadInput(f"{path}: question {question['id']}: answer_start={start}: {there}")
     return Example(str(question["id"]), [question["question"], context], label, title)
 
 
-def parse(config, found: list[str]) -> list[Example]:
+def parse(config, lines: list[str]) -> list[Example]:
     """Returns examples without answers, each of a question and a text."""
-    return texts.parse(found, 2)
+    return texts.parse(lines, 2)
 
 
-def names(config, found: list[Example]) -> list[str]:
+def names(config, labelled: list[Example]) -> list[str]:
     """Returns no names: answers are no labels."""
     return []
 
 
-def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
+def encode(config, tokenizer, examples: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids, and the first answers to pieces."""
-    pieces = windows.encode(tokenizer, (text for each in found for text in each.texts))
-    spans, questions = [], []
-    for place, (_, context), label, _ in found:
-        first = label[0] if label else {"answer_start": 0, "text": ""}
-        spans.append(windows.find_span(pieces[context][1], first["answer_start"], first["text"]))
-        questions.append([place, context, [answer["text"] for answer in label or []]])
-    offsets = np.concatenate([pieces[text][1] for example in found for text in example.texts])
-    arrays = {"offsets": offsets, "spans": np.array(spans, np.int32), "questions": questions}
-    return Encoded([[pieces[text][0] for text in example.texts] for example in found], arrays)
+    pieces = windows.encode(tokenizer, chain(*(example.texts for example in examples)))
+    ids = []
+    offsets = []
+    spans = []
+    questions = []
+    for example in examples:
+        ids.append([pieces[text][0] for text in example.texts])
+        offsets += [pieces[text][1] for text in example.texts]
+        context = example.texts[1]
+        correct = example.label or []
+        span = (-1, -1)
+        if correct:
+            start = correct[0]["answer_start"]
+            span = windows.find_span(pieces[context][1], start, correct[0]["text"])
+        spans.append(span)
+        questions.append([example.place, context, [answer["text"] for answer in correct]])
+    arrays = {
+        "offsets": np.concatenate(offsets),
+        "spans": np.array(spans, np.int32),
+        "questions": questions,
+    }
+    return Encoded(ids, arrays)
 
 
 def make(config, store: Store | None = None) -> Dataset:
@@ -116,7 +131,7 @@ def make(config, store: Store | None = None) -> Dataset:
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"start_positions end_positions": (rows,)})
 
-    def find(split, rows, length: int) -> dict:
+    def look_up(split, rows, length: int) -> dict:
         from bert_jax.data.assemble import as_ids
 
         return {
@@ -126,24 +141,28 @@ def make(config, store: Store | None = None) -> Dataset:
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         correct = [answers for *_, answers in read_questions(store, split, rows)]
-        found = decode(config, store, split, outputs, rows)
-        return answer_scores.of_predictions(correct, found, config.task.no_answer)
+        results = decode(config, store, split, outputs, rows)
+        metrics = answer_scores.score(correct, [result["prediction"] for result in results])
+        if config.task.no_answer:
+            metrics |= answer_scores.best_scores(correct, results)
+        return metrics
 
-    return texts.dataset(config, store, shapes, find, score, rows, paired=True)
+    return texts.make(config, store, 2, shapes, look_up, score, rows)
 
 
 def read_questions(store: Store, split: str, rows: np.ndarray) -> list[list]:
     """Returns [id, text, answers] of each question that has windows in `rows`."""
     questions = json.loads((store.splits[split].path / "questions.json").read_text())
-    return [questions[number] for number in np.unique(rows[:, 0, texts.EXAMPLE])]
+    return [questions[number] for number in np.unique(texts.example_numbers(rows))]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns the `id` of each question, and its answer as answers.predict returns it."""
-    keys = config.task
-    settings = keys.answer_length, keys.null_threshold if keys.no_answer else None
-    parts = windows.by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
-    return [
-        {"id": name} | answers.predict(part, context, *settings)
-        for (name, context, _), part in zip(read_questions(store, split, rows), parts, strict=True)
-    ]
+    threshold = config.task.null_threshold if config.task.no_answer else None
+    questions = read_questions(store, split, rows)
+    groups = windows.group_by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
+    results = []
+    for (name, context, _), group in zip(questions, groups, strict=True):
+        answer = answers.predict(group, context, config.task.answer_length, threshold)
+        results.append({"id": name} | answer)
+    return results

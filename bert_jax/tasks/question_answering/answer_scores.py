@@ -21,8 +21,10 @@ def normalize(text: str) -> list[str]:
 
 def f1(correct: list[str], said: list[str]) -> float:
     """Returns the F1 of the words of an answer."""
+    if not correct or not said:
+        return float(correct == said)
     common = (Counter(correct) & Counter(said)).total()
-    return 2 * common / (len(correct) + len(said)) if correct and said else float(correct == said)
+    return 2 * common / (len(correct) + len(said))
 
 
 def compare(answers: list[str], text: str) -> tuple[float, float]:
@@ -32,39 +34,37 @@ def compare(answers: list[str], text: str) -> tuple[float, float]:
     return float(said in correct), max(f1(words, said) for words in correct)
 
 
-def of_predictions(answers: list[list[str]], found: list[dict], no_answer: bool) -> dict:
-    """Returns the metrics of `score` and, if questions may have no answer, of `best_scores`.
-
-    found: what answers.predict returns for N questions.
-    """
-    values = score(answers, [each["prediction"] for each in found])
-    return values | (best_scores(answers, found) if no_answer else {})
-
-
 def score(answers: list[list[str]], texts: list[str]) -> dict[str, float]:
     """Returns {exact, f1} of texts given as answers to N questions; if some questions have no answer, also
     {has_answer_f1, no_answer_f1}, as far as there are such questions."""
-    values, has = np.array([*map(compare, answers, texts)]), np.array([*map(bool, answers)])
-    found = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
-    parts = {} if has.all() else {"has_answer_f1": has, "no_answer_f1": ~has}
-    return found | {name: values[part, 1].mean() for name, part in parts.items() if part.any()}
+    scores = np.array([*map(compare, answers, texts)])
+    result = {"exact": scores[:, 0].mean(), "f1": scores[:, 1].mean()}
+    have_answers = np.array([*map(bool, answers)])
+    if not have_answers.all():
+        if have_answers.any():
+            result["has_answer_f1"] = scores[have_answers, 1].mean()
+        result["no_answer_f1"] = scores[~have_answers, 1].mean()
+    return result
 
 
-def best_scores(answers: list[list[str]], found: list[dict]) -> dict[str, float]:
+def best_scores(answers: list[list[str]], results: list[dict]) -> dict[str, float]:
     """Returns the highest {best_exact, best_f1} that any null_threshold reaches, and best_threshold, that of best_f1.
 
-    found: what answers.predict returns for N questions.
+    results: what answers.predict returns for N questions.
     """
-    spans = [next((span["text"] for span in each["nbest"] if span["text"]), "") for each in found]
-    differences = np.array([each["null_score_difference"] for each in found])
+    spans = []
+    for result in results:
+        texts = (span["text"] for span in result["nbest"])
+        spans.append(next(filter(None, texts), ""))
+    differences = np.array([result["null_score_difference"] for result in results])
     order = np.argsort(differences, kind="stable")
-    none = ~np.array([*map(bool, answers)])[order, None]
-    values = np.array([*map(compare, answers, spans)])[order]
+    have_none = ~np.array([*map(bool, answers)])[order, None]
+    scores = np.array([*map(compare, answers, spans)])[order]
     # Sums over all questions if the first n of them get their best span and the others '', n = 0 to N.
-    gains = np.cumsum(np.where(none, -1, values), axis=0)
-    sums = none.sum() + np.append([[0, 0]], gains, axis=0)
+    gains = np.cumsum(np.where(have_none, -1, scores), axis=0)
+    sums = have_none.sum() + np.append([[0, 0]], gains, axis=0)
     thresholds = np.append(differences.min() - 1, differences[order])
     sums[:-1][np.diff(thresholds) == 0] = -1  # no threshold is between equal differences
-    exact, f1 = sums.max(axis=0) / len(found)
+    exact, f1 = sums.max(axis=0) / len(results)
     best = thresholds[sums[:, 1].argmax()]
     return {"best_exact": exact, "best_f1": f1, "best_threshold": best}

@@ -19,14 +19,15 @@ def predict(windows: list[Window], text: str, longest: int, threshold: float | N
     of the candidates, see below, and of '' if it may be predicted; the probabilities are those among them.
     """
     null = min(float(window.null) for window in windows)
-    nothing = {"text": "", "start": 0, "end": 0, "score": null}
-    nbest = candidates(windows, text, longest) or [nothing]
-    best, difference = nbest[0], null - nbest[0]["score"]
+    no_answer = {"text": "", "start": 0, "end": 0, "score": null}
+    nbest = candidates(windows, text, longest) or [no_answer]
+    best = nbest[0]
+    difference = null - best["score"]
     if threshold is not None:
-        nbest = sorted([*nbest, nothing], key=lambda each: -each["score"])
-    odds = np.exp([each["score"] - nbest[0]["score"] for each in nbest])
-    for each, share in zip(nbest, (odds / odds.sum()).tolist(), strict=True):
-        each["probability"] = share
+        nbest = sorted([*nbest, no_answer], key=lambda span: -span["score"])
+    odds = np.exp([span["score"] - nbest[0]["score"] for span in nbest])
+    for span, probability in zip(nbest, (odds / odds.sum()).tolist(), strict=True):
+        span["probability"] = probability
     is_null = threshold is not None and difference > threshold
     return {
         "prediction": "" if is_null else best["text"],
@@ -41,17 +42,18 @@ def candidates(windows: list[Window], text: str, longest: int) -> list[dict]:
 
     start, end: in characters, without spaces around the span. score: the sum of its two logits.
     """
-    found, best = [], {}
+    spans = []
     for logits, offsets, _ in windows:
-        ends = np.pad(logits[:, 1], (0, longest - 1), constant_values=-np.inf)
-        scores = logits[:, :1] + sliding_window_view(ends, longest)  # [W, longest]
+        last_logits = np.pad(logits[:, 1], (0, longest - 1), constant_values=-np.inf)
+        scores = logits[:, :1] + sliding_window_view(last_logits, longest)  # [W, longest]
         top = np.argpartition(-scores, min(COUNT, scores.size) - 1, axis=None)[:COUNT]
         top = top[np.isfinite(scores.flat[top])]
-        first, more = np.unravel_index(top, scores.shape)
-        spans = scores[first, more], offsets[first, 0], offsets[first + more, 1]
-        found += np.stack(spans, axis=1, dtype=np.float64).tolist()
-    for score, start, end in sorted(found, reverse=True):
-        start, span = int(start), text[int(start) : int(end)].strip()
+        first, size = np.unravel_index(top, scores.shape)
+        columns = scores[first, size], offsets[first, 0], offsets[first + size, 1]
+        spans += zip(*(column.tolist() for column in columns), strict=True)
+    best = {}
+    for score, start, end in sorted(spans, reverse=True):
+        span = text[start:end].strip()
         start = text.find(span, start)
         if span and span not in best:
             best[span] = {"text": span, "start": start, "end": start + len(span), "score": score}

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START
 from bert_jax.data.store import Split, open_array
-from bert_jax.tasks.labelled.texts import EXAMPLE
+from bert_jax.tasks.labelled.texts import EXAMPLE, locate_texts
 
 
 class Window(NamedTuple):
@@ -29,8 +29,10 @@ class Window(NamedTuple):
 def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple[list[int], np.ndarray]]:
     """Returns {text: its ids, and their places, see `locate`}. An empty text becomes one [UNK]."""
     unique = [*dict.fromkeys(texts)]
-    encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
-    return {t: (ids or [tokenizer.unk], locate(t, offsets)) for t, (ids, offsets) in encoded}
+    pieces = {}
+    for text, (ids, offsets) in zip(unique, tokenizer.encode_with_offsets(unique), strict=True):
+        pieces[text] = ids or [tokenizer.unk], locate(text, offsets)
+    return pieces
 
 
 def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
@@ -38,18 +40,23 @@ def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
 
     Combining marks that the tokenizer removes belong to the piece before them. An empty text has one piece.
     """
-    found = np.maximum.accumulate(np.array(offsets or [(0, 0)], np.int32))
-    for position, character in enumerate("" if text.isascii() else text):
+    places = np.maximum.accumulate(np.array(offsets or [(0, 0)], np.int32))
+    if text.isascii():
+        return places
+    ends = places[:, 1]
+    for position, character in enumerate(text):
         if unicodedata.category(character) == "Mn":
-            found[found[:, 1] == position, 1] += 1
-    return found
+            ends[ends == position] += 1
+    return places
 
 
 def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:
     """Returns the first and the last piece of a part of a text; (-1, -1) if it has none. start: in characters."""
     first = np.searchsorted(offsets[:, 1], start, "right")
     last = np.searchsorted(offsets[:, 0], start + len(text)) - 1
-    return (int(first), int(last)) if first <= last else (-1, -1)
+    if first > last:
+        return -1, -1
+    return int(first), int(last)
 
 
 # Columns of a row behind those of dataset.py: the first and the last token of the answer.
@@ -63,37 +70,41 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     longest: pieces of a question at most. stride: from a window to the next one, less if it would leave a gap. Like
     those of the original run_squad.py.
     """
-    ends = split.sentence_ends.reshape(-1, 2)
-    sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
-    starts = ends - sizes
-    question = np.minimum(sizes[:, 0], longest)
-    room = length - 3 - question
-    step = np.minimum(room, stride)
-    count = 1 + np.maximum(0, -(-(sizes[:, 1] - room) // step))
-    number = np.repeat(np.arange(len(count)), count)
-    first = np.cumsum(count) - count
-    before = (np.arange(len(number)) - first[number]) * step[number]
-    size = np.minimum(room[number], sizes[number, 1] - before)
-    answer = open_array(split.path / "spans.npy")[number] - before[:, None]
-    inside = (answer[:, :1] >= 0) & (answer[:, 1:] < size[:, None])
-    targets = np.where(inside, answer + question[number, None] + 2, 0)
-    columns = starts[number, 0], question[number], starts[number, 1] + before, size, number
-    return np.column_stack([*columns, targets]).astype(np.int64)[:, None]
+    starts, sizes = locate_texts(split)
+    question_sizes = np.minimum(sizes[:, 0], longest)
+    rooms = length - 3 - question_sizes
+    steps = np.minimum(rooms, stride)
+    counts = 1 + np.maximum(0, -(-(sizes[:, 1] - rooms) // steps))
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    # From here on, arrays have a value for each window instead of each question.
+    starts = starts[numbers]
+    text_sizes = sizes[numbers, 1]
+    question_sizes = question_sizes[numbers]
+    first_windows = np.repeat(np.cumsum(counts) - counts, counts)
+    offsets = (np.arange(len(numbers)) - first_windows) * steps[numbers]
+    window_sizes = np.minimum(rooms[numbers], text_sizes - offsets)
+    answers = open_array(split.path / "spans.npy")[numbers] - offsets[:, None]
+    are_inside = (answers[:, :1] >= 0) & (answers[:, 1:] < window_sizes[:, None])
+    targets = np.where(are_inside, answers + question_sizes[:, None] + 2, 0)
+    columns = starts[:, 0], question_sizes, starts[:, 1] + offsets, window_sizes, numbers, targets
+    return np.column_stack(columns).astype(np.int64)[:, None]
 
 
-def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[list[Window]]:
+def group_by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[list[Window]]:
     """Yields the windows of each question in `rows`, whose numbers increase.
 
     logits: float32[R, L, 2]. rows: int64[R, 7], see `rows`.
     """
     offsets = open_array(split.path / "offsets.npy")
-
-    def window(row: int) -> Window:
-        begin = rows[row, A_SIZE] + 2
-        start, size = rows[row, [B_START, B_SIZE]]
-        inside = logits[row, begin : begin + size]
-        return Window(inside, offsets[start : start + size], logits[row, 0].sum())
-
     order = np.argsort(rows[:, EXAMPLE], kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(rows[order, EXAMPLE])) + 1):
-        yield [*map(window, part)]
+    ends = np.flatnonzero(np.diff(rows[order, EXAMPLE])) + 1
+    for numbers in np.split(order, ends):
+        windows = []
+        for row, row_logits in zip(rows[numbers], logits[numbers], strict=True):
+            begin = row[A_SIZE] + 2
+            start = row[B_START]
+            size = row[B_SIZE]
+            null = row_logits[0].sum()
+            window_logits = row_logits[begin : begin + size]
+            windows.append(Window(window_logits, offsets[start : start + size], null))
+        yield windows

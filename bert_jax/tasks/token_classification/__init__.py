@@ -17,7 +17,7 @@ examples of transformers leave these words out of the score.
 import io
 import re
 import textwrap
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +47,8 @@ CONLLU = 10  # its columns
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     columns = config.task.columns
-    fits = len(columns) == 2 and all(type(column) is int for column in columns)
-    require(fits, "task.columns", config, "expected two numbers, such as (0, -1)")
+    is_valid = len(columns) == 2 and all(type(column) is int for column in columns)
+    require(is_valid, "task.columns", config, "expected two numbers, such as (0, -1)")
     texts.check(config, least=3)
     entity_scores.functions()  # raises BadInput if they are not installed
     scores.check_names(config, entity_scores.NAMES, may_be_empty=True)
@@ -63,13 +63,15 @@ def load(config, path) -> list[Example]:
     lines = textwrap.dedent(text).split("\n")
     first = next((line for line in lines if line.strip(BLANKS) and line[0] not in "#-"), "")
     is_tabbed = "\t" in first.strip(BLANKS)
-    rows = [
-        (f"{path}:{number}", split_columns(line, is_tabbed)) for number, line in enumerate(lines, 1)
-    ]
     size = len(split_columns(first, is_tabbed))
-    rows = [(place, row) for place, row in rows if not is_comment(config, row, size)]
-    groups = groupby(rows, lambda row: bool(row[1]))
-    return [sentence(config, [*group]) for is_sentence, group in groups if is_sentence]
+    sentences = [[]]
+    for number, line in enumerate(lines, 1):
+        row = split_columns(line, is_tabbed)
+        if not row:
+            sentences.append([])
+        elif not is_comment(config, row, size):
+            sentences[-1].append((f"{path}:{number}", row))
+    return [read_sentence(config, rows) for rows in sentences if rows]
 
 
 def split_columns(line: str, is_tabbed: bool) -> list[str]:
@@ -77,40 +79,44 @@ def split_columns(line: str, is_tabbed: bool) -> list[str]:
     text = line.strip(BLANKS)
     if not text or line.startswith("-DOCSTART-"):
         return []
-    return line.rstrip(BLANKS).split("\t") if is_tabbed else re.split("[ \t]+", text)
+    if is_tabbed:
+        return line.rstrip(BLANKS).split("\t")
+    return re.split("[ \t]+", text)
 
 
 def is_comment(config, row: list[str], size: int) -> bool:
     """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none. size: columns of words."""
-    if row and row[0].startswith("#"):
+    if row[0].startswith("#"):
         return len(row) != size > 0
     is_conllu = len(row) == CONLLU and config.task.columns[0] == 1
     return is_conllu and bool(re.fullmatch(r"\d+[-.]\d+", row[0]))
 
 
-def sentence(config, rows: list[tuple[str, list[str]]]) -> Example:
+def read_sentence(config, rows: list[tuple[str, list[str]]]) -> Example:
     """Returns the sentence of (place, columns) of its words, which have no labels if there is one column."""
-    (column, label), words = config.task.columns, []
+    word_column, label_column = config.task.columns
     size = len(rows[0][1])
+    words = []
+    labels = []
     for place, row in rows:
         if len(row) != size:
             raise BadInput(f"{place}: {len(row)} columns, expected {size} as above")
-        if not {column, label} <= {*range(-size, size)}:
+        if not {*config.task.columns} <= {*range(-size, size)}:
             hint = f"too few for config.task.columns={config.task.columns}"
             raise BadInput(f"{place}: {size} columns, {hint}")
-        words.append(Example(place, [row[column]], row[label] if size > 1 else None))
-    forms = [word.texts[0] for word in words]
-    return Example(words[0].place, forms, words if size > 1 else None)
+        words.append(row[word_column])
+        labels.append(Example(place, [row[word_column]], row[label_column]))
+    return Example(rows[0][0], words, labels if size > 1 else None)
 
 
-def parse(config, found: list[str]) -> list[Example]:
+def parse(config, lines: list[str]) -> list[Example]:
     """Returns a sentence without labels for each text, whose words are separated by blanks."""
-    return [Example(text, text.split() or [text], None) for text in found]
+    return [Example(text, text.split() or [text], None) for text in lines]
 
 
-def names(config, found: list[Example]) -> list[str]:
+def names(config, sentences: list[Example]) -> list[str]:
     """Returns the names of the labels: O first, the others sorted."""
-    names = {word.label for example in found for word in example.label} - {""}
+    names = {word.label for sentence in sentences for word in sentence.label} - {""}
     outside = entity_labels.outside(names)
     return sorted(names, key=lambda name: (name != outside, name))
 
@@ -131,81 +137,84 @@ def target(config, example: Example, names: list[str]) -> list[int]:
     """Returns the numbers of the words' labels, 0 for unknown ones. Raises BadInput for one that is not in `names`."""
     if example.label is None:
         return [0] * len(example.texts)
-    return [examples.number(word, word.label, names) for word in example.label]
+    return [examples.label_number(word, word.label, names) for word in example.label]
 
 
-def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
+def encode(config, tokenizer, sentences: list[Example], names: list[str]) -> Encoded:
     """Converts sentences to ids and targets: of all pieces, -1 for a piece without a label, 0 for an unknown one."""
     # Byte-level pieces differ after a blank, as words are within a text.
-    spaced = [each._replace(texts=[f" {word}" for word in each.texts]) for each in found]
+    spaced = [
+        sentence._replace(texts=[f" {word}" for word in sentence.texts]) for sentence in sentences
+    ]
     words = examples.encode_texts(tokenizer, spaced)
     sizes = np.array([*map(len, chain(*words))])
+    firsts = sizes.cumsum() - sizes
     targets = np.full(sizes.sum(), -1, np.int32)
-    numbers = [target(config, example, names) for example in found]
-    targets[sizes.cumsum() - sizes] = [*chain(*numbers)]
-    return Encoded([[[*chain(*pieces)]] for pieces in words], {"targets": targets})
+    targets[firsts] = [*chain(*(target(config, sentence, names) for sentence in sentences))]
+    ids = [[[*chain(*pieces)]] for pieces in words]
+    return Encoded(ids, {"targets": targets})
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of sentences; see tasks/base.py."""
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        names, pieces = config.task.labels, targets(store, split, rows)
+        names = config.task.labels
         spellings = entity_labels.spellings(names)
-        truth = [[spellings[names[number]] for number in row[row >= 0]] for row in pieces]
-        found = decode(config, store, split, outputs, rows)
-        said = [[spellings.get(name, name) for name in each["prediction"]] for each in found]
+        correct = []
+        for targets in read_targets(store, split, rows):
+            correct.append([spellings[names[number]] for number in targets[targets >= 0]])
+        predicted = []
+        for result in decode(config, store, split, outputs, rows):
+            predicted.append([spellings[name] for name in result["prediction"]])
         metrics = config.task.metrics or metrics_of(names)  # a model of another program has none
-        return scores.compute(metrics, entity_scores.functions(), truth, said)
+        return scores.compute(metrics, entity_scores.functions(), correct, predicted)
 
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
-    dataset = texts.dataset(config, store, shapes, find, score)
+    dataset = texts.make(config, store, 1, shapes, look_up, score)
 
     def survey(phase) -> Survey:
-        found, names = dataset.survey(phase), config.task.labels
-        scheme = " ".join(entity_labels.spellings(names).values())
+        names = config.task.labels
         if entity_labels.are_tags(names):
             scheme = "tags, no entities"
-        return found._replace(text=f"{found.text}; labels are read as {scheme}")
+        else:
+            scheme = " ".join(entity_labels.spellings(names).values())
+        result = dataset.survey(phase)
+        return result._replace(text=f"{result.text}; labels are read as {scheme}")
 
     return dataset._replace(survey=survey)
 
 
-def find(split: Split, rows, length: int) -> dict:
+def look_up(split: Split, rows, length: int) -> dict:
     """Returns the targets of a batch and their weights: 0 where targets.npy has -1, and at special tokens."""
     from bert_jax.data import assemble
 
-    array, none = assemble.map_file(split.path / "targets.npy"), {"cls": -1, "sep": -1, "pad": -1}
-    found = assemble.gather(array, rows, length, none, paired=False)["tokens"]
-    used = found >= 0
-    return {"targets": assemble.as_ids(used) * found, "label_weights": assemble.as_weights(used)}
+    array = assemble.map_file(split.path / "targets.npy")
+    special = {"cls": -1, "sep": -1, "pad": -1}
+    targets = assemble.gather(array, rows, length, special, paired=False)["tokens"]
+    used = targets >= 0
+    return {"targets": assemble.as_ids(used) * targets, "label_weights": assemble.as_weights(used)}
 
 
-def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
+def read_targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
     part = store.splits[split]
-    found = np.split(texts.targets_of(part), part.sentence_ends[:-1])
-    return [found[number] for number in rows[:, 0, texts.EXAMPLE]]
+    targets = np.split(texts.open_targets(part), part.sentence_ends[:-1])
+    return [targets[number] for number in texts.example_numbers(rows)]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
-    """Returns {prediction} of each row: the name of the label of each word."""
-    pieces, logits = targets(store, split, rows), outputs["label_logits"]
-    return predict_words(logits, rows[:, 0, A_SIZE], pieces, config.task.labels)
-
-
-def predict_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
-    """Returns {prediction} of each sentence: the name of the label of each word, O if the word is not in the row.
-
-    logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence,
-    those of all its pieces, int[pieces]: -1 but for the first piece of a word.
-    """
-    firsts = [np.flatnonzero(pieces >= 0) for pieces in targets]
-    found = zip(logits.argmax(-1), sizes, firsts, strict=True)
+    """Returns {prediction} of each row: the name of the label of each word, O if the word is not in the row."""
+    names = config.task.labels
     outside = entity_labels.outside(names)
-    return [
-        {"prediction": [names[row[1 + n]] if n < size else outside for n in places]}
-        for row, size, places in found
-    ]
+    classes = outputs["label_logits"].argmax(-1)  # [N, L]
+    targets = read_targets(store, split, rows)
+    results = []
+    for row, size, pieces in zip(classes, rows[:, 0, A_SIZE], targets, strict=True):
+        # The pieces in a row are behind [CLS]. A word's label is that of its first piece, which has a target.
+        firsts = np.flatnonzero(pieces >= 0)
+        labels = [names[row[1 + place]] if place < size else outside for place in firsts]
+        results.append({"prediction": labels})
+    return results
