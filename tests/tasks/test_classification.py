@@ -57,8 +57,9 @@ def test_several_labels_and_numbers(tmp_path):
     for label in ("many", "nan", "1e39", ["1"]):
         with pytest.raises(BadInput, match="train:1: label "):
             classification.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
+    config = labelled.load("glue:sst2", {})
     with pytest.raises(BadInput, match="train:1: label .*one"):
-        labels.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
+        labels.target(config, Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,10 @@ def test_zeros_and_ones_in_place_of_names_are_refused(rows):
     "label", [[], ["a", "b"], "['a', 'b']", "[]", "['a' 'b']", "('a',)", '{"name": "a"}', "[1, 0]"]
 )
 def test_a_class_is_one_label(label):
+    config = labelled.load("glue:sst2", {})
     with pytest.raises(BadInput, match="t:1"):
-        labels.target(Example("t:1", ["x"], label), ["a", "b"], "classes")
-    assert labels.target(Example("t:1", ["x"], ["b"]), ["a", "b"], "classes") == 1
+        labels.target(config, Example("t:1", ["x"], label), ["a", "b"])
+    assert labels.target(config, Example("t:1", ["x"], ["b"]), ["a", "b"]) == 1
 
 
 @pytest.mark.parametrize("names", [("1", "1.0"), ("01", "1"), ("a b", "a\u00a0 B"), ("x", "x ")])

@@ -9,11 +9,8 @@ A batch has, besides the arrays of the batch contract,
 
 from itertools import chain
 
-import numpy as np
-
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.store import Store
 from bert_jax.tasks.labelled import examples, labels, predictions, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Example
 
@@ -27,7 +24,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
-target = texts.target
+target = labels.target
 encode = texts.encode
 
 
@@ -41,10 +38,11 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    columns = [*config.task.text, config.task.label]
+    keys = config.task
+    columns = [*keys.text, keys.label]
     result = []
-    for place, (*row, label) in tables.read(path, columns, optional=config.task.label):
-        if config.task.kind != "labels" and not str(label).strip():  # a set may be empty
+    for place, (*row, label) in tables.read(path, columns, optional=keys.label):
+        if keys.kind != "labels" and not str(label).strip():  # a set may be empty
             label = None
         result.append(Example(place, row, label))
     return result
@@ -65,11 +63,11 @@ def names(config, labelled: list[Example]) -> list[str]:
     return sorted({*chain(*chosen)})
 
 
-def make(config, store: Store | None = None) -> Dataset:
+def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     return texts.make_labelled(config, store, len(config.task.text))
 
 
-def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns {prediction, probabilities} of each row, see predictions.describe."""
     return predictions.describe(config.task.kind, outputs["label_logits"], config.task.labels)

@@ -70,15 +70,14 @@ def module_of(config) -> ModuleType | None:
 def sources(config) -> dict[str, Path | str]:
     """Returns {split: file, or source of a library}: train, and those in `dev`, each named by its stem."""
     data = config.task.data
-    splits = ["train", *(Path(name).stem for name in config.task.dev)]
-    is_valid = len(set(splits)) == len(splits)
-    require(is_valid, "task.dev", config, "expected different names, not train")
-    files = [config.task.train, *config.task.dev]
+    names = {"train": config.task.train}
+    for name in config.task.dev:
+        split = Path(name).stem
+        require(split not in names, "task.dev", config, "expected different names, not train")
+        names[split] = name
     if corpus.library_of(data):
-        paths = [f"{data}[{name}]" for name in files]
-    else:
-        paths = [Path(data, name) for name in files]
-    return dict(zip(splits, paths, strict=True))
+        return {split: f"{data}[{name}]" for split, name in names.items()}
+    return {split: Path(data, name) for split, name in names.items()}
 
 
 def split_names(config) -> tuple[str, ...]:
@@ -86,13 +85,13 @@ def split_names(config) -> tuple[str, ...]:
     return tuple(sources(config)) if config.task.dev else ("train", "dev")
 
 
-def encode_texts(tokenizer, examples: list[Example]) -> list[list[list[int]]]:
-    """Returns the ids of each text of each example.
+def encode_texts(tokenizer, texts: list[list[str]]) -> list[list[list[int]]]:
+    """Returns the ids of each of the texts of each example.
 
     An empty text becomes one [UNK], since a row without tokens is no row.
     """
-    ids = iter(tokenizer.encode([text for example in examples for text in example.texts]))
-    return [[next(ids) or [tokenizer.unk] for _ in example.texts] for example in examples]
+    ids = iter(tokenizer.encode([*chain(*texts)]))
+    return [[next(ids) or [tokenizer.unk] for _ in part] for part in texts]
 
 
 def label_number(example: Example, label: str, names: list[str]) -> int:
@@ -131,7 +130,10 @@ def made_from(config) -> dict:
     """Returns the config keys and values that decide a store's content. Files are known by their names without
     directories, and task.data by their digest; missing without them."""
     free = {*FREE, *getattr(module_of(config), "FREE", ())}
-    keys = {f"task.{key}": value for key, value in config.task.items() if key not in free}
+    keys = {}
+    for key, value in config.task.items():
+        if key not in free:
+            keys[f"task.{key}"] = value
     paths = [path for path in sources(config).values() if isinstance(path, Path)]
     if not paths:
         return keys
@@ -211,11 +213,18 @@ def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> Non
     names = [*config.task.labels]
     if not names:
         # Without `dev`, all splits are of the file to train on.
-        named = parts["train"] if config.task.dev else [*chain(*parts.values())]
+        if config.task.dev:
+            named = parts["train"]
+        else:
+            named = [*chain(*parts.values())]
         names = task.names(config, named)
-    encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
+    encoded = {}
+    for split, part in parts.items():
+        encoded[split] = task.encode(config, tokenizer, part, names)
     with atomic.new_directory(path, "config.store") as directory:
-        counts = {s: write(directory / s, part, tokenizer) for s, part in encoded.items()}
+        counts = {}
+        for split, part in encoded.items():
+            counts[split] = write(directory / split, part, tokenizer)
         unigrams = sum(count.pop("unigrams") for count in counts.values())
         source = {"source": config.task.data, "format": config.task.name}
         for key in ("documents", "tokens"):

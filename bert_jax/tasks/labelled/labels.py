@@ -43,8 +43,8 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
 def check_names(place: str, chosen: list[list[str]]) -> None:
     """Raises BadInput if the names of all examples are as many zeros and ones, which mark places instead of names."""
     size = len(chosen[0])
-    have_same_size = all(len(names) == size for names in chosen)
-    if size > 1 and have_same_size and ONE_HOT.issuperset(chain(*chosen)):
+    sizes = {len(names) for names in chosen}
+    if size > 1 and sizes == {size} and ONE_HOT.issuperset(chain(*chosen)):
         raise BadInput(f"{place}: label {chosen[0]}: expected {EXPECTED}")
 
 
@@ -65,18 +65,21 @@ def number_of(text: str) -> float | None:
         return number if abs(number) <= LARGEST else None
 
 
-def target(example: examples.Example, names: list[str], kind: str) -> int | float | np.ndarray:
-    """Converts a label to a target; None to the first label. Raises BadInput for a label that is not in `names`."""
+def target(config, example: examples.Example, names: list[str]) -> int | float | np.ndarray:
+    """Converts a label to a target: None to 0, the first class or no label that applies. Raises BadInput for a label
+    that is not in `names`."""
+    kind = kind_of(config)
     label = example.label
+    if label is None:
+        return np.zeros(len(names)) if kind == "labels" else 0
     if kind == "number":
-        number = 0.0 if label is None else number_of(str(label))
+        number = number_of(str(label))
         if number is None:
             raise BadInput(f"{example.place}: label {label!r}: expected a number")
         return number
-    chosen = [] if label is None else names_of(example, kind)
-    numbers = [examples.label_number(example, name, names) for name in chosen]
+    numbers = [examples.label_number(example, name, names) for name in names_of(example, kind)]
     if kind == "classes":
-        return numbers[0] if numbers else 0
+        return numbers[0]
     return np.isin(np.arange(len(names)), numbers)
 
 

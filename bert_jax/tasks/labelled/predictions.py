@@ -43,7 +43,7 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
         probabilities = jax.nn.sigmoid(logits)
     return [
         {"prediction": prediction, "probabilities": dict(zip(names, row, strict=True))}
-        for prediction, row in zip(predicted, np.asarray(probabilities).tolist(), strict=True)
+        for prediction, row in zip(predicted, probabilities.tolist(), strict=True)
     ]
 
 
@@ -53,7 +53,10 @@ def text(results: list[dict], suffix: str) -> str:
     if "prediction" not in results[0]:
         raise BadInput("--output: for fine-tuned models; see --json")
     if suffix == ".json":
-        return json.dumps({r.get("id", n): r["prediction"] for n, r in enumerate(results)})
+        by_id = {}
+        for number, result in enumerate(results):
+            by_id[result.get("id", number)] = result["prediction"]
+        return json.dumps(by_id)
     lines = ["index\tprediction\n"]
     for number, result in enumerate(results):
         lines.append(f"{number}\t{as_line(result['prediction'])}\n")
@@ -75,5 +78,6 @@ def with_text(result: dict) -> str:
 
 def as_line(prediction) -> str:
     """Returns a prediction as text in one line without tabs."""
-    text = ",".join(prediction) if isinstance(prediction, list) else str(prediction)
-    return re.sub(r"[\t\r\n]+", " ", text)
+    if isinstance(prediction, list):
+        prediction = ",".join(prediction)
+    return re.sub(r"[\t\r\n]+", " ", str(prediction))

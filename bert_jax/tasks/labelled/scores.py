@@ -26,10 +26,15 @@ def functions() -> dict[str, Callable]:
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
 
-    def of_two(test: Callable) -> Callable:
-        return lambda *arrays: test(*arrays).statistic if len(arrays[0]) > 1 else math.nan
+    def correlation(test):
+        def compute(*arrays):
+            if len(arrays[0]) < 2:
+                return math.nan
+            return test(*arrays).statistic
 
-    def f1(average: str) -> Callable:
+        return compute
+
+    def f1(average):
         return partial(metrics.f1_score, average=average, zero_division=0)
 
     return dict(
@@ -38,8 +43,8 @@ def functions() -> dict[str, Callable]:
         macro_f1=f1("macro"),
         micro_f1=f1("micro"),
         matthews=metrics.matthews_corrcoef,
-        pearson=of_two(stats.pearsonr),
-        spearman=of_two(stats.spearmanr),
+        pearson=correlation(stats.pearsonr),
+        spearman=correlation(stats.spearmanr),
     )
 
 
@@ -51,8 +56,8 @@ def check(config) -> None:
     """Raises BadInput for a name in task.metrics that is unknown, or does not fit the kind of the labels."""
     chosen = config.task.metrics
     hint = "f1 needs two labels; see macro_f1"
-    has_f1 = "f1" not in chosen or len(config.task.labels) in (0, 2)
-    require(has_f1, "task.metrics", config, hint)
+    is_valid = "f1" not in chosen or len(config.task.labels) in (0, 2)
+    require(is_valid, "task.metrics", config, hint)
     check_names(config, FITTING[config.task.get("kind", "classes")].split())
 
 

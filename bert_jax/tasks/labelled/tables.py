@@ -9,8 +9,8 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
+from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,11 @@ from bert_jax.data import corpus
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput, one_line
 
-Rows = Iterable[tuple[str, list | tuple]]  # (place, values of all columns) of each row
+Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
+Table = tuple[list[str], Rows]  # names of the columns, and the rows
 
 
-def read(source: Path | str, columns: list[str], optional: str = "") -> list[tuple[str, list]]:
+def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
     """Returns (place, values of the columns) of each row of a file or a data set. The place is the file and the line,
     or the row in a JSON array, a Parquet file or a data set, for messages.
 
@@ -48,7 +49,7 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> list[tup
         if values and len(values) != len(names):
             row = [None]
         else:
-            cells = dict(zip(names, values, strict=bool(values)))
+            cells = dict(zip(names, values, strict=False))  # an empty line has none
             row = [
                 text_of_cell(f"{place}: column {name!r}", cells.get(name), name == optional)
                 for name in columns
@@ -57,13 +58,12 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> list[tup
     return result
 
 
-def number_rows(source: Path | str, rows: Iterable) -> Iterator[tuple]:
-    """Yields (place, row) of rows that have no lines."""
-    for number, row in enumerate(rows, 1):
-        yield f"{source}, row {number}", row
+def number_rows(source: Path | str, rows: Iterable) -> Rows:
+    """Returns (place, row) of rows that have no lines."""
+    return [(f"{source}, row {number}", row) for number, row in enumerate(rows, 1)]
 
 
-def read_file(path: Path, columns: list[str], optional: str) -> tuple[list[str], Rows]:
+def read_file(path: Path, columns: list[str], optional: str) -> Table:
     """Returns the names of the columns of a file, and its rows; [] is an empty line."""
     kind = Path(re.sub(r"\.(gz|bz2|zst)$", "", path.name.lower())).suffix
     if kind == ".parquet":
@@ -103,11 +103,11 @@ def read_text(path: Path) -> str:
     return text.replace("\n\ufeff", "\n").replace("\r\ufeff", "\r")
 
 
-def read_json(path: Path) -> tuple[list[str], Rows]:
+def read_json(path: Path) -> Table:
     """Reads an object per line, an array of objects, or an object of columns."""
     text = read_text(path)
     try:
-        rows = [*number_rows(path, rows_of_document(json.loads(text)))]
+        rows = number_rows(path, rows_of_document(json.loads(text)))
     except (RecursionError, ValueError):  # not a single document
         rows = []
         for number, line in enumerate(io.StringIO(text.rstrip(), newline=None), 1):
@@ -118,7 +118,7 @@ def read_json(path: Path) -> tuple[list[str], Rows]:
             raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
     rows = replace_surrogates(rows, path)
     names = [*dict.fromkeys(name for _, row in rows for name in row)]
-    return names, ((place, [row.get(name) for name in names]) for place, row in rows)
+    return names, [(place, [row.get(name) for name in names]) for place, row in rows]
 
 
 def rows_of_document(document) -> Iterable:
@@ -132,7 +132,8 @@ def rows_of_document(document) -> Iterable:
         columns = [list(column.values()) for column in columns]
     if not all(isinstance(column, list) for column in columns):
         return [document]
-    return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = zip(*columns, strict=True)
+    return [dict(zip(document, row, strict=True)) for row in rows]
 
 
 def read_line(place: str, line: str):
@@ -143,8 +144,8 @@ def read_line(place: str, line: str):
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
 
 
-def read_records(path: Path, is_csv: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yields (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
+def read_records(path: Path, is_csv: bool) -> Rows:
+    """Returns (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
     have several lines."""
     csv.field_size_limit(sys.maxsize)
     lines = io.StringIO(read_text(path), newline="")
@@ -152,37 +153,32 @@ def read_records(path: Path, is_csv: bool) -> Iterator[tuple[str, list[str]]]:
         records = csv.reader(lines, strict=True)
     else:
         records = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    empty = []
+    rows = []
     line = 1
     try:
         for values in records:
-            place = f"{path}:{line}"
+            if len(values) == 1 and values[0].isspace():
+                values = []
+            rows.append((f"{path}:{line}", values))
             line = records.line_num + 1
-            if not values or (len(values) == 1 and values[0].isspace()):
-                empty.append((place, []))
-                continue
-            yield from empty
-            empty.clear()
-            yield place, values
     except csv.Error as error:
         raise BadInput(f"{path}:{line}: not CSV ({error})") from None
+    while rows and not rows[-1][1]:
+        rows.pop()
+    return rows
 
 
-def split_header(rows: Iterator, columns: list[str], optional: str) -> tuple[list[str], Rows]:
+def split_header(rows: Rows, columns: list[str], optional: str) -> Table:
     """Returns the header, the first line that is not empty, and the rows below it. If the columns are numbers, there is
     no header, unless that line has these numbers; that of the optional column, too, if it has others than numbers."""
-    head = []
-    for row in rows:
-        head.append(row)
-        if row[1]:
-            break
-    names = head[-1][1] if head else []
+    filled = [*dropwhile(lambda row: not row[1], rows)]
+    names = filled[0][1] if filled else []
     required = {*columns}
     if "".join(names).isdecimal():
         required.discard(optional)
     if all(map(str.isdecimal, columns)) and not required <= {*names}:
-        return [*map(str, range(len(names)))], chain(head, rows)
-    return names, rows
+        return [*map(str, range(len(names)))], rows
+    return names, filled[1:]
 
 
 def text_of_cell(place: str, value, is_label: bool) -> str | list[str] | None:
@@ -200,6 +196,7 @@ def text_of(place: str, value) -> str:
     """Returns a value as text. Raises BadInput for a list, an object, or a null or NaN in a list."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if value is None or value != value or isinstance(value, list | tuple | dict):
+    is_null = value is None or value != value
+    if is_null or isinstance(value, list | tuple | dict):
         raise BadInput(f"{place}: {str(value)[:60]!r}: expected text")
     return str(value)

@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey
-from bert_jax.data.store import Split, Store, open_array
+from bert_jax.data.store import Split, open_array
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Encoded, Example
@@ -37,46 +37,42 @@ def parse(texts: list[str], size: int) -> list[Example]:
     """Returns examples without labels, of `size` texts each. Raises BadInput if some texts are left over."""
     if len(texts) % size:
         raise BadInput(f"{texts[-1]!r}: {len(texts)} texts; expected {size} for each example")
-    parts = [texts[start : start + size] for start in range(0, len(texts), size)]
-    return [Example(part[0], part, None) for part in parts]
-
-
-def target(config, example: Example, names: list[str]) -> int | float | np.ndarray:
-    """Converts a label to a target; see labels.target."""
-    return labels.target(example, names, labels.kind_of(config))
+    result = []
+    for start in range(0, len(texts), size):
+        part = texts[start : start + size]
+        result.append(Example(part[0], part, None))
+    return result
 
 
 def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets. Raises BadInput for a label that is not in `names`."""
     dtype = labels.DTYPES[labels.kind_of(config)]
-    targets = np.array([target(config, example, names) for example in chosen], dtype)
-    return Encoded(examples.encode_texts(tokenizer, chosen), {"targets": targets})
+    targets = [labels.target(config, example, names) for example in chosen]
+    ids = examples.encode_texts(tokenizer, [example.texts for example in chosen])
+    return Encoded(ids, {"targets": np.array(targets, dtype)})
 
 
-def make_labelled(config, store: Store | None, texts: int) -> Dataset:
+def make_labelled(config, store, texts: int) -> Dataset:
     """Returns the dataset of a store of examples with labels. texts: T."""
     kind = labels.kind_of(config)
 
-    def shapes(rows: int, length: int) -> dict:
-        shape = (rows, len(config.task.labels)) if kind == "labels" else (rows,)
+    def shapes(rows, length) -> dict:
+        shape = (rows,)
+        if kind == "labels":
+            shape = (rows, len(config.task.labels))
         return {"targets": jax.ShapeDtypeStruct(shape, labels.DTYPES[kind])}
 
-    def look_up(split: Split, rows, length: int) -> dict:
+    def look_up(split, rows, length) -> dict:
         from bert_jax.data import assemble
 
         return {"targets": assemble.look_up(split.path / "targets.npy", example_numbers(rows))}
 
-    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        targets = open_targets(store.splits[split])[example_numbers(rows)]
+    def score(split, outputs, rows) -> dict:
+        targets = open_array(store.splits[split].path / "targets.npy")[example_numbers(rows)]
         predicted = predictions.of_labels(kind, outputs["label_logits"])
         return scores.compute(config.task.metrics, scores.functions(), targets, predicted)
 
     return make(config, store, texts, shapes, look_up, score)
-
-
-def open_targets(split: Split) -> np.ndarray:
-    """Returns the targets of a split, mapped."""
-    return open_array(split.path / "targets.npy")
 
 
 def example_numbers(rows):
@@ -131,14 +127,15 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
     splits = examples.split_names(config)
     sequences = max(1, texts - 1)
 
-    def all_shapes(phase, rows: int) -> dict:
-        weights = batch.structs({"label_weights": (rows,)})
-        return batch.shapes(rows, phase.length, sequences) | weights | shapes(rows, phase.length)
+    def all_shapes(phase, rows) -> dict:
+        structs = batch.shapes(rows, phase.length, sequences)
+        structs |= batch.structs({"label_weights": (rows,)})
+        return structs | shapes(rows, phase.length)
 
-    def all_rows(phase, split: str, epoch: int) -> np.ndarray:
+    def all_rows(phase, split, epoch):
         return rows(store.splits[split], phase.length)
 
-    def make_batch(phase, split: str, rows, keys) -> dict:
+    def make_batch(phase, split, rows, keys) -> dict:
         from bert_jax.data import assemble
 
         part = store.splits[split]
@@ -149,18 +146,23 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         arrays |= look_up(part, rows, phase.length)
         return {name: arrays[name] for name in all_shapes(phase, 1) if name in arrays}
 
+    def sizes(rows):
+        return sequence_sizes(rows).sum(axis=-1)
+
     def survey(phase) -> Survey:
-        sizes = sequence_sizes(all_rows(phase, splits[0], 0))
-        share = float(sizes.sum(axis=-1).mean() / phase.length)
-        cut = float((sizes == phase.length // sequences).mean())
+        sample = all_rows(phase, splits[0], 0)
+        share = float(sizes(sample).mean() / phase.length)
+        cut = float((sequence_sizes(sample) == phase.length // sequences).mean())
         text = f"{share:.0%} full, {cut:.1%} of the texts fill their places"
         return Survey(share, text, labels.warnings(config.task.labels))
 
     return Dataset(
-        all_shapes, splits, all_rows, make_batch, survey, score, row_sizes, example_numbers
+        shapes=all_shapes,
+        splits=splits,
+        rows=all_rows,
+        make=make_batch,
+        survey=survey,
+        score=score,
+        sizes=sizes,
+        group=example_numbers,
     )
-
-
-def row_sizes(rows: np.ndarray) -> np.ndarray:
-    """Returns the number of tokens of rows, int64[...]."""
-    return sequence_sizes(rows).sum(axis=-1)

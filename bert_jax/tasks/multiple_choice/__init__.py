@@ -8,12 +8,9 @@ length. A batch has, besides the arrays of the batch contract,
     label_weights   float32[B]
 """
 
-import numpy as np
-
 from bert_jax.config_checks import require
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.store import Store
-from bert_jax.tasks.labelled import examples, predictions, scores, tables, texts
+from bert_jax.tasks.labelled import examples, labels, predictions, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {
@@ -27,7 +24,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
-target = texts.target
+target = labels.target
 encode = texts.encode
 
 
@@ -42,16 +39,15 @@ def check(config) -> None:
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
     keys = config.task
-    beginning = [*keys.context, *filter(None, [keys.start])]
-    columns = [*beginning, *keys.endings, keys.label]
+    columns = [*keys.context, *filter(None, [keys.start]), *keys.endings, keys.label]
+    first = len(keys.context)
+    last = -len(keys.endings)
     result = []
     for place, (*row, label) in tables.read(path, columns, optional=keys.label):
         parts = []
         if row:
-            context = row[: len(keys.context)]
-            start = row[len(keys.context) : len(beginning)]
-            endings = row[len(beginning) :]
-            parts = [" ".join(context), *(" ".join([*start, ending]) for ending in endings)]
+            choices = [" ".join([*row[first:last], ending]) for ending in row[last:]]
+            parts = [" ".join(row[:first]), *choices]
         result.append(Example(place, parts, label or None))
     return result
 
@@ -66,12 +62,12 @@ def names(config, labelled: list[Example]) -> list[str]:
     return [*map(str, range(len(config.task.endings)))]
 
 
-def make(config, store: Store | None = None) -> Dataset:
+def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     return texts.make_labelled(config, store, 1 + len(config.task.endings))
 
 
-def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
     results = predictions.describe("classes", outputs["label_logits"], config.task.labels)
     return [result | {"prediction": int(result["prediction"])} for result in results]

@@ -18,7 +18,6 @@ from bert_jax.config_checks import check_keys
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources.text import replace_surrogates
-from bert_jax.data.store import Store
 from bert_jax.errors import BadInput, one_line
 from bert_jax.tasks.labelled import examples, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
@@ -41,7 +40,9 @@ FREE = ("stride", "question_length", "answer_length", "no_answer", "null_thresho
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, at_least_one=("task.stride", "task.question_length", "task.answer_length"))
-    names = answer_scores.NAMES if config.task.no_answer else answer_scores.NAMES[:2]
+    names = answer_scores.NAMES
+    if not config.task.no_answer:
+        names = names[:2]
     scores.check_names(config, names)
     texts.check(config, config.task.question_length + 4, paired=True)
 
@@ -68,7 +69,7 @@ def load(config, path) -> list[Example]:
     return questions
 
 
-def target(config, example: Example, names: list[str]) -> list[dict] | None:
+def target(config, example: Example, names) -> list | None:
     """Returns the answers."""
     return example.label
 
@@ -122,16 +123,16 @@ def encode(config, tokenizer, examples: list[Example], names: list[str]) -> Enco
     return Encoded(ids, arrays)
 
 
-def make(config, store: Store | None = None) -> Dataset:
+def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of questions; see tasks/base.py."""
 
-    def rows(split, length: int) -> np.ndarray:
+    def rows(split, length):
         return windows.rows(split, length, config.task.question_length, config.task.stride)
 
-    def shapes(rows: int, length: int) -> dict:
+    def shapes(rows, length) -> dict:
         return batch.structs({"start_positions end_positions": (rows,)})
 
-    def look_up(split, rows, length: int) -> dict:
+    def look_up(split, rows, length) -> dict:
         from bert_jax.data.assemble import as_ids
 
         return {
@@ -139,7 +140,7 @@ def make(config, store: Store | None = None) -> Dataset:
             "end_positions": as_ids(rows[:, 0, windows.LAST]),
         }
 
-    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+    def score(split, outputs, rows) -> dict:
         correct = [answers for *_, answers in read_questions(store, split, rows)]
         results = decode(config, store, split, outputs, rows)
         metrics = answer_scores.score(correct, [result["prediction"] for result in results])
@@ -150,19 +151,22 @@ def make(config, store: Store | None = None) -> Dataset:
     return texts.make(config, store, 2, shapes, look_up, score, rows)
 
 
-def read_questions(store: Store, split: str, rows: np.ndarray) -> list[list]:
+def read_questions(store, split: str, rows) -> list[list]:
     """Returns [id, text, answers] of each question that has windows in `rows`."""
     questions = json.loads((store.splits[split].path / "questions.json").read_text())
     return [questions[number] for number in np.unique(texts.example_numbers(rows))]
 
 
-def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns the `id` of each question, and its answer as answers.predict returns it."""
-    threshold = config.task.null_threshold if config.task.no_answer else None
+    keys = config.task
+    threshold = None
+    if keys.no_answer:
+        threshold = keys.null_threshold
     questions = read_questions(store, split, rows)
     groups = windows.group_by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
     results = []
     for (name, context, _), group in zip(questions, groups, strict=True):
-        answer = answers.predict(group, context, config.task.answer_length, threshold)
+        answer = answers.predict(group, context, keys.answer_length, threshold)
         results.append({"id": name} | answer)
     return results

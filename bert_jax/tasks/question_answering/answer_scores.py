@@ -34,7 +34,7 @@ def compare(answers: list[str], text: str) -> tuple[float, float]:
     return float(said in correct), max(f1(words, said) for words in correct)
 
 
-def score(answers: list[list[str]], texts: list[str]) -> dict[str, float]:
+def score(answers: list[list[str]], texts: list[str]) -> dict:
     """Returns {exact, f1} of texts given as answers to N questions; if some questions have no answer, also
     {has_answer_f1, no_answer_f1}, as far as there are such questions."""
     scores = np.array([*map(compare, answers, texts)])
@@ -47,15 +47,15 @@ def score(answers: list[list[str]], texts: list[str]) -> dict[str, float]:
     return result
 
 
-def best_scores(answers: list[list[str]], results: list[dict]) -> dict[str, float]:
+def best_scores(answers: list[list[str]], results: list[dict]) -> dict:
     """Returns the highest {best_exact, best_f1} that any null_threshold reaches, and best_threshold, that of best_f1.
 
     results: what answers.predict returns for N questions.
     """
     spans = []
     for result in results:
-        texts = (span["text"] for span in result["nbest"])
-        spans.append(next(filter(None, texts), ""))
+        texts = [span["text"] for span in result["nbest"] if span["text"]]
+        spans.append(texts[0] if texts else "")
     differences = np.array([result["null_score_difference"] for result in results])
     order = np.argsort(differences, kind="stable")
     have_none = ~np.array([*map(bool, answers)])[order, None]
@@ -66,5 +66,8 @@ def best_scores(answers: list[list[str]], results: list[dict]) -> dict[str, floa
     thresholds = np.append(differences.min() - 1, differences[order])
     sums[:-1][np.diff(thresholds) == 0] = -1  # no threshold is between equal differences
     exact, f1 = sums.max(axis=0) / len(results)
-    best = thresholds[sums[:, 1].argmax()]
-    return {"best_exact": exact, "best_f1": f1, "best_threshold": best}
+    return {
+        "best_exact": exact,
+        "best_f1": f1,
+        "best_threshold": thresholds[sums[:, 1].argmax()],
+    }

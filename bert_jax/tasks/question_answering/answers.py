@@ -46,7 +46,8 @@ def candidates(windows: list[Window], text: str, longest: int) -> list[dict]:
     for logits, offsets, _ in windows:
         last_logits = np.pad(logits[:, 1], (0, longest - 1), constant_values=-np.inf)
         scores = logits[:, :1] + sliding_window_view(last_logits, longest)  # [W, longest]
-        top = np.argpartition(-scores, min(COUNT, scores.size) - 1, axis=None)[:COUNT]
+        count = min(COUNT, scores.size)
+        top = np.argpartition(-scores, count - 1, axis=None)[:count]
         top = top[np.isfinite(scores.flat[top])]
         first, size = np.unravel_index(top, scores.shape)
         columns = scores[first, size], offsets[first, 0], offsets[first + size, 1]
@@ -56,5 +57,10 @@ def candidates(windows: list[Window], text: str, longest: int) -> list[dict]:
         span = text[start:end].strip()
         start = text.find(span, start)
         if span and span not in best:
-            best[span] = {"text": span, "start": start, "end": start + len(span), "score": score}
+            best[span] = {
+                "text": span,
+                "start": start,
+                "end": start + len(span),
+                "score": score,
+            }
     return list(best.values())[:COUNT]

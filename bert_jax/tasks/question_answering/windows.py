@@ -26,7 +26,7 @@ class Window(NamedTuple):
     null: float  # score of no answer: the two logits of [CLS]
 
 
-def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple[list[int], np.ndarray]]:
+def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple]:
     """Returns {text: its ids, and their places, see `locate`}. An empty text becomes one [UNK]."""
     unique = [*dict.fromkeys(texts)]
     pieces = {}
@@ -56,7 +56,7 @@ def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:
     last = np.searchsorted(offsets[:, 0], start + len(text)) - 1
     if first > last:
         return -1, -1
-    return int(first), int(last)
+    return first, last
 
 
 # Columns of a row behind those of dataset.py: the first and the last token of the answer.
@@ -86,7 +86,14 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     answers = open_array(split.path / "spans.npy")[numbers] - offsets[:, None]
     are_inside = (answers[:, :1] >= 0) & (answers[:, 1:] < window_sizes[:, None])
     targets = np.where(are_inside, answers + question_sizes[:, None] + 2, 0)
-    columns = starts[:, 0], question_sizes, starts[:, 1] + offsets, window_sizes, numbers, targets
+    columns = [
+        starts[:, 0],
+        question_sizes,
+        starts[:, 1] + offsets,
+        window_sizes,
+        numbers,
+        targets,
+    ]
     return np.column_stack(columns).astype(np.int64)[:, None]
 
 
@@ -101,10 +108,12 @@ def group_by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Ite
     for numbers in np.split(order, ends):
         windows = []
         for row, row_logits in zip(rows[numbers], logits[numbers], strict=True):
+            start, size = row[[B_START, B_SIZE]]
             begin = row[A_SIZE] + 2
-            start = row[B_START]
-            size = row[B_SIZE]
-            null = row_logits[0].sum()
-            window_logits = row_logits[begin : begin + size]
-            windows.append(Window(window_logits, offsets[start : start + size], null))
+            window = Window(
+                logits=row_logits[begin : begin + size],
+                offsets=offsets[start : start + size],
+                null=row_logits[0].sum(),
+            )
+            windows.append(window)
         yield windows

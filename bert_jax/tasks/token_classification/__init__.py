@@ -25,7 +25,7 @@ import numpy as np
 from bert_jax.config_checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey
-from bert_jax.data.store import Split, Store
+from bert_jax.data.store import open_array
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
@@ -47,11 +47,10 @@ CONLLU = 10  # its columns
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     columns = config.task.columns
-    is_valid = len(columns) == 2 and all(type(column) is int for column in columns)
+    is_valid = [type(column) for column in columns] == [int, int]
     require(is_valid, "task.columns", config, "expected two numbers, such as (0, -1)")
     texts.check(config, least=3)
-    entity_scores.functions()  # raises BadInput if they are not installed
-    scores.check_names(config, entity_scores.NAMES, may_be_empty=True)
+    scores.check_names(config, entity_scores.functions(), may_be_empty=True)
 
 
 def load(config, path) -> list[Example]:
@@ -59,9 +58,14 @@ def load(config, path) -> list[Example]:
     has none."""
     if not isinstance(path, Path):
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
+    columns = config.task.columns
     text = io.StringIO(tables.read_text(path), newline=None).read()
     lines = textwrap.dedent(text).split("\n")
-    first = next((line for line in lines if line.strip(BLANKS) and line[0] not in "#-"), "")
+    first = ""
+    for line in lines:
+        if line.strip(BLANKS) and line[0] not in "#-":
+            first = line
+            break
     is_tabbed = "\t" in first.strip(BLANKS)
     size = len(split_columns(first, is_tabbed))
     sentences = [[]]
@@ -69,9 +73,9 @@ def load(config, path) -> list[Example]:
         row = split_columns(line, is_tabbed)
         if not row:
             sentences.append([])
-        elif not is_comment(config, row, size):
+        elif not is_comment(columns, row, size):
             sentences[-1].append((f"{path}:{number}", row))
-    return [read_sentence(config, rows) for rows in sentences if rows]
+    return [read_sentence(columns, rows) for rows in sentences if rows]
 
 
 def split_columns(line: str, is_tabbed: bool) -> list[str]:
@@ -84,29 +88,29 @@ def split_columns(line: str, is_tabbed: bool) -> list[str]:
     return re.split("[ \t]+", text)
 
 
-def is_comment(config, row: list[str], size: int) -> bool:
+def is_comment(columns: tuple, row: list[str], size: int) -> bool:
     """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none. size: columns of words."""
     if row[0].startswith("#"):
         return len(row) != size > 0
-    is_conllu = len(row) == CONLLU and config.task.columns[0] == 1
+    is_conllu = len(row) == CONLLU and columns[0] == 1
     return is_conllu and bool(re.fullmatch(r"\d+[-.]\d+", row[0]))
 
 
-def read_sentence(config, rows: list[tuple[str, list[str]]]) -> Example:
-    """Returns the sentence of (place, columns) of its words, which have no labels if there is one column."""
-    word_column, label_column = config.task.columns
-    size = len(rows[0][1])
+def read_sentence(columns: tuple, rows: tables.Rows) -> Example:
+    """Returns the sentence of the rows of its words, which have no labels if there is one column."""
+    word_column, label_column = columns
+    first_place, first_row = rows[0]
+    size = len(first_row)
+    if not {*columns} <= {*range(-size, size)}:
+        hint = f"too few for config.task.columns={columns}"
+        raise BadInput(f"{first_place}: {size} columns, {hint}")
     words = []
-    labels = []
     for place, row in rows:
         if len(row) != size:
             raise BadInput(f"{place}: {len(row)} columns, expected {size} as above")
-        if not {*config.task.columns} <= {*range(-size, size)}:
-            hint = f"too few for config.task.columns={config.task.columns}"
-            raise BadInput(f"{place}: {size} columns, {hint}")
-        words.append(row[word_column])
-        labels.append(Example(place, [row[word_column]], row[label_column]))
-    return Example(rows[0][0], words, labels if size > 1 else None)
+        words.append(Example(place, [row[word_column]], row[label_column]))
+    forms = [word.texts[0] for word in words]
+    return Example(first_place, forms, words if size > 1 else None)
 
 
 def parse(config, lines: list[str]) -> list[Example]:
@@ -121,7 +125,7 @@ def names(config, sentences: list[Example]) -> list[str]:
     return sorted(names, key=lambda name: (name != outside, name))
 
 
-def fill(config, store: Store) -> dict:
+def fill(config, store) -> dict:
     """Returns the metrics that fit the labels."""
     return {"metrics": metrics_of(config.task.labels or store.manifest["labels"])}
 
@@ -129,8 +133,8 @@ def fill(config, store: Store) -> dict:
 def metrics_of(names: tuple[str, ...]) -> tuple[str, ...]:
     """Returns those that are computed by default, the first of which decides which run is the best."""
     if entity_labels.are_tags(names):
-        return entity_scores.OF_WORDS
-    return (*entity_scores.OF_ENTITIES, "accuracy")
+        return "accuracy", "macro_f1"
+    return "f1", "precision", "recall", "accuracy"
 
 
 def target(config, example: Example, names: list[str]) -> list[int]:
@@ -143,9 +147,7 @@ def target(config, example: Example, names: list[str]) -> list[int]:
 def encode(config, tokenizer, sentences: list[Example], names: list[str]) -> Encoded:
     """Converts sentences to ids and targets: of all pieces, -1 for a piece without a label, 0 for an unknown one."""
     # Byte-level pieces differ after a blank, as words are within a text.
-    spaced = [
-        sentence._replace(texts=[f" {word}" for word in sentence.texts]) for sentence in sentences
-    ]
+    spaced = [[f" {word}" for word in sentence.texts] for sentence in sentences]
     words = examples.encode_texts(tokenizer, spaced)
     sizes = np.array([*map(len, chain(*words))])
     firsts = sizes.cumsum() - sizes
@@ -155,22 +157,24 @@ def encode(config, tokenizer, sentences: list[Example], names: list[str]) -> Enc
     return Encoded(ids, {"targets": targets})
 
 
-def make(config, store: Store | None = None) -> Dataset:
+def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of sentences; see tasks/base.py."""
 
-    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+    def score(split, outputs, rows) -> dict:
         names = config.task.labels
         spellings = entity_labels.spellings(names)
-        correct = []
-        for targets in read_targets(store, split, rows):
-            correct.append([spellings[names[number]] for number in targets[targets >= 0]])
-        predicted = []
-        for result in decode(config, store, split, outputs, rows):
-            predicted.append([spellings[name] for name in result["prediction"]])
+        correct = [
+            [spellings[names[number]] for number in targets[targets >= 0]]
+            for targets in read_targets(store, split, rows)
+        ]
+        predicted = [
+            [spellings[name] for name in result["prediction"]]
+            for result in decode(config, store, split, outputs, rows)
+        ]
         metrics = config.task.metrics or metrics_of(names)  # a model of another program has none
         return scores.compute(metrics, entity_scores.functions(), correct, predicted)
 
-    def shapes(rows: int, length: int) -> dict:
+    def shapes(rows, length) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
     dataset = texts.make(config, store, 1, shapes, look_up, score)
@@ -187,7 +191,7 @@ def make(config, store: Store | None = None) -> Dataset:
     return dataset._replace(survey=survey)
 
 
-def look_up(split: Split, rows, length: int) -> dict:
+def look_up(split, rows, length) -> dict:
     """Returns the targets of a batch and their weights: 0 where targets.npy has -1, and at special tokens."""
     from bert_jax.data import assemble
 
@@ -198,14 +202,14 @@ def look_up(split: Split, rows, length: int) -> dict:
     return {"targets": assemble.as_ids(used) * targets, "label_weights": assemble.as_weights(used)}
 
 
-def read_targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
+def read_targets(store, split: str, rows) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
     part = store.splits[split]
-    targets = np.split(texts.open_targets(part), part.sentence_ends[:-1])
+    targets = np.split(open_array(part.path / "targets.npy"), part.sentence_ends[:-1])
     return [targets[number] for number in texts.example_numbers(rows)]
 
 
-def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns {prediction} of each row: the name of the label of each word, O if the word is not in the row."""
     names = config.task.labels
     outside = entity_labels.outside(names)
@@ -214,7 +218,8 @@ def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) ->
     results = []
     for row, size, pieces in zip(classes, rows[:, 0, A_SIZE], targets, strict=True):
         # The pieces in a row are behind [CLS]. A word's label is that of its first piece, which has a target.
-        firsts = np.flatnonzero(pieces >= 0)
-        labels = [names[row[1 + place]] if place < size else outside for place in firsts]
+        labels = []
+        for place in np.flatnonzero(pieces >= 0):
+            labels.append(names[row[1 + place]] if place < size else outside)
         results.append({"prediction": labels})
     return results

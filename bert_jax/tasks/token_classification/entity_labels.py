@@ -21,7 +21,9 @@ def outside(names: tuple[str, ...]) -> str:
     others = [name for name in names if not parse(name)[0]]
     if len(others) == 1:
         return others[0]
-    return "o" if "o" in others and "O" not in others else "O"
+    if "o" in others and "O" not in others:
+        return "o"
+    return "O"
 
 
 def are_tags(names: tuple[str, ...]) -> bool:
@@ -30,7 +32,9 @@ def are_tags(names: tuple[str, ...]) -> bool:
     letters = {parse(name)[0] for name in entities}
     if "" not in letters and not letters.isdisjoint("BI"):
         return False
-    return len(entities) == len(names) or all(len(name) == 1 for name in entities)
+    if len(entities) == len(names):
+        return True
+    return all(len(name) == 1 for name in entities)
 
 
 def spellings(names: tuple[str, ...]) -> dict[str, str]:

@@ -6,10 +6,6 @@ from itertools import chain
 
 from bert_jax.tasks.labelled import scores
 
-OF_ENTITIES = ("f1", "precision", "recall")
-OF_WORDS = ("accuracy", "macro_f1")
-NAMES = (*OF_ENTITIES, *OF_WORDS)
-
 
 def functions() -> dict[str, Callable]:
     """Returns {name: function (targets, predictions)} of [[label of a word, as entity_labels.spellings has it]].
