@@ -33,8 +33,16 @@ FORMAT = 1  # of fingerprints/metadata
 UNFINISHED = "its save did not finish"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 # Errors of the machine, not of the file: a later start may succeed.
-TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
-TRANSIENT += (errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN)
+TRANSIENT = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EAGAIN,
+)
 
 
 class Newest(NamedTuple):
@@ -230,11 +238,16 @@ def handler() -> ocp.PyTreeCheckpointHandler:
 
 def read(path: Path, item: str):
     """Reads an item of a checkpoint as NumPy arrays, in this process only."""
-    path = path / item
     with quiet():
-        tree = handler().metadata(path).tree
-        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, as_numpy))
+        tree = handler().metadata(path / item).tree
+    arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+    return read_tree(path / item, tree, arguments)
+
+
+def read_tree(path: Path, tree, arguments):
+    """Reads the item in a directory. tree: of its arrays; arguments: a tree of Orbax's RestoreArgs for these."""
+    with quiet():
+        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, arguments))
 
 
 def restore_params(directory: Path, run: str, number: int = 1, best: int | None = None):
@@ -265,20 +278,15 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
 def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     """Restores {item: tree} of some ITEMS of a State with these shapes and shardings. Raises Unfinished if it cannot be
     read, and Unavailable if an address is unreachable."""
-    wanted = with_shardings(items(shapes), items(shardings))
+    trees = with_shardings(items(shapes), items(shardings))
+    arguments = ocp.checkpoint_utils.construct_restore_args(trees)
     try:
-        return {name: read_sharded(path / name, wanted[name]) for name in names}
+        return {name: read_tree(path / name, trees[name], arguments[name]) for name in names}
     except Exception as error:  # Orbax raises any type. Process 0 has verified the files before
         if cluster.is_loss(error):
             raise
         error_type = Unavailable if remote.is_unreachable(error) else Unfinished
         raise error_type(f"{path}: cannot be restored ({one_line(error)})") from None
-
-
-def read_sharded(path: Path, tree):
-    arguments = ocp.checkpoint_utils.construct_restore_args(tree)
-    with quiet():
-        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, arguments))
 
 
 def check_restored(path: Path, leaves: dict[str, Leaf]) -> None:

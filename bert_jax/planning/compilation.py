@@ -84,8 +84,8 @@ def read_or_compile(job: Job, text: str, mesh, compile_program: Callable[[], Ste
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:
         # [memory, events], or [null, [used, available]] for a step that does not fit.
-        memory, rest = json.loads(entry.read_bytes())
-        result = Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
+        memory, content = json.loads(entry.read_bytes())
+        result = Step(hlo.Memory(*memory), content) if memory else out_of_memory.TooLarge(*content)
     except (OSError, ValueError, TypeError):  # missing or damaged
         try:
             result = compile_program()

@@ -19,8 +19,14 @@ LEAST, LIKELY, MOST = 1, 2, 3
 TARGET = re.compile(r'custom_call_target="([^"]*)"')
 FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"?(\d+)')
 # Beginnings of the names of the compiler's own markers, which compute nothing.
-FREE = ("AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollective", "ConcatBitcast")
-FREE += ("GatherScatterIndicesBitpacked", "PrepareAsyncCall")
+FREE = (
+    "AllocateBuffer",
+    "AssumeGatherIndicesInBound",
+    "AsyncCollective",
+    "ConcatBitcast",
+    "GatherScatterIndicesBitpacked",
+    "PrepareAsyncCall",
+)
 
 
 def cycles(call: hlo.Instruction, mesh) -> int:
@@ -29,11 +35,16 @@ def cycles(call: hlo.Instruction, mesh) -> int:
         return 0
     device_kind = mesh.devices.flat[0].device_kind
     chip = next(chip for chip in CHIPS.values() if chip.device_kind == device_kind)
-    text = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
-    operands, results = hlo.arrays(text), hlo.arrays(call.results)
+    layouts = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
+    operands = hlo.arrays(layouts)
+    results = hlo.arrays(call.results)
     size = sum(array.bytes for array in operands + results)
-    given = FLOPS.search(call.text)
-    shapes = ([array.shape for array in arrays] for arrays in (operands, results))
-    flops = int(given[1]) if given else attention.splash_flops(call.name, *shapes)
+    cost = FLOPS.search(call.text)
+    if cost:
+        flops = int(cost[1])
+    else:
+        operand_shapes = [array.shape for array in operands]
+        result_shapes = [array.shape for array in results]
+        flops = attention.splash_flops(call.name, operand_shapes, result_shapes)
     seconds = max(flops / chip.flops, size / chip.bandwidth)
     return round(LIKELY * seconds * chip.devices * chip.hertz)

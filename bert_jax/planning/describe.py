@@ -48,9 +48,9 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
     ]
     calls = phase["seconds_of_custom_calls"]
     custom = f" ({digits(calls)} s custom calls: attention {phase['attention']})" if calls else ""
-    fits = "fits" if phase["fits"] else "may not fit"
+    verdict = "fits" if phase["fits"] else "may not fit"
     return [
-        f"{name}: {fits}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
+        f"{name}: {verdict}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
         f" ({gib(phase['bytes_of_arguments'])} state and batch, {gib(phase['bytes_of_temporaries'])}"
         f" temporaries, {gib(phase['bytes_of_program'])} program)",
         f"  compute {digits(phase['seconds_computing'])} s{custom},"
@@ -77,8 +77,9 @@ def digits(number: float) -> str:
 
 def with_range(values: dict, key: str) -> str:
     """Formats a number with its range in brackets."""
+    number = digits(values[key])
     ends = sorted(values[f"{key}{end}"] for end in (ALL_HIDDEN, NONE_HIDDEN))
-    number, least, most = map(digits, (values[key], *ends))
+    least, most = map(digits, ends)
     return number if least == most else f"{number} ({least} to {most})"
 
 
@@ -115,6 +116,8 @@ def describe_row(row: dict) -> str:
     name = options(row["settings"]) or "the config unchanged"
     if "reason" in row:
         return f"  {name}: {row['reason']}"
-    used = f"{gib(row['bytes_per_chip']):>5}" + ("" if row["fits"] else ", may not fit")
+    used = f"{gib(row['bytes_per_chip']):>5}"
+    if not row["fits"]:
+        used += ", may not fit"
     seconds = with_range(row, "seconds_per_step")
     return f"  {seconds}  {digits(row['utilization'])}  {used}  {name}"

@@ -22,23 +22,24 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
 
     Bytes and seconds are per chip: a chip of two devices holds and sends twice what a device does.
     """
-    chip, devices = tpu.chip, tpu.chip.devices
+    chip = tpu.chip
+    devices = chip.devices
+    work = job.work[phase.name]
 
     def seconds(kind: str, axes: list[str], count: float) -> float:
         return devices * count / topology.bandwidth(tpu, mesh, kind, tuple(axes))
 
-    def transfer_seconds(transfers: list) -> float:
-        return sum(seconds(*transfer) for transfer in transfers)
-
-    bytes_by_kind, seconds_by_kind = Counter(), Counter()
+    bytes_by_kind = Counter()
+    seconds_by_kind = Counter()
     for (kind, axes), count in timeline.sent(step.events).items():
         bytes_by_kind[kind] += devices * count
         seconds_by_kind[kind] += seconds(kind, axes, count)
-    computing = timeline.cycles(step.events) / chip.hertz
+    cycles = timeline.cycles(step.events)
+    computing = cycles / chip.hertz
     calls = timeline.cycles(step.events, ("call",)) / chip.hertz
     sending = sum(seconds_by_kind.values())
     # Rounded to 1e-12 s: smaller differences come from the order of the sums.
-    elapsed = timeline.seconds(step.events, chip.hertz, transfer_seconds)
+    elapsed = timeline.seconds(step.events, chip.hertz, seconds)
     hidden = min(max(0.0, round(computing + sending - elapsed, 12)), computing, sending)
     values = {
         "steps": phase.stop - phase.first,
@@ -47,31 +48,36 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
         "bytes_of_temporaries": devices * step.memory.temporaries,
         "bytes_of_program": devices * step.memory.program,
         "fits": devices * step.memory.total <= chip.memory,
-        "cycles": round(timeline.cycles(step.events)),
+        "cycles": round(cycles),
         "sent_per_chip": {kind: round(count) for kind, count in bytes_by_kind.items()},
         "seconds_sending_by_kind": dict(seconds_by_kind),
         "seconds_computing": computing,
         "seconds_of_custom_calls": calls,
         "seconds_sending": sending,
         "seconds_hidden": hidden,
-        **job.work[phase.name],
+        **work,
     }
-    least, most = (computing + calls * (factor / LIKELY - 1) for factor in (LEAST, MOST))
-    ends = {"": computing + sending - hidden, ALL_HIDDEN: max(least, sending)}
-    for end, total_seconds in (ends | {NONE_HIDDEN: most + sending}).items():
-        numbers = rates(tpu, phase, values, total_seconds)
-        values |= {f"{key}{end}": value for key, value in numbers.items()}
+    least = computing + calls * (LEAST / LIKELY - 1)
+    most = computing + calls * (MOST / LIKELY - 1)
+    seconds_by_end = {
+        "": computing + sending - hidden,
+        ALL_HIDDEN: max(least, sending),
+        NONE_HIDDEN: most + sending,
+    }
+    for end, step_seconds in seconds_by_end.items():
+        values |= rates(tpu, phase, work, step_seconds, end)
     return values
 
 
-def rates(tpu: topology.Slice, phase, values: dict, seconds: float) -> dict:
-    """Returns the numbers that follow from the seconds of a step."""
+def rates(tpu: topology.Slice, phase, work: dict, seconds: float, end: str) -> dict:
+    """Returns the numbers that follow from the seconds of a step. end: the suffix of their keys."""
+    tokens = work["real_token_share"] * phase.batch * phase.length
     return {
-        "seconds_per_step": seconds,
-        "rows_per_second": phase.batch / seconds,
-        "tokens_per_second": values["real_token_share"] * phase.batch * phase.length / seconds,
-        "utilization": values["flops_per_step"] / seconds / tpu.chips / tpu.chip.flops,
-        "hours": (phase.stop - phase.first) * seconds / HOUR,
+        f"seconds_per_step{end}": seconds,
+        f"rows_per_second{end}": phase.batch / seconds,
+        f"tokens_per_second{end}": tokens / seconds,
+        f"utilization{end}": work["flops_per_step"] / seconds / tpu.chips / tpu.chip.flops,
+        f"hours{end}": (phase.stop - phase.first) * seconds / HOUR,
     }
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+BITS = {"pred": 8, "token": 0}  # of dtypes whose names do not have them
 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
@@ -25,8 +26,10 @@ class Array(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        bits = {"pred": [8], "token": [0]}.get(self.dtype) or numbers(self.dtype)
-        return math.prod(self.shape) * bits[0] // 8
+        bits = BITS.get(self.dtype)
+        if bits is None:
+            bits = numbers(self.dtype)[0]
+        return math.prod(self.shape) * bits // 8
 
 
 class Instruction(NamedTuple):
@@ -74,23 +77,23 @@ class Memory(NamedTuple):
 def memory(compiled) -> Memory:
     """Returns the memory that a compiled program needs on each device."""
     sizes = compiled.memory_analysis()
-    parts = (
-        sizes.argument_size_in_bytes,
-        sizes.temp_size_in_bytes,
-        sizes.generated_code_size_in_bytes,
-    )
+    arguments = sizes.argument_size_in_bytes
+    temporaries = sizes.temp_size_in_bytes
+    program = sizes.generated_code_size_in_bytes
     results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    return Memory(*parts, sum(parts) + results)
+    return Memory(arguments, temporaries, program, arguments + temporaries + program + results)
 
 
 def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
     """Returns the instructions of each computation, callees before callers, and the name of the entry computation."""
-    parsed, name, entry = {}, "", ""
+    parsed = {}
+    entry = ""
     for line in text.splitlines():
         if head := COMPUTATION.match(line):
             name = head[2]
             parsed[name] = []
-            entry = name if head[1] else entry
+            if head[1]:
+                entry = name
         elif instruction := INSTRUCTION.match(line):
             parsed[name].append(Instruction(*instruction.groups()))
     return parsed, entry
@@ -112,14 +115,15 @@ def trips(loop: Instruction, computations: dict) -> int:
 
     Returns 1 if neither is in the text.
     """
-    if count := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
+    count = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text)
+    if count:
         return int(count[1])
     condition = computations[loop.called("condition")]
-    bounds = [
-        line.text for line in condition if (line.opcode, line.results[:5]) == ("constant", "s32[]")
-    ]
-    compares = any("direction=LT" in line.text for line in condition)
-    return numbers(bounds[0])[0] if compares and len(bounds) == 1 else 1
+    constants = [line for line in condition if line.opcode == "constant"]
+    bounds = [line.text for line in constants if line.results.startswith("s32[]")]
+    if len(bounds) == 1 and any("direction=LT" in line.text for line in condition):
+        return numbers(bounds[0])[0]
+    return 1
 
 
 def chain(instruction: Instruction) -> str:
@@ -140,20 +144,22 @@ def collectives(instruction: Instruction, computation: str, mesh) -> Iterator[Co
     if kind not in KINDS:
         return
     members = groups(instruction.text, mesh.size)
+    size = members.shape[1]
     positions = np.array(np.unravel_index(members, mesh.devices.shape))  # [axis, group, device]
     varies = np.ptp(positions, axis=2).any(axis=1)
-    axes = tuple(name for name, differs in zip(mesh.axis_names, varies, strict=True) if differs)
+    axes = tuple(np.array(mesh.axis_names)[varies].tolist())
     if not axes:
         return
-    size = members.shape[1]
-    is_scatter = computation.startswith("all-reduce-scatter")  # a fusion on TPUs
+    if computation.startswith("all-reduce-scatter"):  # a fusion on TPUs
+        kind = "reduce-scatter"
     for array in full_arrays(instruction, size):
-        yield Collective("reduce-scatter" if is_scatter else kind, array, axes, size)
+        yield Collective(kind, array, axes, size)
 
 
 def full_arrays(instruction: Instruction, group: int) -> list[Array]:
     """Returns the full arrays of a collective: gathered, or before they are scattered."""
-    results, opcode = arrays(instruction.results), instruction.opcode
+    results = arrays(instruction.results)
+    opcode = instruction.opcode
     if opcode.endswith("-start") and opcode != "all-reduce-start":
         # (operands, results, flags): the results follow the operands.
         results = [array for array in results if array != ("u32", ())]
@@ -173,8 +179,8 @@ def groups(text: str, count: int) -> np.ndarray:
     if tiles := re.search(r"replica_groups=\[(\d+),(\d+)\]<=(\S+)", text):
         return iota(tiles[3]).reshape(int(tiles[1]), int(tiles[2]))
     if axes := re.search(r"=mesh\[(.*?)\](?:, device_ids=\((\S+)\))? ?\{(.*?)\}", text):
-        sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes[1]))
-        devices = iota(axes[2] or f"[{count}]").reshape([int(size) for size in sizes.values()])
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", axes[1])}
+        devices = iota(axes[2] or f"[{count}]").reshape(*sizes.values())
         along = [list(sizes).index(name) for name in re.findall(r"\w+", axes[3])]
         devices = np.moveaxis(devices, along, range(-len(along), 0))
         return devices.reshape(-1, math.prod(devices.shape[-len(along) :]))
@@ -184,5 +190,6 @@ def groups(text: str, count: int) -> np.ndarray:
 def iota(text: str) -> np.ndarray:
     """Returns int[devices] of '[4,2]T(1,0)': 0, 1, ... in this shape, transposed and flattened."""
     shape, _, order = text.partition("T")
-    devices = np.arange(math.prod(numbers(shape))).reshape(numbers(shape))
+    sizes = numbers(shape)
+    devices = np.arange(math.prod(sizes)).reshape(sizes)
     return devices.transpose(numbers(order) or range(devices.ndim)).reshape(-1)

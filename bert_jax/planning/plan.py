@@ -17,7 +17,7 @@ from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
 from bert_jax.planning.compilation import Job
 from bert_jax.planning.estimate import estimate, total
-from bert_jax.runs.out_of_memory import TooLarge
+from bert_jax.runs.out_of_memory import TooLarge, gib
 from bert_jax.runs.run_info import versions
 from bert_jax.tasks import base as tasks
 
@@ -37,8 +37,7 @@ def plan(
     mesh = compilation.make_mesh(job, tpu)
     phases = {part.name: plan_phase(job, tpu, mesh, part) for part in job.phases}
     design = build.design(job.config, mesh, job.vocabulary)
-    all_compiled = not any("reason" in values for values in phases.values())
-    return {
+    values = {
         "topology": tpu.name,
         "accelerator_type": tpu.accelerator_type,
         "chips": tpu.chips,
@@ -47,11 +46,13 @@ def plan(
         "dtype": job.config.dtype,
         **counts.parameters(design.shapes.params, job.vocabulary.size),
         "memory_per_chip": tpu.chip.memory,
-        "fits": all(values["fits"] for values in phases.values()),
+        "fits": all(phase["fits"] for phase in phases.values()),
         "phases": phases,
         "versions": versions(),
-        **(total(tpu, list(phases.values()), price) if all_compiled else {}),
     }
+    if not any("reason" in phase for phase in phases.values()):
+        values |= total(tpu, list(phases.values()), price)
+    return values
 
 
 def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
@@ -70,13 +71,13 @@ def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
 
 def advise(job: Job, tpu: topology.Slice, phase) -> str:
     """Suggests the first settings that make a step fit, with their memory and seconds."""
-    rows = search.attempts(job, tpu, phase, search.settings(job.config, tpu)[1:])
-    fitting = next((row for row in rows if row["fits"]), None)
-    if not fitting:
-        return "no tried setting of micro-batches, remat and fsdp makes it fit"
-    memory = f"{fitting['bytes_per_chip'] / chips.GIB:.2f} GiB a chip"
-    speed = f"{fitting['seconds_per_step']:.3g} s a step"
-    return f"{search.options(fitting['settings'])} fits: {memory}, {speed}"
+    changes = search.settings(job.config, tpu)[1:]
+    for row in search.attempts(job, tpu, phase, changes):
+        if row["fits"]:
+            memory = f"{gib(row['bytes_per_chip'])} a chip"
+            speed = f"{row['seconds_per_step']:.3g} s a step"
+            return f"{search.options(row['settings'])} fits: {memory}, {speed}"
+    return "no tried setting of micro-batches, remat and fsdp makes it fit"
 
 
 def check_fits(values: dict) -> None:
@@ -116,8 +117,10 @@ def make_job(config: ConfigDict, phase: str | None, log) -> Job:
     if config.dtype == "auto":
         config.dtype = "bfloat16"
     store = tasks.local_store(config, log)
-    chosen, vocabulary = choose_phases(config, phase), expected_vocabulary(config, log)
-    return Job(config, chosen, vocabulary, expected_work(config, chosen, vocabulary, store), log)
+    phases = choose_phases(config, phase)
+    vocabulary = expected_vocabulary(config, log)
+    work = expected_work(config, phases, vocabulary, store)
+    return Job(config, phases, vocabulary, work, log)
 
 
 def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict[str, dict]:
@@ -127,8 +130,8 @@ def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict
     """
     dataset = tasks.make(config, store)
     survey = store and dataset.survey
-    objective, example = base.make(config, vocabulary), dataset.shapes(phases[0], 1)
-    params = jax.eval_shape(objective.init, jax.random.key(0), example)
+    objective = base.make(config, vocabulary)
+    params = jax.eval_shape(objective.init, jax.random.key(0), dataset.shapes(phases[0], 1))
     work = {}
     for phase in phases:
         rows = dataset.shapes(phase, phase.batch)

@@ -22,19 +22,25 @@ def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
     They are: none, more micro-batches, more rematerialization, the state sharded over other numbers of devices,
     and combinations.
     """
-    micro = [
+    micro_batches = [
         {"train.tokens_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES
     ]
-    remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
-    now, width = meshes.fsdp_size(config, topology.devices(tpu)), config.model.get("width", 1)
-    divided = tpu.chips * tpu.chip.devices, meshes.VOCABULARY_MULTIPLE
+    stronger = REMATS[REMATS.index(config.train.remat) + 1 :]
+    remats = [{"train.remat": remat} for remat in stronger]
+    tensor = config.mesh.tensor
     # A power of two, since the vocabulary is padded to a multiple of one.
-    largest = math.gcd(width, *(size // config.mesh.tensor for size in divided))
-    sizes = [2**power for power in range(largest.bit_length()) if 2**power != now]
-    sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes]
-    most = sharded[-1] if now < largest else {}
-    combined = [most | change for change in (*remats, micro[-1] | {"train.remat": REMATS[-1]})]
-    return [{}, *micro, *remats, *sharded, *(change for change in combined if change not in remats)]
+    largest = math.gcd(
+        config.model.get("width", 1),
+        tpu.chips * tpu.chip.devices // tensor,
+        meshes.VOCABULARY_MULTIPLE // tensor,
+    )
+    now = meshes.fsdp_size(config, topology.devices(tpu))
+    sizes = [2**power for power in range(largest.bit_length())]
+    sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes if size != now]
+    combined = [micro_batches[-1] | {"train.remat": REMATS[-1]}]
+    if now < largest:
+        combined = [sharded[-1] | change for change in (*remats, *combined)]
+    return [{}, *micro_batches, *remats, *sharded, *combined]
 
 
 def options(changes: dict[str, object]) -> str:
@@ -50,9 +56,10 @@ def search(job: Job, tpu: topology.Slice, phase) -> list[dict]:
 
     def order(row: dict) -> tuple:
         key = "seconds_per_step" if row["fits"] else "bytes_per_chip"
-        return not row["fits"], row.get(key, float("inf"))
+        return not row["fits"], row.get(key, math.inf)
 
-    table = sorted(attempts(job, tpu, phase, settings(job.config, tpu)), key=order)
+    changes = settings(job.config, tpu)
+    table = sorted(attempts(job, tpu, phase, changes), key=order)
     if "bytes_per_chip" not in table[0]:
         raise CompilerFailed(f"config.phases.{phase.name}: {table[0]['reason']}")
     return table
@@ -64,13 +71,16 @@ def attempts(job: Job, tpu: topology.Slice, phase, changes: list[dict]) -> Itera
         job.log(f"plan: trying {options(change) or 'the config unchanged'}")
         config = job.config.copy_and_resolve_references()
         config.update_from_flattened_dict(change)
-        yield {"settings": change, **attempt(job._replace(config=config, phases=[phase]), tpu)}
+        yield {
+            "settings": change,
+            **attempt(job._replace(config=config, phases=[phase]), tpu, phase),
+        }
 
 
-def attempt(job: Job, tpu: topology.Slice) -> dict:
+def attempt(job: Job, tpu: topology.Slice, phase) -> dict:
     """Returns the row of a job of one phase."""
     try:
-        mesh, (phase,) = compilation.make_mesh(job, tpu), job.phases
+        mesh = compilation.make_mesh(job, tpu)
         step = compilation.compile_step(job, tpu, mesh, phase)
     except TooLarge as error:
         return does_not_fit(tpu, error)

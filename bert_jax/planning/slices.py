@@ -38,7 +38,9 @@ def table(job: Job, kinds: list[str], price: float | None) -> dict:
 def scaled_rows(job: Job, kind: str, price: float | None, left_out: dict[str, str]) -> list[dict]:
     """Returns a row for each slice of a kind, scaled from the one that is compiled. Adds to left_out."""
     candidates = {}
-    for tpu in (tpu for tpu in topology.all_slices() if tpu.kind == kind):
+    for tpu in topology.all_slices():
+        if tpu.kind != kind:
+            continue
         try:
             candidates[tpu] = compilation.make_mesh(job, tpu)
         except BadInput as error:
@@ -50,11 +52,12 @@ def scaled_rows(job: Job, kind: str, price: float | None, left_out: dict[str, st
         except (BadInput, CompilerFailed) as error:
             left_out[reference.name] = str(error)
             del candidates[reference]
-        else:
-            return [
-                describe(job, tpu, other, [rescale(step, mesh, other) for step in steps], price)
-                for tpu, other in candidates.items()
-            ]
+            continue
+        rows = []
+        for tpu, other in candidates.items():
+            scaled = [rescale(step, mesh, other) for step in steps]
+            rows.append(describe(job, tpu, other, scaled, price))
+        return rows
     left_out |= {tpu.name: f"no compiled slice of {kind} fits" for tpu in candidates}
     return []
 
@@ -64,14 +67,17 @@ def choose(job: Job, candidates: dict) -> list[topology.Slice]:
 
     Slices that communicate along all mesh axes come first; among these, those with about TOKENS tokens per device.
     """
-    # By default `fsdp` is nearly all of a slice, and little is sent along `data`.
-    axes, phase = STATE if job.config.mesh.fsdp == -1 else meshes.AXES, job.phases[0]
-    wanted = {axis for axis in axes if any(mesh.shape[axis] > 1 for mesh in candidates.values())}
+    phase = job.phases[0]
+    axes = meshes.AXES
+    if job.config.mesh.fsdp == -1:
+        axes = STATE  # by default `fsdp` is nearly all of a slice, and little is sent along `data`
+    used = {axis for mesh in candidates.values() for axis in axes if mesh.shape[axis] > 1}
 
     def distance(tpu: topology.Slice) -> tuple:
-        missing = sum(candidates[tpu].shape[axis] == 1 for axis in wanted)
-        count = meshes.micro_batches(candidates[tpu], phase, job.config.train)
-        rows = phase.batch / meshes.axis_size(candidates[tpu], meshes.ROWS) / count
+        mesh = candidates[tpu]
+        missing = sum(mesh.shape[axis] == 1 for axis in used)
+        micro_batches = meshes.micro_batches(mesh, phase, job.config.train)
+        rows = phase.batch / meshes.axis_size(mesh, meshes.ROWS) / micro_batches
         return missing, abs(math.log(rows * phase.length / TOKENS))
 
     return sorted(candidates, key=distance)[:TRIES]
@@ -93,8 +99,7 @@ def compile_row(job: Job, row: dict, price: float | None) -> dict:
 def rescale(step: Step, mesh, other) -> Step:
     """Scales a step that was compiled for `mesh` to the mesh `other`, with another number of rows per device."""
     work = mesh.size / other.size
-    held = meshes.axis_size(mesh, STATE) / meshes.axis_size(other, STATE)
-    factors = {"compute": work, "call": work, "update": held}
+    state = meshes.axis_size(mesh, STATE) / meshes.axis_size(other, STATE)
 
     def ring_share(mesh, axes: list[str]) -> float:
         return 1 - 1 / meshes.axis_size(mesh, tuple(axes))
@@ -106,15 +111,17 @@ def rescale(step: Step, mesh, other) -> Step:
 
     def scale(event: list) -> list:
         match event:
-            case ["compute" | "call" | "update" as kind, cycles]:
-                return [kind, cycles * factors[kind]]
+            case ["compute" | "call" as kind, cycles]:
+                return [kind, cycles * work]
+            case ["update", cycles]:
+                return ["update", cycles * state]
             case ["loop", trips, events]:
-                return ["loop", trips, [*map(scale, events)]]
+                return ["loop", trips, [scale(event) for event in events]]
             case ["send" | "start", *key, transfers]:
                 return [event[0], *key, [scale_transfer(*transfer) for transfer in transfers]]
         return event
 
-    return step._replace(events=[*map(scale, step.events)])
+    return step._replace(events=[scale(event) for event in step.events])
 
 
 def describe(job: Job, tpu, mesh, steps: list[Step], price: float | None) -> dict:

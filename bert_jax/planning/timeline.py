@@ -12,8 +12,8 @@ overlaps with other compute and is waited for. Events are plain lists, because J
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 from bert_jax.planning import custom_calls, hlo
 from bert_jax.planning.hlo import Instruction
@@ -30,8 +30,9 @@ def read(text: str, mesh) -> list:
     computations, entry = hlo.computations(text)
     by_name = {}
     for name, instructions in computations.items():  # callees come before their callers
-        parts = (events(line, name, computations, by_name, mesh) for line in instructions)
-        by_name[name] = list(chain.from_iterable(parts))
+        by_name[name] = []
+        for op in instructions:
+            by_name[name] += events(op, name, computations, by_name, mesh)
     return by_name[entry]
 
 
@@ -53,12 +54,15 @@ def events(
     elif op.opcode == "call":
         yield from by_name[op.called("to_apply")]
     elif branches := BRANCHES.search(op.text):
-        yield from max((by_name[name.strip(" %")] for name in branches[1].split(",")), key=cycles)
+        names = [name.strip(" %") for name in branches[1].split(",")]
+        yield from max((by_name[name] for name in names), key=cycles)
     elif op.opcode.removesuffix("-done") in hlo.KINDS and op.opcode.endswith("-done"):
         yield ["done", re.search(r"%?([\w.\-]+)\)", op.text)[1]]
     elif sent := transfers(op, computation, mesh):
-        is_start = op.opcode.endswith("-start")
-        yield ["start", op.name, sent] if is_start else ["send", sent]
+        if op.opcode.endswith("-start"):
+            yield ["start", op.name, sent]
+        else:
+            yield ["send", sent]
 
 
 def fusion_events(computation: str, computations: dict, mesh) -> Iterator[list]:
@@ -66,12 +70,15 @@ def fusion_events(computation: str, computations: dict, mesh) -> Iterator[list]:
     body = computations[computation]
     targets = {target[1] for op in body if (target := custom_calls.TARGET.search(op.text))}
     for op in body:
-        sent, key = transfers(op, computation, mesh), hlo.chain(op)
-        if sent and not key:
+        sent = transfers(op, computation, mesh)
+        if not sent:
+            continue
+        key = hlo.chain(op)
+        if not key:
             yield ["send", sent]
-        elif sent and "AsyncCollectiveStart" in targets:
+        elif "AsyncCollectiveStart" in targets:
             yield ["start", key, sent]
-        elif sent and "AsyncCollectiveDone" in targets:
+        elif "AsyncCollectiveDone" in targets:
             yield ["done", key]
 
 
@@ -97,20 +104,21 @@ def cycles(events: list, kinds: tuple[str, ...] = COMPUTING) -> int:
 
 def sent(events: list) -> dict[tuple[str, tuple[str, ...]], int]:
     """Returns the bytes that a device sends, by kind of collective and mesh axes."""
-    total = {}
+    total = Counter()
     for event, times in walk(events):
         if event[0] in ("send", "start"):
             for kind, axes, count in event[-1]:
-                total[kind, tuple(axes)] = total.get((kind, tuple(axes)), 0) + times * count
+                total[kind, tuple(axes)] += times * count
     return total
 
 
-def seconds(events: list, hertz: float, sending: Callable[[list], float]) -> float:
+def seconds(events: list, hertz: float, sending: Callable) -> float:
     """Returns the seconds that the events take. Transfers run one after the other.
 
-    sending: the seconds of a list of [kind, axes, bytes].
+    sending: (kind, axes, bytes) -> seconds of a transfer.
     """
-    now = free = 0.0  # when the device continues, and when its links are free
+    now = 0.0  # when the device continues
+    free = 0.0  # when its links are free
     ends = {}
     for event in events:
         if event[0] in COMPUTING:
@@ -120,7 +128,7 @@ def seconds(events: list, hertz: float, sending: Callable[[list], float]) -> flo
         elif event[0] == "done":
             now = max(now, ends.get(event[1], now))
         else:
-            free = max(now, free) + sending(event[-1])
+            free = max(now, free) + sum(sending(*transfer) for transfer in event[-1])
             if event[0] == "send":
                 now = free
             else:

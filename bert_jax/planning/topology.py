@@ -98,19 +98,28 @@ def bandwidth(tpu: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
 
     If the neighbours in a group are s chips apart, s groups share the links between them.
     """
-    lines = list(axis_links(tpu, mesh, axes))
+    lines = list(find_lines(tpu, mesh, axes))
     if kind == "all-to-all":
         group = math.prod(mesh.shape[axis] for axis in axes)
-        links = (group - 1) / group * min((4 * n / (size * s) for n, size, s in lines), default=1)
+        slowest = min((4 * line.links / (line.size * line.distance) for line in lines), default=1)
+        links = (group - 1) / group * slowest
     elif kind == "collective-permute":
-        links = 1 / max((s for _, _, s in lines), default=1)
+        links = 1 / max((line.distance for line in lines), default=1)
     else:
-        links = sum(n / s for n, _, s in lines) or 1  # within a chip: counted as one link
+        links = sum(line.links / line.distance for line in lines) or 1  # 1: within a chip
     return links * tpu.chip.link
 
 
-def axis_links(tpu: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, int, int]]:
-    """Yields (links of a chip, chips in a group, their distance) for each slice axis along which a group extends."""
+class Line(NamedTuple):
+    """The chips of a group along an axis of a slice."""
+
+    links: int  # of a chip that are used: 2 in a ring
+    size: int  # chips
+    distance: int  # between neighbours in the group
+
+
+def find_lines(tpu: Slice, mesh, axes: tuple[str, ...]) -> Iterator[Line]:
+    """Yields the line along each slice axis along which a group extends."""
     places = [device.coords for device in mesh.devices.flat]
     coordinates = np.array(places).reshape(*mesh.devices.shape, -1)
     along = [mesh.axis_names.index(axis) for axis in axes]
@@ -121,4 +130,5 @@ def axis_links(tpu: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, i
     distances = gaps.max(axis=(0, 1), initial=0)
     for size, gap, length, is_ring in zip(sizes, distances, tpu.shape, tpu.rings, strict=False):
         if size > 1:
-            yield (2 if is_ring and size * gap >= length else 1), int(size), int(gap)
+            is_closed = is_ring and size * gap >= length
+            yield Line(2 if is_closed else 1, int(size), int(gap))

@@ -4,14 +4,13 @@ On a disk it is a `flock` on the file `.lock`, which the kernel releases when th
 cannot be locked, `.lock` is an object with a nonce, which its holder renews every few seconds. Both name the holder.
 """
 
-import contextlib
 import fcntl
 import json
 import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bert_jax.errors import BadInput, Unavailable
@@ -23,10 +22,10 @@ RENEWAL = 5.0  # seconds between two renewals of the object
 STALE = 60.0  # seconds without a renewal, after which another process may take the lock
 
 
-@contextlib.contextmanager
-def on_disk(directory: Path) -> Iterator[None]:
+@contextmanager
+def on_disk(directory: Path):
     """Creates and locks a directory. Raises Unavailable if another process holds the lock."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(open(directory / LOCK, "a+b", buffering=0))
@@ -40,7 +39,7 @@ def on_disk(directory: Path) -> Iterator[None]:
             raise Unavailable(refusal(directory, parse(file.read()))) from None
         except OSError as error:
             raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
-        with contextlib.suppress(OSError):  # a full disk
+        with suppress(OSError):  # a full disk
             file.truncate(0)
             file.write(json.dumps(this_process()).encode())
         yield
@@ -72,8 +71,8 @@ class Lock:
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.renew, daemon=True)
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    @contextmanager
+    def held(self):
         """Holds the lock during the context. Raises Unavailable if another process holds it."""
         with remote.explain(self.bucket.address):
             self.acquire()
@@ -119,7 +118,7 @@ class Lock:
     def renew(self) -> None:
         """Renews the lock until it is released; after an error, tries again. Runs in a thread."""
         while not self.ended.wait(RENEWAL):
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self.check()
                 self.write()
 
@@ -127,7 +126,7 @@ class Lock:
         """Releases the lock and stops its thread."""
         self.ended.set()
         self.thread.join()
-        with contextlib.suppress(Exception):  # if it cannot be deleted, it becomes stale
+        with suppress(Exception):  # if it cannot be deleted, it becomes stale
             self.check()
             self.is_lost = True
             self.bucket.remove(LOCK)
@@ -135,7 +134,7 @@ class Lock:
 
 def parse(data: bytes) -> dict:
     """Parses the content of a lock; {} if it is not a JSON object."""
-    with contextlib.suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError):
         return dict(json.loads(data))
     return {}
 

@@ -1,7 +1,6 @@
 """Reports in one line that a program exceeds a device's memory: by how much, and which config keys help."""
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import jax
@@ -42,7 +41,7 @@ def too_large(error: Exception) -> TooLarge | None:
 
 
 @contextmanager
-def explain(what: str) -> Iterator[None]:
+def explain(what: str):
     """Turns out-of-memory errors of devices within the context into BadInput that names the program `what`."""
     try:
         yield

@@ -1,11 +1,11 @@
 """Reports of a run: a progress bar or log lines, metrics.jsonl, TensorBoard files, status.json."""
 
-import contextlib
 import json
 import os
 import sys
 import threading
 import time
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 
 from tqdm import tqdm
@@ -53,7 +53,7 @@ class Reporter:
         self.ended.set()
         self.bar.close()
         for file in filter(None, (self.events, self.lines)):
-            with contextlib.suppress(OSError):  # a full disk was already reported
+            with suppress(OSError):  # a full disk was already reported
                 file.close()
 
     def start(self, step: int, compile_seconds: float) -> None:
@@ -63,7 +63,7 @@ class Reporter:
         path = self.workdir / "run.json"
         info = files.read_json(path)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
-        info["starts"] = [*info.get("starts", ()), start]
+        info.setdefault("starts", []).append(start)
         files.write_json(path, info)
         self.headline_metric = base.headline(self.config)
         self.entropy = info["unigram_entropy"]
@@ -76,7 +76,7 @@ class Reporter:
     def log(self, text: str) -> None:
         """Prints a line above the bar, or on standard output if there is no bar."""
         if self.bar.disable:
-            with contextlib.suppress(OSError):  # a closed pipe must not end the run unsaved
+            with suppress(OSError):  # a closed pipe must not end the run unsaved
                 print(text, flush=True)
         else:
             self.bar.write(text, file=sys.stderr)
@@ -115,7 +115,7 @@ class Reporter:
         """Writes status.json every HEARTBEAT seconds, so that readers on other hosts see that the run is alive. Runs in
         a thread."""
         while not self.ended.wait(HEARTBEAT):
-            with contextlib.suppress(Exception), self.lock:  # the main thread gets the same error
+            with suppress(Exception), self.lock:  # the main thread gets the same error
                 if self.state == "running" and not self.ended.is_set():
                     self.status("running")
 
@@ -138,7 +138,7 @@ class Reporter:
 
     def end(self, state: str, **values) -> None:
         """Writes the final state. It is lost after another error, so that the reason of the end is not."""
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             self.status(state, **values)
 
     def fail(self, reason: str, code: int) -> None:
@@ -185,7 +185,7 @@ class Reporter:
         return remaining / done * (time.monotonic() - self.started)
 
 
-class SilentReporter(contextlib.nullcontext):
+class SilentReporter(nullcontext):
     """The Reporter of processes other than 0, which does nothing."""
 
     def __getattr__(self, name: str):

@@ -19,17 +19,15 @@ PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tenso
 
 def collect(config, data, trainer) -> dict:
     """Returns the values of run.json. data: a feed of tasks/feed.py."""
-    vocabulary = data.vocabulary
     params = trainer.shapes.params
-    devices = trainer.mesh.devices.flatten()
     phases = {phase.name: phase_info(config, phase, trainer) for phase in configs.phases(config)}
     return {
-        **counts.parameters(params, vocabulary.size),
+        **counts.parameters(params, data.vocabulary.size),
         "unigram_entropy": data.unigram_entropy,
-        "vocabulary": vocabulary._asdict(),
+        "vocabulary": data.vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
         "versions": versions(),
-        "devices": [device.device_kind for device in devices],
+        "devices": [device.device_kind for device in trainer.mesh.devices.flatten()],
         "mesh": dict(trainer.mesh.shape),
         "sharding": meshes.describe(params),
         "phases": phases,

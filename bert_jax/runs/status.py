@@ -60,10 +60,8 @@ def describe(values: dict) -> str:
         parts.append(f"last progress {values['progress']}")
     if values["state"] in ("silent", "killed"):
         parts.append(f"last heartbeat {values['time']}")
-    if values["last_checkpoint"] is None:
-        parts.append("no checkpoint yet")
-    else:
-        parts.append(f"last checkpoint {values['last_checkpoint']}")
+    newest = values["last_checkpoint"]
+    parts.append("no checkpoint yet" if newest is None else f"last checkpoint {newest}")
     if values.get("error"):
         parts.append(values["error"])
     return ", ".join(parts)

@@ -4,8 +4,16 @@ import time
 from contextlib import contextmanager
 
 # The keys of metrics.jsonl that differ between two runs of the same steps.
-TIMES = {"time", "seconds", "step_seconds", "input_seconds"}
-TIMES |= {"tokens_per_second", "rows_per_second", "model_flops_utilization", "peak_bytes"}
+TIMES = {
+    "time",
+    "seconds",
+    "step_seconds",
+    "input_seconds",
+    "tokens_per_second",
+    "rows_per_second",
+    "model_flops_utilization",
+    "peak_bytes",
+}
 
 
 class Clock:

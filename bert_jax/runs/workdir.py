@@ -15,7 +15,6 @@ If the workdir is an address, such as gs://bucket/run, checkpoints are read and 
 command downloads the small files to a temporary directory; the training process uploads those that have changed.
 """
 
-import contextlib
 import json
 import os
 import tempfile
@@ -23,6 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bert_jax import config
@@ -71,8 +71,8 @@ class Workdir:
 
         return epath.Path(self.bucket.address) / CHECKPOINTS
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    @contextmanager
+    def locked(self):
         """Locks the workdir during the context, and finally uploads its files.
 
         Raises Unavailable if another process holds the lock.
@@ -86,7 +86,7 @@ class Workdir:
             try:
                 yield
             except BaseException:
-                with contextlib.suppress(Exception):  # the original error is raised instead
+                with suppress(Exception):  # the original error is raised instead
                     self.upload()
                 raise
             self.upload()
@@ -105,7 +105,7 @@ class Workdir:
             for name in only or self.small_files():
                 path = self.directory / name
                 if checksums.is_inside(self.directory, name):  # an object may be called ../name
-                    with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
+                    with suppress(FileNotFoundError):  # deleted in the meantime
                         self.bucket.download(name, path)
                         self.uploaded[name] = checksums.stamp(path)
 
@@ -133,7 +133,7 @@ class Workdir:
                 name = path.relative_to(self.directory).as_posix()
                 stamp = checksums.stamp(path)
                 if stamp != self.uploaded.get(name):
-                    with contextlib.suppress(FileNotFoundError):  # replaced in the meantime
+                    with suppress(FileNotFoundError):  # replaced in the meantime
                         self.bucket.upload(path, name)
                         self.uploaded[name] = stamp
 
@@ -178,7 +178,7 @@ class Workdir:
                 raise BadInput(f"--workdir {self.name}: {hint}")
 
 
-@contextlib.contextmanager
+@contextmanager
 def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
     """Opens the workdir of this name during the context; downloads its small files, or `only` these, from a bucket."""
     if not remote.is_address(name):
@@ -189,7 +189,7 @@ def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
         yield run
 
 
-@contextlib.contextmanager
+@contextmanager
 def copied(name: str) -> Iterator[Workdir]:
     """Opens a workdir in a bucket with an empty local copy. Errors within the context name the address."""
     bucket = remote.Directory(name)
@@ -200,7 +200,7 @@ def copied(name: str) -> Iterator[Workdir]:
             yield Workdir(bucket.address, directory, bucket)
 
 
-@contextlib.contextmanager
+@contextmanager
 def created(name: Path | str) -> Iterator[Workdir]:
     """Creates a workdir atomically: on a disk it appears when the context ends; in a bucket, run.json comes last."""
     if not remote.is_address(name):

@@ -1,6 +1,5 @@
 """Atomic writes: files and directories that appear complete or not at all."""
 
-import contextlib
 import os
 import re
 import shutil
@@ -8,6 +7,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
 
 
-@contextlib.contextmanager
+@contextmanager
 def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Opens a temporary file that replaces `path` when the context ends, and is deleted after a failure.
 
@@ -58,7 +58,8 @@ def remove_temporary(directory: Path, *, deep: bool = False) -> None:
 
 def rename(old: Path, new: Path) -> None:
     """Renames a file or directory, after syncing its content to the disk."""
-    fsync_tree(old)
+    for path in (*old.rglob("*"), old):
+        fsync(path)
     old.rename(new)
     fsync(new.parent)
 
@@ -77,24 +78,20 @@ def check_free(directory: Path, option: str) -> None:
 TERMINATED = 128 + signal.SIGTERM  # exit code, as shells report it
 
 
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
+@contextmanager
+def terminable():
     """Makes SIGTERM raise SystemExit within the context, so that temporary files are deleted before the end."""
-
-    def leave(number, frame) -> None:
-        sys.exit(TERMINATED)
-
     if not may_handle_signals():
         yield
         return
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextlib.contextmanager
+@contextmanager
 def new_directory(directory: Path, option: str) -> Iterator[Path]:
     """Creates a temporary directory that becomes `directory` when the context ends, and is deleted after a failure.
 
@@ -119,12 +116,6 @@ def new_directory(directory: Path, option: str) -> Iterator[Path]:
             reason = " ".join(str(error).split())[:300]
             raise Unfinished(f"{option} {directory}: not written ({reason})") from error
         raise
-
-
-def fsync_tree(directory: Path) -> None:
-    """Calls fsync on a directory and on all files and directories under it."""
-    for path in (*directory.rglob("*"), directory):
-        fsync(path)
 
 
 def fsync(path: Path) -> None:

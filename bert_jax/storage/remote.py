@@ -4,11 +4,10 @@ Objects are written and replaced atomically; they cannot be appended to, renamed
 raise the errors of their library; `explain` turns these into errors of one line.
 """
 
-import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
@@ -111,7 +110,7 @@ class Directory:
         self.files.put_file(str(path), self.path(name))
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             self.files.rm_file(self.path(name))
 
     def exists(self, name: str) -> bool:
@@ -136,8 +135,8 @@ class Directory:
         return sorted(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
 
 
-@contextlib.contextmanager
-def explain(what: str) -> Iterator[None]:
+@contextmanager
+def explain(what: str):
     """Turns library errors within the context into errors of one line that begins with `what`: BadInput if it does not
     exist or access is denied, Unavailable if it is unreachable, otherwise Unfinished."""
     try:
@@ -154,8 +153,8 @@ def explain(what: str) -> Iterator[None]:
         raise error_type(f"{what}: {reason}") from None
 
 
-@contextlib.contextmanager
-def explain_remote(what: str) -> Iterator[None]:
+@contextmanager
+def explain_remote(what: str):
     """Turns only errors of the bucket into errors of one line; for code that does other things, too, such as Orbax."""
     try:
         yield
@@ -188,8 +187,8 @@ def comes_from_library(error: Exception) -> bool:
     return f"{type(error).__module__}.".startswith(tuple(f"{name}." for name in LIBRARIES))
 
 
-@contextlib.contextmanager
-def naming(copy: Path, name: str) -> Iterator[None]:
+@contextmanager
+def naming(copy: Path, name: str):
     """Replaces the path of a local copy in the messages of errors within the context by the name of its original."""
     try:
         yield
