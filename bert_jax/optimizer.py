@@ -6,6 +6,7 @@ gradients, which the training step has already computed.
 
 import re
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +19,13 @@ BLOCK = re.compile(r"encoder/blocks_(\d+)/")
 def make(config, rate) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
     scale = {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
-    decay = optax.add_decayed_weights(config.weight_decay, decayed)
-    return optax.chain(
-        clip_by_norm(config.clip) if config.clip else optax.identity(),
-        scale(config),
-        *([decay] if config.name != "stable_adamw" else []),
-        scale_by_rate(config, rate),
-    )
+    clip = optax.identity()
+    if config.clip:
+        clip = clip_by_norm(config.clip)
+    parts = [clip, scale(config)]
+    if config.name != "stable_adamw":
+        parts.append(optax.add_decayed_weights(config.weight_decay, decayed))
+    return optax.chain(*parts, scale_by_rate(config, rate))
 
 
 def layers_above(params):
@@ -41,8 +42,9 @@ def layers_above(params):
             return 0
         if name.startswith("encoder/final_norm/"):
             return 1
-        block = BLOCK.match(name)
-        return top - 1 - int(block[1]) if block else top
+        if block := BLOCK.match(name):
+            return top - 1 - int(block[1])
+        return top
 
     return jax.tree.map_with_path(above, params)
 
@@ -56,7 +58,9 @@ def select_trained(config, gradients, step):
     """Returns the gradients, with zeros for layers that are not trained yet: neither their norm nor moments count."""
 
     def select(gradient, first: int):
-        return jnp.where(step >= first, gradient, 0) if first else gradient
+        if first == 0:
+            return gradient
+        return jnp.where(step >= first, gradient, 0)
 
     return jax.tree.map(select, gradients, first_steps(config, gradients))
 
@@ -105,19 +109,22 @@ def adam(config) -> optax.GradientTransformation:
 
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
     """
-    betas, dtype = (config.beta1, config.beta2), config.moment_dtype
+    dtype = config.moment_dtype
 
     def init(params):
-        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in betas)
+        mu = jax.tree.map(jnp.zeros_like, params)
+        nu = jax.tree.map(jnp.zeros_like, params)
         return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
 
     def update(gradients, state, params=None, *, step, **_):
         mu = optax.tree.cast(state.mu, jnp.float32)
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
-        count, moments = optax.safe_increment(state.count), (mu, nu)
-        moments = map(partial(correct_bias, config, count, step), betas, moments)
-        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
+        count = optax.safe_increment(state.count)
+        correct = partial(correct_bias, config, count, step)
+        means = correct(config.beta1, mu)
+        squares = correct(config.beta2, nu)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), means, squares)
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -134,7 +141,9 @@ def correct_bias(config, count, step, beta: float, moments):
     def correct(moment, first: int):
         if not (config.bias_correction or first):
             return moment
-        updates = jnp.maximum(step + 1 - first, 1) if first else count
+        updates = count
+        if first:
+            updates = jnp.maximum(step + 1 - first, 1)
         return moment / (1 - beta**updates)
 
     return jax.tree.map(correct, moments, first_steps(config, moments))
@@ -178,54 +187,124 @@ def adafactor(config) -> optax.GradientTransformation:
 def decayed(params):
     """Returns a tree of bools: whether weight decay applies to a parameter. Biases and layer norm scales are excluded,
     as in the original BERT."""
-
     return jax.tree.map_with_path(lambda path, _: path[-1].key not in ("bias", "scale"), params)
 
 
+# --- Schedules ------------------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """The steps over which a learning rate changes, and the library that computes it."""
+
+    warmup: int
+    total: int
+    decay: int  # the last steps, in which `wsd` falls
+    phases: list  # config.Phase, of which a step has batch x length tokens
+    numpy: Any  # jax.numpy or NumPy
+
+    @property
+    def first(self) -> int:
+        """The first step after the warm-up, at least 1."""
+        return max(1, self.warmup)
+
+
 def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0, phases=()):
-    """Returns the function step (from 0) -> learning rate for a run of `total` steps.
+    """Returns the function step (from 0) -> learning rate of a schedule of SHAPES.
 
-    During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT.
-    `linear` decays from step 0 on, also as in the original. The warm-up only replaces its first steps, so the rate
-    drops a little when the warm-up ends. The other schedules start at the peak then. `slanted` is ULMFiT's slanted
-    triangular schedule (arXiv:1801.06146, section 3.2): linear from 1 / RATIO of the peak, and back to it.
+    During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT; that
+    of `wsd` is measured in tokens. After the warm-up it is the peak times the shape.
 
-    `wsd` (warm-up, stable, decay; arXiv:2404.06395) stays at the peak until the last `decay` steps, whose shape is
-    1 - sqrt(progress) (arXiv:2405.18392, section 4). Its warm-up and decay are measured in tokens, since these are more
-    or fewer in the steps of other phases: a step of a phase has `batch` * `length`, and `first` to `last` - 1 are its
-    steps. A warm-up that is longer than the run ends as if its last phase went on. A decay that is longer than the
-    steps after the warm-up starts there.
-
+    name: a key of SHAPES.
+    peak: the highest rate.
+    warmup, total, decay: steps.
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
+    phases: [config.Phase], which `wsd` needs. A warm-up that is longer than the run ends as if its last phase went on.
     """
-
-    first = max(1, warmup)  # of the steps after the warm-up
-    phases = [*phases[:-1], *(each._replace(stop=max(first, each.stop)) for each in phases[-1:])]
-
-    def progress(step):
-        return (step - warmup) / max(1, total - warmup)
-
-    shape = {
-        "linear": lambda step: 1 - step / total,
-        "cosine": lambda step: 0.5 * (1 + numpy.cos(numpy.pi * numpy.clip(progress(step), 0, 1))),
-        "slanted": lambda step: 1 - progress(step),
-        "inverse_sqrt": lambda step: numpy.sqrt(first / numpy.maximum(step, first)),
-        "constant": numpy.ones_like,
-        "wsd": lambda step: 1 - numpy.sqrt(tokens(step, max(warmup, total - decay), total)),
-    }[name]
-
-    def tokens(step, start, end):
-        """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`."""
-        parts = [(max(start, p.first), min(end, p.stop), p.batch * p.length) for p in phases]
-        parts = [(a, b, (b - a) * size) for a, b, size in parts if a < b]
-        whole = sum(size for *_, size in parts)
-        shares = (size / whole * numpy.clip((step - a) / (b - a), 0, 1) for a, b, size in parts)
-        return sum(shares, numpy.zeros_like(step))
+    span = Span(warmup, total, decay, extended(phases, max(1, warmup)), numpy)
+    shape = SHAPES[name]
 
     def rate(step):
         step = numpy.asarray(step, numpy.float32)
-        rising = tokens(step, 0, warmup) if name == "wsd" else step / first
-        share = numpy.where(step < warmup, rising, numpy.maximum(shape(step), 0.0))
-        return peak * ((1 + share * (RATIO - 1)) / RATIO if name == "slanted" else share)
+        if name == "wsd":
+            rising = share_of_tokens(step, 0, warmup, span)
+        else:
+            rising = step / span.first
+        share = numpy.where(step < warmup, rising, numpy.maximum(shape(step, span), 0.0))
+        if name == "slanted":
+            share = (1 + share * (RATIO - 1)) / RATIO
+        return peak * share
 
     return rate
+
+
+def linear(step, span: Span):
+    """Falls to 0 from step 0 on, as in the original BERT: the warm-up replaces only its first steps, so the rate drops
+    a little when the warm-up ends."""
+    return 1 - step / span.total
+
+
+def cosine(step, span: Span):
+    """Falls from the end of the warm-up by half a wave."""
+    progress = span.numpy.clip(share_of_steps(step, span), 0, 1)
+    return 0.5 * (1 + span.numpy.cos(span.numpy.pi * progress))
+
+
+def slanted(step, span: Span):
+    """Falls linearly from the end of the warm-up: ULMFiT's slanted triangular schedule (arXiv:1801.06146, section 3.2),
+    which rises from 1 / RATIO of the peak, and falls back to it."""
+    return 1 - share_of_steps(step, span)
+
+
+def inverse_sqrt(step, span: Span):
+    """Falls by the square root of the steps."""
+    return span.numpy.sqrt(span.first / span.numpy.maximum(step, span.first))
+
+
+def constant(step, span: Span):
+    """Stays at the peak."""
+    return span.numpy.ones_like(step)
+
+
+def wsd(step, span: Span):
+    """Warm-up, stable, decay (arXiv:2404.06395): falls by 1 - sqrt(progress) in the last `decay` steps
+    (arXiv:2405.18392, section 4), measured in tokens. A decay that is longer than the steps after the warm-up starts
+    there."""
+    start = max(span.warmup, span.total - span.decay)
+    return 1 - span.numpy.sqrt(share_of_tokens(step, start, span.total, span))
+
+
+SHAPES = {
+    "linear": linear,
+    "cosine": cosine,
+    "slanted": slanted,
+    "inverse_sqrt": inverse_sqrt,
+    "constant": constant,
+    "wsd": wsd,
+}
+
+
+def share_of_steps(step, span: Span):
+    """Returns the share of the steps after the warm-up that are before `step`."""
+    return (step - span.warmup) / max(1, span.total - span.warmup)
+
+
+def share_of_tokens(step, start: int, end: int, span: Span):
+    """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`."""
+    parts = []
+    for phase in span.phases:
+        a = max(start, phase.first)
+        b = min(end, phase.stop)
+        if a < b:
+            parts.append((a, b, (b - a) * (phase.batch * phase.length)))
+    total = sum(tokens for *_, tokens in parts)
+    clip = span.numpy.clip
+    shares = (tokens / total * clip((step - a) / (b - a), 0, 1) for a, b, tokens in parts)
+    return sum(shares, span.numpy.zeros_like(step))
+
+
+def extended(phases, stop: int) -> list:
+    """Returns the phases, of which the last one goes on to `stop` at least."""
+    if not phases:
+        return []
+    *others, last = phases
+    return [*others, last._replace(stop=max(stop, last.stop))]
