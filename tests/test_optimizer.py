@@ -242,7 +242,7 @@ def test_a_frozen_encoder_has_no_gradients():
     """They are not computed, and the clipped norm is that of the others."""
     params = jax.tree.map(lambda x: jnp.ones(x.shape[-1:]), SHAPES)
     total = lambda params, *, train: sum(x.sum() for x in jax.tree.leaves(params))  # noqa: E731
-    gradients = jax.grad(base.with_frozen_encoder(total))(params, train=True)
+    gradients = jax.grad(base.freeze_encoder(total))(params, train=True)
     for name, gradient in by_path(gradients).items():
         assert (gradient == (LAYERS[name] == 0)).all(), name
     products = []

@@ -22,13 +22,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel as splash_kernels,
+)
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_masks
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention_kernel, attention_xla, rotary
-from bert_jax.layers.attention_kernel import BLOCK, LANES, LONGEST, block_size
+from bert_jax.layers.attention_kernel import BLOCK, LANES, LONGEST, LONGEST_LOCAL, block_size
 from bert_jax.parallel import constraints
 
 DEVICES = {
@@ -44,6 +46,8 @@ DEVICES = {
 #     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
 # cudnn was not timed beside xla; without packing it writes no array of all pairs of tokens.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
+# Kernels of TPUs before v5. fused compiles to five times as many instructions for a v4 as for a v5p.
+OLD_TPUS = {"TPU v2": (), "TPU v3": (), "TPU v4": ("splash",)}
 LOCAL = 256  # tokens per block of splash with a window, at most
 WIDE = 2048  # keys per block of splash without one, at most
 SPLASH = re.compile(r"splash_mha_(fwd|dq|dkv)")
@@ -106,22 +110,29 @@ def attend(
     token attends to no later one. window: local attention, to at most window / 2 tokens on each side; 0: to all. Raises
     BadInput if the implementation `name` does not support this.
     """
-    dropout = 0.0 if keys is None else dropout
-    _, length, heads, head_size = q_BLHK.shape
-    shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
     if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
-        plain = partial(attention_xla.attend, keys=None, dropout=0.0, causal=causal, window=window)
-        return plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, block=1)
+        pattern = attention_xla.Pattern(causal, window, block=1)
+        return attention_xla.attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, pattern)
+    if keys is None:
+        dropout = 0.0
+    _, length, heads, head_size = q_BLHK.shape
+    heads //= constraints.tensor_parts()
+    shape = length, heads, head_size, q_BLHK.dtype.name, sequences
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if angles and name != "fused":
-        q_BLHK, k_BMHK = (rotary.rotate(x, *angles) for x in (q_BLHK, k_BMHK))
+        q_BLHK = rotary.rotate(q_BLHK, *angles)
+        k_BMHK = rotary.rotate(k_BMHK, *angles)
     if name == "xla":
-        plain = partial(attention_xla.attend, dropout=dropout, causal=causal, window=window)
-        plain = jax.checkpoint(plain) if remat else plain
-        return plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
+        pattern = attention_xla.Pattern(causal, window)
+        compute = partial(attention_xla.attend, dropout=dropout, pattern=pattern)
+        if remat:
+            compute = jax.checkpoint(compute)
+        return compute(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
-        keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
-        kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal, window=window))
+        if keys is None:
+            keys = jnp.zeros(len(sequence_ids), jnp.uint32)
+        options = attention_kernel.Options(head_size, dropout, causal, window)
+        kernel = constraints.by_heads(partial(fused, options=options))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *angles)
     if name == "splash":
         kernel = partial(splash, causal=causal, window=window)
@@ -136,11 +147,15 @@ def resolve(config, phase, shapes: dict, mesh, window: int = 0) -> str:
     shapes: of a batch. `config.dtype` must be resolved, not `auto`.
     """
     model = config.model
-    heads = model.heads // mesh.shape["tensor"]
-    shape = phase.length, heads, model.width // model.heads, config.dtype
-    sequences = shapes["cls_positions"].shape[1]
     case = Case(
-        *device_and_kernels(mesh), *shape, sequences, model.get("attention_dropout", 0.0), window
+        *device_and_kernels(mesh),
+        length=phase.length,
+        heads=model.heads // mesh.shape["tensor"],
+        head_size=model.width // model.heads,
+        dtype=config.dtype,
+        sequences=shapes["cls_positions"].shape[1],
+        dropout=model.get("attention_dropout", 0.0),
+        window=window,
     )
     name = local_name(model.attention) if window else model.attention
     return choose(name, case, f"phases.{phase.name}.")
@@ -159,9 +174,12 @@ def choose(name: str, case: Case, phase: str = "") -> str:
     `name` does not support the case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     if name == "auto":
-        able = (kernel for kernel in case.kernels if not list(refusals(kernel, case)))
-        known = (kernel for kernel in able if kernel != "cudnn" or case.sequences == 1)
-        return next((kernel for kernel in known if case.length >= SHORTEST[kernel]), "xla")
+        for kernel in case.kernels:
+            is_timed = kernel != "cudnn" or case.sequences == 1
+            is_long = case.length >= SHORTEST[kernel]
+            if is_timed and is_long and not list(refusals(kernel, case)):
+                return kernel
+        return "xla"
     reasons = list(refusals(name, case, phase))
     if reasons:
         raise BadInput(f"config.model.attention={name}: does not support {'; '.join(reasons)}")
@@ -180,13 +198,14 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         yield f"model.attention_dropout={case.dropout}, only 0"
     if name in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
-    longest = LONGEST[case.window > 0]
+    longest = LONGEST_LOCAL if case.window else LONGEST
     if name == "fused" and case.length > longest:
         yield f"{phase}length={case.length}, only up to {longest}"
     if name == "fused" and LANES % case.head_size:
         yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
-    if name == "fused" and case.head_size * case.heads % LANES:
-        yield f"a width of {case.head_size * case.heads} per device, only multiples of {LANES}"
+    width = case.head_size * case.heads
+    if name == "fused" and width % LANES:
+        yield f"a width of {width} per device, only multiples of {LANES}"
     if name == "cudnn" and case.length % 2:
         yield f"{phase}length={case.length}, only even ones"
     if name == "cudnn" and case.dtype not in ("bfloat16", "float16"):
@@ -204,11 +223,10 @@ def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
     device = mesh.abstract_device or jax.local_devices()[0]
     kind = device.device_kind
     if device.platform == "tpu":
-        # fused compiles to five times as many instructions for a v4 as for a v5p.
-        few = {"TPU v2": (), "TPU v3": (), "TPU v4": ("splash",)}
-        return kind, few.get(kind, ("fused", "splash"))
-    has_kernel = device.platform == "gpu" and has_cudnn(jax.local_devices()[0])
-    return kind, ("cudnn",) if has_kernel else ()
+        return kind, OLD_TPUS.get(kind, ("fused", "splash"))
+    if device.platform == "gpu" and has_cudnn(jax.local_devices()[0]):
+        return kind, ("cudnn",)
+    return kind, ()
 
 
 def has_cudnn(device) -> bool:
@@ -220,30 +238,16 @@ def has_cudnn(device) -> bool:
 # --- TPU ------------------------------------------------------------------------------------------
 
 
-def fused(
-    q_BLHK,
-    k_BMHK,
-    v_BMHK,
-    sequence_ids,
-    keys,
-    *angles,
-    rate: float,
-    causal: bool = False,
-    window: int = 0,
-    interpret: bool = False,
-):
-    """Computes attention by this project's TPU kernel, with dropout at `rate`. keys uint32[B].
+def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *angles, options: attention_kernel.Options):
+    """Computes attention by this project's TPU kernel, with dropout by keys uint32[B].
 
-    The kernel rotates queries and keys by the angles, if there are any. Padding tokens attend to each other. interpret:
-    see `splash`.
+    The kernel rotates queries and keys by the angles, if there are any. Padding tokens attend to each other.
     """
-    heads, size = q_BLHK.shape[2:]
-    first = constraints.tensor_part() * heads
-    drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first[None])
-    options = attention_kernel.Options(size, rate, causal, window, interpret)
+    first_head = constraints.tensor_part() * q_BLHK.shape[2]
+    drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first_head[None])
     vectors = (x.reshape(*x.shape[:2], -1) for x in (q_BLHK, k_BMHK, v_BMHK))
-    result = attention_kernel.attend(*vectors, sequence_ids, angles, drop, options)
-    return result.reshape(q_BLHK.shape)
+    mixed = attention_kernel.attend(*vectors, sequence_ids, angles, drop, options)
+    return mixed.reshape(q_BLHK.shape)
 
 
 def splash(
@@ -261,24 +265,29 @@ def splash(
     kernel by plain operations, which works on any device.
     """
     _, length, heads, _ = q_BLHK.shape
-    mask = (masks.CausalMask if causal else masks.FullMask)((length, length))
+    shape = length, length
     if window:
-        sides = window // 2, 0 if causal else window // 2
-        mask = masks.LocalMask((length, length), sides, offset=0)
-    kernel = kernels.make_splash_mha_single_device(
-        masks.MultiHeadMask([mask] * heads),
+        half = window // 2
+        mask = splash_masks.LocalMask(shape, (half, 0 if causal else half), offset=0)
+    elif causal:
+        mask = splash_masks.CausalMask(shape)
+    else:
+        mask = splash_masks.FullMask(shape)
+    kernel = splash_kernels.make_splash_mha_single_device(
+        splash_masks.MultiHeadMask([mask] * heads),
         block_sizes=block_sizes(length, window),
         interpret=interpret,
     )
 
-    def of_row(q_LHK, k_MHK, v_MHK, ids):
+    def attend_row(q_LHK, k_MHK, v_MHK, ids):
         q_HLK, k_HMK, v_HMK = (x.swapaxes(0, 1) for x in (q_LHK, k_MHK, v_MHK))
-        return kernel(q_HLK, k_HMK, v_HMK, kernels.SegmentIds(ids, ids)).swapaxes(0, 1)
+        mixed_HLK = kernel(q_HLK, k_HMK, v_HMK, splash_kernels.SegmentIds(ids, ids))
+        return mixed_HLK.swapaxes(0, 1)
 
-    return jax.vmap(of_row)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
+    return jax.vmap(attend_row)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
-def block_sizes(length: int, window: int) -> kernels.BlockSizes:
+def block_sizes(length: int, window: int) -> splash_kernels.BlockSizes:
     """Returns splash's block sizes.
 
     Without a window, one backward kernel computes all three gradients, and the probabilities once. It writes a part of
@@ -286,20 +295,26 @@ def block_sizes(length: int, window: int) -> kernels.BlockSizes:
     two kernels visit only the blocks near the diagonal. The layout puts tokens along the 128 lanes, of which a head
     size of 64 would fill only half, in registers and in memory.
     """
-    size = block_size(length, LOCAL if window else BLOCK)
-    wide = size if window else block_size(length, WIDE // size * size, size)
-    dq = dict(block_q_dq=size, block_kv_dq=size) if window else {}
-    return kernels.BlockSizes(
+    if window:
+        size = block_size(length, LOCAL)
+        keys = size
+        dq_size = size
+    else:
+        size = block_size(length, BLOCK)
+        keys = block_size(length, WIDE // size * size, size)
+        dq_size = None
+    return splash_kernels.BlockSizes(
         block_q=size,
         block_kv=size,
         block_q_dkv=size,
-        block_kv_dkv=wide,
+        block_kv_dkv=keys,
         block_kv_dkv_compute=size,
-        **dq,
+        block_q_dq=dq_size,
+        block_kv_dq=dq_size,
         use_fused_bwd_kernel=not window,
-        q_layout=kernels.QKVLayout.SEQ_MINOR,
-        k_layout=kernels.QKVLayout.SEQ_MINOR,
-        v_layout=kernels.QKVLayout.SEQ_MINOR,
+        q_layout=splash_kernels.QKVLayout.SEQ_MINOR,
+        k_layout=splash_kernels.QKVLayout.SEQ_MINOR,
+        v_layout=splash_kernels.QKVLayout.SEQ_MINOR,
     )
 
 
@@ -315,10 +330,14 @@ def splash_flops(name: str, operands: list[tuple], results: list[tuple]) -> int:
     if not kernel:
         return 0
     rows, heads, size, length = next(shape for shape in operands if len(shape) == 4)
-    pairs, products = length**2, PRODUCTS[kernel[1]] + 1
-    if all(len(shape) < 5 for shape in results):
-        _, *blocks = operands[0]
-        pairs, products = math.prod(blocks) * (length // max(blocks)) ** 2, PRODUCTS[kernel[1]]
+    products = PRODUCTS[kernel[1]]
+    if any(len(shape) == 5 for shape in results):
+        products += 1
+        pairs = length**2
+    else:
+        _, *counts = operands[0]
+        block = length // max(counts)
+        pairs = math.prod(counts) * block**2
     return products * 2 * rows * heads * size * pairs
 
 
@@ -333,18 +352,20 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, impl
     all attend to the first position, so that no softmax is over an empty set. implementation: of
     `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
+    mask = None
+    lengths = None
     if packed:
-        ids = sequence_ids, sequence_ids
-        limits = dict(mask=attention_xla.attention_mask(*ids, causal=False, window=0))
+        mask = attention_xla.attention_mask(sequence_ids, sequence_ids, attention_xla.Pattern())
     else:
-        real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
-        limits = dict(key_value_seq_lengths=jnp.maximum(real, 1))
+        lengths = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
+        lengths = jnp.maximum(lengths, 1)
     return jax.nn.dot_product_attention(
         q_BLHK,
         k_BMHK,
         v_BMHK,
+        mask=mask,
+        key_value_seq_lengths=lengths,
         scale=1.0,
         is_causal=causal,
         implementation=implementation,
-        **limits,
     )

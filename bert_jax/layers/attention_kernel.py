@@ -27,11 +27,14 @@ from bert_jax.layers.dense import MASKED
 LANES = 128  # of a TPU's vector registers
 # Queries per block of full attention, at most: float32 scores with 1,024 keys take 2 MiB.
 BLOCK = 512
-LONGEST = 1024, 8192  # tokens of the longest row, of full and of local attention
+LONGEST = 1024  # tokens of the longest row
+LONGEST_LOCAL = 8192  # the same of local attention
 TOKENS = 512  # per kernel step, which costs a third of a microsecond even if it does nothing
 # Vector memory that a kernel may use: per token of a row and score of a block in bfloat16, but no less than by default.
-# A v5p has the least of the TPUs from v5 on, 64 MiB; LONGEST tokens compile for it.
-BYTES_PER_TOKEN, BYTES_PER_SCORE, LEAST_MEMORY = 7936, 48, 16 << 20
+# A v5p has the least of the TPUs from v5 on, 64 MiB; the longest rows compile for it.
+BYTES_PER_TOKEN = 7936
+BYTES_PER_SCORE = 48
+LEAST_MEMORY = 16 << 20
 
 
 class Drop(NamedTuple):
@@ -48,7 +51,7 @@ class Options(NamedTuple):
     rate: float  # of dropout
     causal: bool  # whether a token attends to no later one
     window: int  # if not 0, a token attends to at most half as many tokens on each side
-    interpret: bool  # whether Pallas emulates the kernel, which works on any device
+    interpret: bool = False  # whether Pallas emulates the kernel, which works on any device
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6,))
@@ -62,13 +65,14 @@ def attend(q_BLD, k_BMD, v_BMD, sequence_ids, angles: tuple, drop: Drop, options
     return call(_forward_kernel, 1, vectors, sequence_ids, angles, drop, options)[0]
 
 
-def _forward(q, k, v, *others):
-    return attend(q, k, v, *others), (q, k, v, *others[:3])
+def _forward(q, k, v, sequence_ids, angles, drop, options):
+    inputs = q, k, v, sequence_ids, angles, drop
+    return attend(*inputs, options), inputs
 
 
-def _backward(options, saved, gradient):
-    *vectors, sequence_ids, angles, drop = saved
-    vectors = *vectors, gradient
+def _backward(options, inputs, gradient):
+    *vectors, sequence_ids, angles, drop = inputs
+    vectors.append(gradient)
     gradients = call(_backward_kernel, 3, vectors, sequence_ids, angles, drop, options)
     return *gradients, None, None, None
 
@@ -79,39 +83,45 @@ attend.defvjp(_forward, _backward)
 def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, options: Options):
     """Runs a kernel over all rows and all groups of heads that share 128 lanes; returns `results` arrays [B, L, D]."""
     batch, length, width = vectors[0].shape
+    dtype = vectors[0].dtype
     rows = rows_at_once(batch, length)
     queries, keys = block_shape(length, options.window)
     # As many keys on each side of a block, except at the ends of the row.
     starts = np.arange(0, length, queries) - (keys - queries) // 2
     starts = np.clip(starts, 0, length - keys).astype(np.int32)
     k_ids = jnp.stack([sequence_ids[:, start : start + keys] for start in starts], 1)
-    scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
-    # Those of the next row are fetched early, if there is memory for them.
-    mode = pl.Buffered(2 if length <= LONGEST[0] else 1)
-    of_row = [
+    operands = *drop, starts, sequence_ids[:, :, None], k_ids, *by_lanes(angles), *vectors
+    out_shapes = [jax.ShapeDtypeStruct(vectors[0].shape, dtype)] * results
+
+    # The ids and angles of the next row are fetched early, if there is memory for them.
+    mode = pl.Buffered(2 if length <= LONGEST else 1)
+    row_specs = [
         pl.BlockSpec((rows, *shape), lambda i, j: (i, 0, 0), pipeline_mode=mode)
         for shape in ((length, 1), k_ids.shape[1:], *[(length, LANES)] * len(angles))
     ]
-    by_group = pl.BlockSpec((rows, length, LANES), lambda i, j: (i, 0, j))
-    like = jax.ShapeDtypeStruct(vectors[0].shape, vectors[0].dtype)
+    scalar_spec = pl.BlockSpec(memory_space=pltpu.SMEM)
+    group_spec = pl.BlockSpec((rows, length, LANES), lambda i, j: (i, 0, j))
     sums = [pltpu.VMEM((length, LANES), jnp.float32)] * (results - 1)
     memory = rows * length * BYTES_PER_TOKEN + queries * keys * BYTES_PER_SCORE
-    memory = max(LEAST_MEMORY, memory * like.dtype.itemsize // 2)
+    memory = max(LEAST_MEMORY, memory * dtype.itemsize // 2)
+
     # Each head has 2 matrix products forward and 5 backward, over all lanes; a float32 product is six of bfloat16.
-    products = (5 if results == 3 else 2) * (6 if like.dtype == jnp.float32 else 1)
+    products = 5 if results == 3 else 2
+    if dtype == jnp.float32:
+        products *= 6
     pairs = batch * width // options.size * length * keys
-    operands = *drop, starts, sequence_ids[:, :, None], k_ids, *by_lanes(angles), *vectors
-    moved = sum(x.size * x.dtype.itemsize for x in (*operands, *[like] * results))
     cost = pl.CostEstimate(
-        flops=products * 2 * pairs * LANES, transcendentals=pairs, bytes_accessed=moved
+        flops=products * 2 * pairs * LANES,
+        transcendentals=pairs,
+        bytes_accessed=sum(x.size * x.dtype.itemsize for x in (*operands, *out_shapes)),
     )
     return pl.pallas_call(
         partial(kernel, options=options),
         grid=(batch // rows, width // LANES),
-        in_specs=[*[scalars] * 3, *of_row, *[by_group] * len(vectors)],
-        out_specs=[by_group] * results,
-        out_shape=[like] * results,
-        scratch_shapes=[pltpu.VMEM((length, LANES), like.dtype), *sums],
+        in_specs=[*[scalar_spec] * 3, *row_specs, *[group_spec] * len(vectors)],
+        out_specs=[group_spec] * results,
+        out_shape=out_shapes,
+        scratch_shapes=[pltpu.VMEM((length, LANES), dtype), *sums],
         interpret=options.interpret,
         cost_estimate=cost,
         compiler_params=pltpu.CompilerParams(vmem_limit_bytes=memory),
@@ -126,9 +136,10 @@ def rows_at_once(batch: int, length: int) -> int:
 
 def block_shape(length: int, window: int) -> tuple[int, int]:
     """Returns the queries of a block, and the keys whose scores with all of them are computed."""
-    if window:
-        return LANES, min(length, -(-(LANES + window) // LANES) * LANES)
-    return block_size(length, BLOCK), length
+    if not window:
+        return block_size(length, BLOCK), length
+    groups = -(-(LANES + window) // LANES)
+    return LANES, min(length, groups * LANES)
 
 
 def block_size(length: int, longest: int, step: int = LANES) -> int:
@@ -141,68 +152,75 @@ def block_size(length: int, longest: int, step: int = LANES) -> int:
 
 
 def _forward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
-    *angles, q, k, v, out, turned = refs
+    *angles, q, k, v, out, rotated = refs
     for row in range(q.shape[0]):
-        turned[...] = turn(k[row], [x[row] for x in angles], options.size)
+        rotated[...] = rotate(k[row], [x[row] for x in angles], options.size)
 
-        def block(number, at, near, row=row):
-            query = turn(q[row, at], [x[row, at] for x in angles], options.size)
-            key, value = turned[near], v[row, near]
+        def compute_block(number, at, near, row=row):
+            query = rotate(q[row, at], [x[row, at] for x in angles], options.size)
+            key = rotated[near]
+            value = v[row, near]
             pairs = Pairs(q_ids[row, at], k_ids[row, number], at.start, near.start)
-            seen = visible(pairs, options)
+            visible = find_visible(pairs, options)
             total = jnp.zeros(query.shape, jnp.float32)
-            for head, own in heads_of(options.size, first[0]):
-                probabilities = weights(query * own, key, seen)
-                kept = survivors(keys, row, head, pairs, q.shape, options.rate)
-                probabilities = dropped(probabilities, kept, options.rate).astype(q.dtype)
-                total += product(probabilities, value * own)
+            for head, lanes in heads_of(options.size, first[0]):
+                probabilities = softmax(query * lanes, key, visible)
+                survivors = draw_survivors(keys, row, head, pairs, q.shape, options.rate)
+                probabilities = drop_others(probabilities, survivors, options.rate)
+                total += product(probabilities.astype(q.dtype), value * lanes)
             out[row, at] = total.astype(out.dtype)
 
-        each_block(block, starts, q_ids, k_ids)
+        for_each_block(compute_block, starts, q_ids, k_ids)
 
 
 def _backward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
-    *angles, q, k, v, gradient, d_q, d_k, d_v, turned, d_key, d_value = refs
+    *angles, q, k, v, gradient, d_q, d_k, d_v, rotated, d_key, d_value = refs
     for row in range(q.shape[0]):
-        turns = [x[row] for x in angles]
-        turned[...] = turn(k[row], turns, options.size)
+        row_angles = [x[row] for x in angles]
+        rotated[...] = rotate(k[row], row_angles, options.size)
         d_key[...] = jnp.zeros_like(d_key)
         d_value[...] = jnp.zeros_like(d_value)
 
-        def block(number, at, near, row=row):
-            turns = [x[row, at] for x in angles]
-            query, along = turn(q[row, at], turns, options.size), gradient[row, at]
-            key, value = turned[near], v[row, near]
+        def compute_block(number, at, near, row=row):
+            block_angles = [x[row, at] for x in angles]
+            query = rotate(q[row, at], block_angles, options.size)
+            d_out = gradient[row, at]
+            key = rotated[near]
+            value = v[row, near]
             pairs = Pairs(q_ids[row, at], k_ids[row, number], at.start, near.start)
-            seen = visible(pairs, options)
-            totals = [jnp.zeros(x.shape, jnp.float32) for x in (query, key, key)]
-            for head, own in heads_of(options.size, first[0]):
-                query_own, along_own = query * own, along * own
-                probabilities = weights(query_own, key, seen)
-                kept = survivors(keys, row, head, pairs, q.shape, options.rate)
-                d_probabilities = product(along_own, value, transposed=True)
-                d_probabilities = dropped(d_probabilities, kept, options.rate)
+            visible = find_visible(pairs, options)
+            q_total, k_total, v_total = (jnp.zeros(x.shape, jnp.float32) for x in (query, key, key))
+            for head, lanes in heads_of(options.size, first[0]):
+                head_query = query * lanes
+                head_d_out = d_out * lanes
+                probabilities = softmax(head_query, key, visible)
+                survivors = draw_survivors(keys, row, head, pairs, q.shape, options.rate)
+                d_probabilities = product(head_d_out, value, transposed=True)
+                d_probabilities = drop_others(d_probabilities, survivors, options.rate)
                 mean = (probabilities * d_probabilities).sum(-1, keepdims=True)
                 d_scores = (probabilities * (d_probabilities - mean)).astype(q.dtype)
-                probabilities = dropped(probabilities, kept, options.rate).astype(q.dtype)
-                totals[0] += product(d_scores, key * own)
-                totals[1] += product(d_scores.T, query_own)
-                totals[2] += product(probabilities.T, along_own)
-            d_q[row, at] = turn(totals[0], turns, options.size, back=True).astype(q.dtype)
-            d_key[near] += totals[1]
-            d_value[near] += totals[2]
+                probabilities = drop_others(probabilities, survivors, options.rate)
+                probabilities = probabilities.astype(q.dtype)
+                q_total += product(d_scores, key * lanes)
+                k_total += product(d_scores.T, head_query)
+                v_total += product(probabilities.T, head_d_out)
+            q_total = rotate(q_total, block_angles, options.size, back=True)
+            d_q[row, at] = q_total.astype(q.dtype)
+            d_key[near] += k_total
+            d_value[near] += v_total
 
-        each_block(block, starts, q_ids, k_ids)
-        d_k[row] = turn(d_key[...], turns, options.size, back=True).astype(k.dtype)
+        for_each_block(compute_block, starts, q_ids, k_ids)
+        d_k[row] = rotate(d_key[...], row_angles, options.size, back=True).astype(k.dtype)
         d_v[row] = d_value[...].astype(v.dtype)
 
 
-def each_block(function: Callable, starts, q_ids, k_ids):
+def for_each_block(function: Callable, starts, q_ids, k_ids):
     """Calls function(slice of one block, slice of its queries, slice of its keys) for each block of queries of a row.
 
     starts: the first key of each block.
     """
-    (_, length, _), (_, count, keys) = q_ids.shape, k_ids.shape
+    length = q_ids.shape[1]
+    _, count, keys = k_ids.shape
     queries = length // count
 
     def step(number, _=None):
@@ -216,27 +234,33 @@ def each_block(function: Callable, starts, q_ids, k_ids):
 
 
 def by_lanes(angles: tuple) -> tuple:
-    """Returns the factors float32[B, L, 128] of the lanes, and of the lanes that are half a head away; see `turn`."""
+    """Returns the factors float32[B, L, 128] of the lanes, and of the lanes that are half a head away; see `rotate`."""
     if not angles:
         return ()
     cosines, sines = angles
     heads = LANES // cosines.shape[-1] // 2
-    both = jnp.concatenate([cosines] * 2, -1), jnp.concatenate([-sines, sines], -1)
-    return tuple(jnp.tile(x, heads) for x in both)
+    near = jnp.concatenate([cosines, cosines], -1)
+    far = jnp.concatenate([-sines, sines], -1)
+    return jnp.tile(near, heads), jnp.tile(far, heads)
 
 
-def turn(x, factors: list, size: int, back: bool = False):
+def rotate(x, factors: list, size: int, back: bool = False):
     """Rotates the heads of x[L, 128] as `rotary.rotate`; back: by the opposite angles, for gradients.
 
     factors: those of `by_lanes`, or none.
     """
     if not factors:
         return x
-    wide, half = x.astype(jnp.float32), size // 2
+    vectors = x.astype(jnp.float32)
+    half = size // 2
     lanes = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
-    before, after = pltpu.roll(wide, half, 1), pltpu.roll(wide, LANES - half, 1)
-    other = jnp.where(lanes % size < half, after, before) * factors[1]
-    return (wide * factors[0] + (-other if back else other)).astype(x.dtype)
+    before = pltpu.roll(vectors, half, 1)
+    after = pltpu.roll(vectors, LANES - half, 1)
+    far = jnp.where(lanes % size < half, after, before) * factors[1]
+    near = vectors * factors[0]
+    if back:
+        far = -far
+    return (near + far).astype(x.dtype)
 
 
 def heads_of(size: int, first):
@@ -244,18 +268,25 @@ def heads_of(size: int, first):
     first += pl.program_id(1) * (LANES // size)
     lanes = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
     for head in range(LANES // size):
-        own = (lanes >= head * size) & (lanes < (head + 1) * size)
-        own = 1 if size == LANES else own.astype(jnp.bfloat16)
-        yield first + head, own
+        if size == LANES:
+            mask = 1
+        else:
+            is_inside = (lanes >= head * size) & (lanes < (head + 1) * size)
+            mask = is_inside.astype(jnp.bfloat16)
+        yield first + head, mask
 
 
 def product(a, b, transposed: bool = False):
     """Returns a @ b, or a @ b.T if `transposed`, in float32."""
     # Explicit for bfloat16, too: `jax_default_matmul_precision` may be `highest`, which Pallas rejects for bfloat16.
     precision = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
-    contracted = ((1,), (1,)) if transposed else ((1,), (0,))
+    contracted = (1,), (1 if transposed else 0,)
     return jax.lax.dot_general(
-        a, b, (contracted, ((), ())), precision=precision, preferred_element_type=jnp.float32
+        a,
+        b,
+        (contracted, ((), ())),
+        precision=precision,
+        preferred_element_type=jnp.float32,
     )
 
 
@@ -270,37 +301,43 @@ class Pairs(NamedTuple):
     def positions(self):
         """Returns the positions of query and key, int32[L, M] each."""
         shape = self.q_ids.shape[0], self.k_ids.shape[1]
-        first, second = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
-        return first + self.first_query, second + self.first_key
+        query, key = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
+        return query + self.first_query, key + self.first_key
 
 
-def visible(pairs: Pairs, options: Options):
+def find_visible(pairs: Pairs, options: Options):
     """Returns bool[L, M]: whether the query attends to the key."""
-    seen, (position, other) = pairs.q_ids == pairs.k_ids, pairs.positions()
-    seen = seen & (other <= position) if options.causal else seen
-    half = options.window // 2
-    is_near = (other - (position - half)).astype(jnp.uint32) <= jnp.uint32(2 * half)
-    return seen & is_near if half else seen
+    visible = pairs.q_ids == pairs.k_ids
+    query, key = pairs.positions()
+    if options.causal:
+        visible = visible & (key <= query)
+    if options.window:
+        half = options.window // 2
+        is_near = (key - (query - half)).astype(jnp.uint32) <= jnp.uint32(2 * half)
+        visible = visible & is_near
+    return visible
 
 
-def weights(query, key, seen):
+def softmax(query, key, visible):
     """Returns the probabilities float32[L, M]."""
-    scores = jnp.where(seen, product(query, key, transposed=True), MASKED)
+    scores = jnp.where(visible, product(query, key, transposed=True), MASKED)
     scores = jnp.exp(scores - scores.max(-1, keepdims=True))
     return scores * (1 / scores.sum(-1, keepdims=True))
 
 
-def survivors(keys, row: int, head, pairs: Pairs, shape: tuple, rate: float):
+def draw_survivors(keys, row: int, head, pairs: Pairs, shape: tuple, rate: float):
     """Returns bool[L, M], the pairs that dropout keeps; None without dropout. shape: R, L of the step."""
     if not rate:
         return None
     rows, length, _ = shape
-    position, other = pairs.positions()
-    counter = head * length * length + position * length + other
+    query, key = pairs.positions()
+    counter = head * length * length + query * length + key
     bits = prng.fold(keys[pl.program_id(0) * rows + row], counter.astype(jnp.uint32))
     return bits >= jnp.uint32(round(rate * 2**32))
 
 
-def dropped(x, kept, rate: float):
-    """Returns float32 x with dropout as in `dropout.dropout`; `kept` is its mask, or None for no dropout."""
-    return x if kept is None else jnp.where(kept, x * (1 / (1 - rate)), 0)
+def drop_others(x, survivors, rate: float):
+    """Returns float32 x with dropout as in `dropout.dropout`. survivors: those of `draw_survivors`."""
+    if survivors is None:
+        return x
+    return jnp.where(survivors, x * (1 / (1 - rate)), 0)

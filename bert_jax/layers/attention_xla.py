@@ -4,6 +4,7 @@ B batch, L length, M memory length, H heads, K head size.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +18,28 @@ from bert_jax.parallel import constraints
 PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
 
 
-def attention_mask(query_ids, key_ids, causal: bool, window: int, before: int = 0):
+class Pattern(NamedTuple):
+    """Which tokens of its own sequence a token attends to."""
+
+    causal: bool = False  # to no later ones
+    window: int = 0  # to at most half as many on each side; 0: to all
+    block: int = 0  # queries that are computed together with a window, which is a multiple of it; 0: half a window
+
+
+def attention_mask(query_ids, key_ids, pattern: Pattern, before: int = 0):
     """Maps int32[B, L] and int32[B, M] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as
-    L, not later than L if `causal`, and at most window / 2 tokens away if there is a window.
+    L to which L attends.
 
     before: the number of keys in front of the first query.
     """
-    same = query_ids[:, None, :, None] == key_ids[:, None, None, :]
-    same &= (key_ids > 0)[:, None, None, :]
-    later = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
-    if causal:
-        same &= later <= 0
-    return same & (jnp.abs(later) <= window // 2) if window else same
+    mask = query_ids[:, None, :, None] == key_ids[:, None, None, :]
+    mask &= (key_ids > 0)[:, None, None, :]
+    distance = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
+    if pattern.causal:
+        mask &= distance <= 0
+    if pattern.window:
+        mask &= jnp.abs(distance) <= pattern.window // 2
+    return mask
 
 
 def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
@@ -42,9 +53,10 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
 
 
 # Both are traced on every device. Under `jax.jit`, that is once for all layers.
-@partial(jax.jit, static_argnames=("dropout", "q_axes", "k_axes"))
-def masked_softmax(q, k, v, mask, keys, dropout: float, q_axes="blhk", k_axes="bmhk"):
-    """Computes `masked_attention`. q_axes: the order of the axes of q and of the result; k_axes: of k and v."""
+@partial(jax.jit, static_argnames=("dropout", "axes"))
+def masked_softmax(q, k, v, mask, keys, dropout: float, axes=("blhk", "bmhk")):
+    """Computes `masked_attention`. axes: their order in q and the result, and in k and v."""
+    q_axes, k_axes = axes
     scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
     scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
     probabilities_BHLM = maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
@@ -63,52 +75,47 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
     is_split = constraints.is_split(jax.sharding.get_abstract_mesh())
     count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))
 
-    def part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
-        order = (0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 3, 1)
-        vectors = map(jnp.transpose, (q_BLHK, k_BMHK, v_BMHK), order)
-        vectors = map(jax.lax.optimization_barrier, vectors)
-        axes = dict(q_axes="bhlk", k_axes="bhkm")
-        return masked_softmax(*vectors, mask, keys, dropout, **axes).swapaxes(1, 2)
+    def attend_part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
+        q_BHLK = jax.lax.optimization_barrier(q_BLHK.transpose(0, 2, 1, 3))
+        k_BHKM = jax.lax.optimization_barrier(k_BMHK.transpose(0, 2, 3, 1))
+        v_BHKM = jax.lax.optimization_barrier(v_BMHK.transpose(0, 2, 3, 1))
+        axes = "bhlk", "bhkm"
+        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, mask, keys, dropout, axes)
+        return mixed_BHLK.swapaxes(1, 2)
 
-    arrays = q_BLHK, k_BMHK, v_BMHK, mask, keys
-    parts = ([None] * count if x is None else jnp.array_split(x, count) for x in arrays)
-    return jnp.concatenate([part(*each) for each in zip(*parts, strict=True)])
+    parts = [jnp.array_split(x, count) for x in (q_BLHK, k_BMHK, v_BMHK, mask)]
+    parts.append([None] * count if keys is None else jnp.array_split(keys, count))
+    return jnp.concatenate([attend_part(*arrays) for arrays in zip(*parts, strict=True)])
 
 
-def attend(
-    q_BLHK,
-    k_BMHK,
-    v_BMHK,
-    sequence_ids,
-    keys,
-    dropout: float,
-    causal: bool = False,
-    window: int = 0,
-    block: int = 0,
-):
+def attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, dropout: float, pattern: Pattern):
     """Computes attention by plain operations; scores and softmax in float32.
 
-    With a window, each block of queries is a row of its own, whose keys are the block and window / 2 tokens on each
-    side; unless that is the whole row. block: its size, of which window must be a multiple; 0: window / 2.
+    With a window, each block of queries is a row of its own, whose keys are the block and half a window of tokens on
+    each side; unless that is the whole row.
     """
     batch, length = sequence_ids.shape
-    block = block or window // 2
-    if not window or length <= window + block:
-        mask = attention_mask(sequence_ids, sequence_ids, causal, window)
+    half = pattern.window // 2
+    block = pattern.block or half
+    if not pattern.window or length <= pattern.window + block:
+        mask = attention_mask(sequence_ids, sequence_ids, pattern)
         return masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
-    count, half = -(-length // block), window // 2
+    count = -(-length // block)
     missing = count * block - length
 
-    def blocks(x, before: int, after: int):
-        x = jnp.pad(x, [(0, 0), (before, after + missing)] + [(0, 0)] * (x.ndim - 2))
+    def make_rows(x, margin: int):
+        x = jnp.pad(x, [(0, 0), (margin, margin + missing)] + [(0, 0)] * (x.ndim - 2))
         x = x.reshape(batch, -1, block, *x.shape[2:])
-        parts = [x[:, first : first + count] for first in range(x.shape[1] - count + 1)]
-        return jnp.concatenate(parts, axis=2).reshape(batch * count, -1, *x.shape[3:])
+        neighbours = [x[:, first : first + count] for first in range(x.shape[1] - count + 1)]
+        return jnp.concatenate(neighbours, axis=2).reshape(batch * count, -1, *x.shape[3:])
 
-    q, query_ids = blocks(q_BLHK, 0, 0), blocks(sequence_ids, 0, 0)
-    k, v, key_ids = (blocks(x, half, half) for x in (k_BMHK, v_BMHK, sequence_ids))
+    q = make_rows(q_BLHK, 0)
+    query_ids = make_rows(sequence_ids, 0)
+    k = make_rows(k_BMHK, half)
+    v = make_rows(v_BMHK, half)
+    key_ids = make_rows(sequence_ids, half)
     if keys is not None:
         keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
-    mask = attention_mask(query_ids, key_ids, causal, window, half)
+    mask = attention_mask(query_ids, key_ids, pattern, half)
     mixed = masked_attention(q, k, v, mask, keys, dropout)
     return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]

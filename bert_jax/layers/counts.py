@@ -21,16 +21,20 @@ def products(jaxpr) -> int:
     """Returns the FLOPs of the matrix products of a jaxpr: 2 x size of the result x contracted size of each."""
     total = 0
     for equation in jaxpr.eqns:
-        name, parameters = equation.primitive.name, equation.params
+        name = equation.primitive.name
+        parameters = equation.params
         parts = [products(part) for part in core.jaxprs_in_params(parameters)]
         if name == "dot_general":
             (contracted, _), _ = parameters["dimension_numbers"]
             shape = equation.invars[0].aval.shape
-            total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in contracted)
+            terms = math.prod(shape[axis] for axis in contracted)
+            total += 2 * equation.outvars[0].aval.size * terms
         elif name == "cond":
             total += max(parts)
+        elif name == "scan":
+            total += sum(parts) * parameters["length"]
         else:  # the body of a loop of unknown length counts once
-            total += sum(parts) * parameters.get("length", 1) if name == "scan" else sum(parts)
+            total += sum(parts)
     return total
 
 
@@ -44,10 +48,10 @@ def parameters(params, vocabulary: int) -> dict[str, int]:
 
 def count(params, vocabulary: int) -> int:
     """Returns the number of parameters, without the rows that pad the vocabulary."""
-    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    total = 0
     for path, leaf in jax.tree.leaves_with_path(params):
-        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
-            ("embedder/words", "lm/bias")
-        ):
+        total += leaf.size
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name.endswith(("embedder/words", "lm/bias")):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total

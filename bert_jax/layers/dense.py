@@ -29,8 +29,11 @@ def affine(x, kernel, bias, gradient_dtype):
 
 
 def _affine_forward(x, kernel, bias, gradient_dtype):
-    x, kernel = constraints.activation(x), kernel.astype(x.dtype)
-    y = x @ kernel if bias is None else x @ kernel + bias.astype(x.dtype)
+    x = constraints.activation(x)
+    kernel = kernel.astype(x.dtype)
+    y = x @ kernel
+    if bias is not None:
+        y += bias.astype(x.dtype)
     return constraints.activation(y), (x, kernel, bias)
 
 
@@ -44,7 +47,8 @@ def sum_over_rows(a, b, dtype):
     def on_cpu(a, b):
         # XLA's CPU backend lacks some bfloat16 products with float32 sums. It transposes the left factor, a pass with
         # long strides: so the narrower factor goes there. The barrier keeps XLA from exchanging them again.
-        a, b = a.astype(dtype), b.astype(dtype)
+        a = a.astype(dtype)
+        b = b.astype(dtype)
         if a.shape[-1] <= b.shape[-1]:
             return product(a, b)
         return jax.lax.optimization_barrier(product(b, a)).T
@@ -58,10 +62,11 @@ def _affine_backward(gradient_dtype, saved, gradient):
     rows = tuple(range(x.ndim - 1))
     d_kernel = sum_over_rows(x, gradient, gradient_dtype)
     d_x = constraints.activation(gradient @ kernel.T)
-    if bias is None:
-        return d_x, d_kernel.astype(jnp.float32), None
-    d_bias = gradient.sum(rows, dtype=gradient_dtype)
-    return d_x, d_kernel.astype(jnp.float32), d_bias.astype(jnp.float32)
+    d_bias = None
+    if bias is not None:
+        d_bias = gradient.sum(rows, dtype=gradient_dtype)
+        d_bias = d_bias.astype(jnp.float32)
+    return d_x, d_kernel.astype(jnp.float32), d_bias
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -74,10 +79,10 @@ def sum_of_logits(gradient):
         ones = jnp.ones(gradient.shape[:-1], gradient.dtype)
         return jnp.tensordot(ones, gradient, ones.ndim)
 
-    def total(gradient):
+    def plain_sum(gradient):
         return gradient.sum(tuple(range(gradient.ndim - 1)))
 
-    return jax.lax.platform_dependent(gradient, cpu=product, default=total)
+    return jax.lax.platform_dependent(gradient, cpu=product, default=plain_sum)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -90,9 +95,13 @@ def project(x, table, bias, gradient_dtype):
 
 
 def _project_forward(x, table, bias, gradient_dtype):
-    x, table = constraints.activation(x), table.astype(x.dtype)
+    x = constraints.activation(x)
+    table = table.astype(x.dtype)
     logits = jnp.einsum(
-        "...d,vd->...v", x, constraints.table(table), preferred_element_type=jnp.float32
+        "...d,vd->...v",
+        x,
+        constraints.table(table),
+        preferred_element_type=jnp.float32,
     )
     return constraints.logits(logits) + bias, (x, table)
 
@@ -100,8 +109,10 @@ def _project_forward(x, table, bias, gradient_dtype):
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
     d_bias = sum_of_logits(gradient)
-    gradient = jax.lax.optimization_barrier(constraints.logits(gradient.astype(x.dtype)))
-    d_table = constraints.sum_to_table(partial(sum_over_rows, dtype=gradient_dtype), gradient, x)
+    gradient = constraints.logits(gradient.astype(x.dtype))
+    gradient = jax.lax.optimization_barrier(gradient)
+    sum_gradients = partial(sum_over_rows, dtype=gradient_dtype)
+    d_table = constraints.sum_to_table(sum_gradients, gradient, x)
     d_x = constraints.activation(gradient @ constraints.table(table))
     return d_x, d_table.astype(jnp.float32), d_bias
 
@@ -124,14 +135,16 @@ class Dense(nn.Module):
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
         bias = maybe_bias(self, self.features)
         if self.scale != 1:
-            kernel, bias = jax.tree.map(lambda each: self.scale * each, (kernel, bias))
+            kernel = self.scale * kernel
+            bias = None if bias is None else self.scale * bias
         return affine(x, kernel, bias, self.gradient_dtype)
 
 
 def maybe_bias(module, size: int):
     """Returns the parameter `bias`, float32[size], of a module; None if its field `bias` is False."""
-    zeros = nn.initializers.zeros
-    return module.param("bias", zeros, (size,), jnp.float32) if module.bias else None
+    if not module.bias:
+        return None
+    return module.param("bias", nn.initializers.zeros, (size,), jnp.float32)
 
 
 def truncated_normal(deviation: float):

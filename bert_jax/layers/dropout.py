@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from bert_jax import prng
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
 def dropout(x, keys, rate: float):
     """Returns float32 x[B, ...] with elements zeroed with probability `rate`, and the others scaled by 1 / (1 - rate).
 
@@ -18,34 +19,30 @@ def dropout(x, keys, rate: float):
     of keys uint32[B] and the position in the row. It is never stored: the backward pass recomputes it from the keys,
     which costs less than reading it from memory.
     """
-    return drop(x.astype(jnp.float32), keys, rate)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def drop(x, keys, rate: float):
-    """Computes `dropout` of float32 x[B, ...]."""
     counter = jnp.zeros((), jnp.uint32)
     for axis in range(1, x.ndim):
         counter = counter * jnp.uint32(x.shape[axis])
         counter = counter + jax.lax.broadcasted_iota(jnp.uint32, (1, *x.shape[1:]), axis)
-    bits = prng.fold(keys.reshape(-1, *(1,) * (x.ndim - 1)), counter)
-    kept = bits >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(kept, x * (1 / (1 - rate)), 0)
+    row_keys = keys.reshape(-1, *(1,) * (x.ndim - 1))
+    bits = prng.fold(row_keys, counter)
+    survives = bits >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(survives, x * (1 / (1 - rate)), 0)
 
 
-def _drop_forward(x, keys, rate):
-    return drop(x, keys, rate), keys
+def _dropout_forward(x, keys, rate):
+    return dropout(x, keys, rate), keys
 
 
-def _drop_backward(rate, keys, gradient):
-    return drop(gradient, keys, rate), None
+def _dropout_backward(rate, keys, gradient):
+    return dropout(gradient, keys, rate), None
 
 
-drop.defvjp(_drop_forward, _drop_backward)
+dropout.defvjp(_dropout_forward, _dropout_backward)
 
 
 def maybe_dropout(x, keys, number: int, rate: float):
     """Applies dropout unless keys is None or the rate is 0. number: distinguishes the dropouts of one layer."""
     if keys is None or rate == 0:
         return x
-    return dropout(x, prng.fold(keys, jnp.uint32(number)), rate).astype(x.dtype)
+    layer_keys = prng.fold(keys, jnp.uint32(number))
+    return dropout(x.astype(jnp.float32), layer_keys, rate).astype(x.dtype)

@@ -20,8 +20,8 @@ def zero_padding_rows(init, rows: int):
     """Returns an initializer like `init`, except that the rows from `rows` on, the padding, are zero."""
 
     def padded(key, shape, dtype=jnp.float32):
-        real = jnp.arange(shape[0])[:, None] < rows
-        return jnp.where(real, init(key, shape, dtype), 0)
+        is_real = jnp.arange(shape[0])[:, None] < rows
+        return jnp.where(is_real, init(key, shape, dtype), 0)
 
     return padded
 
@@ -42,8 +42,9 @@ class Embedder(nn.Module):
 
     def setup(self):
         init = truncated_normal(self.initializer)
-        shape = padded_size(self.vocabulary_size), self.width
-        self.words = self.param("words", zero_padding_rows(init, self.vocabulary_size), shape)
+        init_words = zero_padding_rows(init, self.vocabulary_size)
+        rows = padded_size(self.vocabulary_size)
+        self.words = self.param("words", init_words, (rows, self.width))
         if self.max_length:
             self.position_table = self.param("positions", init, (self.max_length, self.width))
         if self.type_vocabulary:
@@ -60,5 +61,5 @@ class Embedder(nn.Module):
     def vocabulary_logits(self, x, bias):
         """Returns float32 logits [..., padded V] of x[..., D] by the tied word embeddings; MASKED in the padding."""
         logits = project(x, self.words, bias, self.gradient_dtype)
-        real = jnp.arange(self.words.shape[0]) < self.vocabulary_size
-        return jnp.where(real, logits, MASKED)
+        is_real = jnp.arange(self.words.shape[0]) < self.vocabulary_size
+        return jnp.where(is_real, logits, MASKED)

@@ -4,6 +4,7 @@ B batch, L length, D width, V padded vocabulary.
 """
 
 import dataclasses
+from functools import partial
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -56,11 +57,21 @@ class Encoder(nn.Module, kw_only=True):
 
     def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
         """Returns the blocks; the arguments are fields of `blocks.Block`."""
-        block = nn.remat(Block) if self.remat == "full" else Block
-        fields = "heads activation initializer out_initializer epsilon gradient_dtype bias".split()
-        options = {name: getattr(self, name) for name in fields}
-        options |= dict(hidden=hidden, dropouts=dropouts, norm=norm, gated=gated)
-        return [block(is_first=number == 0, **options) for number in range(self.layers)]
+        make_block = partial(
+            nn.remat(Block) if self.remat == "full" else Block,
+            heads=self.heads,
+            hidden=hidden,
+            activation=self.activation,
+            dropouts=dropouts,
+            initializer=self.initializer,
+            out_initializer=self.out_initializer,
+            epsilon=self.epsilon,
+            gradient_dtype=self.gradient_dtype,
+            norm=norm,
+            gated=gated,
+            bias=self.bias,
+        )
+        return [make_block(is_first=number == 0) for number in range(self.layers)]
 
     def apply_blocks(self, x, attends: list, keys) -> list:
         """Returns x and the output of each block, [B, L, D] each; the last is normalized if there is a `final_norm`.
@@ -71,7 +82,9 @@ class Encoder(nn.Module, kw_only=True):
         for number, (block, attend) in enumerate(zip(self.blocks, attends, strict=True)):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
             states.append(block(states[-1], attend, layer_keys))
-        return [*states[:-1], self.final_norm(states[-1])] if self.final_norm else states
+        if self.final_norm:
+            states[-1] = self.final_norm(states[-1])
+        return states
 
     def vocabulary_logits(self, x, bias):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `embeddings.Embedder`."""
@@ -80,7 +93,8 @@ class Encoder(nn.Module, kw_only=True):
 
 def make(encoder: type[Encoder], config, vocabulary_size: int, causal: bool) -> Encoder:
     """Returns the encoder of a class and of a config whose data types are resolved (no `auto`)."""
-    names = {field.name for field in dataclasses.fields(encoder)} & set(config.model) - {"name"}
+    fields = {field.name for field in dataclasses.fields(encoder)}
+    names = fields & set(config.model) - {"name"}
     return encoder(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),
@@ -113,8 +127,9 @@ def check(config) -> None:
     )
     model = config.model
     require(model.epsilon > 0, "model.epsilon", config, "expected more than 0")
+    divides = model.width % model.heads == 0
     hint = f"does not divide model.width={model.width}"
-    require(model.width % model.heads == 0, "model.heads", config, hint)
+    require(divides, "model.heads", config, hint)
     hint = f"expected at most model.max_length={model.max_length}"
     for name, phase in config.phases.items():
         require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)
@@ -122,5 +137,7 @@ def check(config) -> None:
 
 def check_rotary(config) -> None:
     """Raises BadInput if heads cannot be rotated."""
-    model, hint = config.model, f"model.width={config.model.width}: heads have an odd size"
-    require(model.width // model.heads % 2 == 0, "model.heads", config, hint)
+    model = config.model
+    is_even = model.width // model.heads % 2 == 0
+    hint = f"model.width={model.width}: heads have an odd size"
+    require(is_even, "model.heads", config, hint)

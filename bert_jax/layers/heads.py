@@ -29,7 +29,11 @@ class LMHead(nn.Module):
         """Returns the logits; without `vocabulary_logits`, the encoder's method of that name, the vectors [..., D] that
         they are computed from."""
         dense = Dense(
-            x.shape[-1], self.initializer, self.gradient_dtype, bias=self.bias, name="dense"
+            x.shape[-1],
+            self.initializer,
+            self.gradient_dtype,
+            bias=self.bias,
+            name="dense",
         )
         x = ACTIVATIONS[self.activation](dense(x))
         x = LayerNorm(self.epsilon, x.dtype, self.bias, name="norm")(x)
@@ -78,8 +82,9 @@ def check(config) -> None:
     check_keys(config, choices={"objective.features": FEATURES}, shares=["objective.dropout"])
     if "pool" in keys:
         check_keys(config, choices={"objective.pool": POOLS})
-        fits = keys.pool != "cls" or keys.features == "last"
-        require(fits, "objective.pool", config, "the pooler reads the last states alone; use first")
+        is_possible = keys.pool != "cls" or keys.features == "last"
+        hint = "the pooler reads the last states alone; use first"
+        require(is_possible, "objective.pool", config, hint)
 
 
 class Mix(nn.Module):
@@ -111,7 +116,9 @@ class Classifier(nn.Module):
     def setup(self):
         encoder = self.encoder
         self.mix = Mix()
-        self.mlm = lm_head(encoder) if getattr(encoder, "shared_head", False) else None
+        self.mlm = None
+        if getattr(encoder, "shared_head", False):
+            self.mlm = lm_head(encoder)
         self.label = Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
@@ -119,8 +126,10 @@ class Classifier(nn.Module):
         states = self.encoder.states(batch, keys)
         if self.features == "mix":
             x = self.mix(states)
+        elif self.features == "last4":
+            x = jnp.concatenate(states[-4:], axis=-1)
         else:
-            x = states[-1] if self.features == "last" else jnp.concatenate(states[-4:], axis=-1)
+            x = states[-1]
         if self.pool:
             x = pool(self.encoder, x, batch, self.pool)
         if self.mlm and x.shape[-1] == self.encoder.width:
@@ -134,16 +143,18 @@ def pool(encoder, x, batch, name: str):
 
     name: of POOLS; cls is the encoder's method `pool` or, if it has none, its field `pooling`. Padding does not count.
     """
-    places = batch["cls_positions"]
-    if name == "cls" and hasattr(encoder, "pool"):
-        return encoder.pool(x, places)
-    name = encoder.pooling if name == "cls" else name
-    first = jnp.take_along_axis(x, places[..., None], axis=1)
-    numbers = 1 + jnp.arange(places.shape[1])[:, None]
-    member = (batch["sequence_ids"][:, None] == numbers)[..., None]  # [B, S, L, 1]
-    count = jnp.maximum(member.sum(axis=2), 1)
-    mean = jnp.where(member, x[:, None], 0).sum(axis=2, dtype=jnp.float32) / count
-    most = jnp.where(member, x[:, None], MASKED).max(axis=2)
-    vectors = {"first": first, "mean": mean.astype(x.dtype), "max": most}
-    chosen = vectors.values() if name == "concat" else [vectors[name]]
-    return jnp.concatenate(list(chosen), axis=-1)
+    positions = batch["cls_positions"]
+    if name == "cls":
+        if hasattr(encoder, "pool"):
+            return encoder.pool(x, positions)
+        name = encoder.pooling
+    first = jnp.take_along_axis(x, positions[..., None], axis=1)
+    numbers = 1 + jnp.arange(positions.shape[1])[:, None]
+    is_member = (batch["sequence_ids"][:, None] == numbers)[..., None]  # [B, S, L, 1]
+    count = jnp.maximum(is_member.sum(axis=2), 1)
+    mean = jnp.where(is_member, x[:, None], 0).sum(axis=2, dtype=jnp.float32) / count
+    largest = jnp.where(is_member, x[:, None], MASKED).max(axis=2)
+    vectors = {"first": first, "mean": mean.astype(x.dtype), "max": largest}
+    if name == "concat":
+        return jnp.concatenate(list(vectors.values()), axis=-1)
+    return vectors[name]

@@ -22,7 +22,8 @@ def normalize(x, scale, bias, epsilon: float, dtype):
 def _normalize_forward(x, scale, bias, epsilon, dtype):
     mean, inverse = _statistics(x, epsilon)
     y = (x.astype(jnp.float32) - mean) * inverse * scale
-    y = y if bias is None else y + bias
+    if bias is not None:
+        y += bias
     return y.astype(dtype), (x, mean, inverse, scale, bias)
 
 
@@ -36,10 +37,11 @@ def _statistics(x, epsilon):
     is_rounded = x.dtype.itemsize == 2
     x = x.astype(jnp.float32)
     mean = x.mean(-1, keepdims=True)
-    if not is_rounded:
-        variance = jnp.square(x - mean).mean(-1, keepdims=True)
+    if is_rounded:
+        mean_square = jnp.square(x).mean(-1, keepdims=True)
+        variance = jnp.maximum(mean_square - jnp.square(mean), 0)
     else:
-        variance = jnp.maximum(jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean), 0)
+        variance = jnp.square(x - mean).mean(-1, keepdims=True)
     return mean, jax.lax.rsqrt(variance + epsilon)
 
 
@@ -49,7 +51,9 @@ def _normalize_backward(epsilon, dtype, saved, gradient):
     normal = (x.astype(jnp.float32) - mean) * inverse
     gradient = gradient.astype(jnp.float32)
     d_scale = (gradient * normal).sum(rows)
-    d_bias = None if bias is None else gradient.sum(rows)
+    d_bias = None
+    if bias is not None:
+        d_bias = gradient.sum(rows)
     gradient = gradient * scale
     along = (gradient * normal).mean(-1, keepdims=True)
     d_x = inverse * (gradient - gradient.mean(-1, keepdims=True) - normal * along)
@@ -69,4 +73,5 @@ class LayerNorm(nn.Module):
     @nn.compact
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
-        return normalize(x, scale, maybe_bias(self, x.shape[-1]), self.epsilon, self.dtype)
+        bias = maybe_bias(self, x.shape[-1])
+        return normalize(x, scale, bias, self.epsilon, self.dtype)

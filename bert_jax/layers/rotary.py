@@ -16,23 +16,25 @@ def angles(positions, size: int, base: float):
     """
     rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
 
-    def computed(positions, rates):
+    def compute(positions, rates):
         radians = positions[..., None] * rates
         return jnp.cos(radians), jnp.sin(radians)
 
-    def in_loop(positions, rates):
+    def compute_in_loop(positions, rates):
         # Outside of a loop, XLA's CPU backend computes cosines in each product that reads them, for each head. A loop
         # of one turn, for rates that cannot be halved, is right but no faster.
-        parts = rates.reshape(2 if size % 4 == 0 else 1, -1)
-        halves = jax.lax.map(partial(computed, positions), parts)
-        return tuple(jnp.concatenate(each, axis=-1) for each in halves)
+        turns = 2 if size % 4 == 0 else 1
+        cosines, sines = jax.lax.map(partial(compute, positions), rates.reshape(turns, -1))
+        return jnp.concatenate(cosines, axis=-1), jnp.concatenate(sines, axis=-1)
 
-    return jax.lax.platform_dependent(positions, rates, cpu=in_loop, default=computed)
+    return jax.lax.platform_dependent(positions, rates, cpu=compute_in_loop, default=compute)
 
 
 def rotate(x_BLHK, cosines, sines):
     """Rotates the pairs of components (i, i + K/2) of each vector by `angles`; computed in float32."""
-    cosines, sines = cosines[:, :, None], sines[:, :, None]
+    cosines = cosines[:, :, None]
+    sines = sines[:, :, None]
     first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
-    turned = first * cosines - second * sines, second * cosines + first * sines
-    return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
+    rotated_first = first * cosines - second * sines
+    rotated_second = second * cosines + first * sines
+    return jnp.concatenate([rotated_first, rotated_second], axis=-1).astype(x_BLHK.dtype)

@@ -64,7 +64,8 @@ class Encoder(encoder.Encoder, kw_only=True):
         )
         self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
         self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        hidden, dropouts = self.feed_forward or 4 * self.width, (self.dropout, self.dropout)
+        hidden = self.feed_forward or 4 * self.width
+        dropouts = self.dropout, self.dropout
         self.blocks = self.make_blocks(hidden, dropouts, self.norm, self.gated)
         self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
 
@@ -73,19 +74,26 @@ class Encoder(encoder.Encoder, kw_only=True):
 
         keys: uint32[B], one per row, or None for no dropout.
         """
-        positions, angles = batch["positions"], ()
+        positions = batch["positions"]
+        angles = ()
         if self.positions == "rotary":
             angles = rotary.angles(positions, self.width // self.heads, ROTARY_BASE)
-        name, remat = self.attention_name, self.remat == "attention"
-        options = dict(causal=self.causal, angles=angles)
-        attend = attention.make(name, batch, self.attention_dropout, remat, **options)
+        attend = attention.make(
+            self.attention_name,
+            batch,
+            self.attention_dropout,
+            remat=self.remat == "attention",
+            causal=self.causal,
+            angles=angles,
+        )
         x = self.embedder(batch["tokens"], positions, batch["segments"])
         x = maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         return self.apply_blocks(x, [attend] * self.layers, keys)
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
-        return jnp.tanh(self.pooler(jnp.take_along_axis(x, cls_positions[..., None], axis=1)))
+        vectors = jnp.take_along_axis(x, cls_positions[..., None], axis=1)
+        return jnp.tanh(self.pooler(vectors))
 
 
 def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
@@ -101,12 +109,13 @@ def resolve(config, phase, shapes: dict, mesh) -> str:
 
 def warnings(config) -> list[str]:
     """Returns a warning if some position embeddings are in no row."""
+    most = config.model.max_length
     longest = max(phase.length for phase in config.phases.values())
-    key = f"model.max_length={config.model.max_length}"
-    if config.model.positions == "rotary":
+    if config.model.positions == "rotary" or longest >= most:
         return []
-    text = f"{key}: rows have at most {longest} tokens; later positions are not trained"
-    return [text] if longest < config.model.max_length else []
+    return [
+        f"model.max_length={most}: rows have at most {longest} tokens; later positions are not trained"
+    ]
 
 
 def check(config) -> None:

@@ -68,7 +68,8 @@ class Encoder(encoder.Encoder, kw_only=True):
             dtype=self.dtype,
         )
         norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
-        self.embedder_norm, self.final_norm = norm(), norm()
+        self.embedder_norm = norm()
+        self.final_norm = norm()
         dropouts = self.dropout, 0.0
         self.blocks = self.make_blocks(self.feed_forward, dropouts, norm="pre", gated=True)
 
@@ -77,15 +78,16 @@ class Encoder(encoder.Encoder, kw_only=True):
 
         keys: uint32[B], one per row, or None for no dropout. The last states are normalized.
         """
-        positions, remat = batch["positions"], self.remat == "attention"
+        positions = batch["positions"]
+        remat = self.remat == "attention"
 
-        def make(name, window, base):
+        def make_attention(name, window, base):
             angles = rotary.angles(positions, self.width // self.heads, base)
             return attention.make(name, batch, 0.0, remat, self.causal, window, angles)
 
-        full = make(self.attention_name, 0, self.rotary_base)
+        full = make_attention(self.attention_name, 0, self.rotary_base)
         local_name = attention.local_name(self.attention_name)
-        local = make(local_name, self.window, self.local_rotary_base)
+        local = make_attention(local_name, self.window, self.local_rotary_base)
         attends = [local if number % self.full_every else full for number in range(self.layers)]
         x = self.embedder_norm(self.embedder(batch["tokens"], positions, None))
         return self.apply_blocks(x, attends, keys)
@@ -103,23 +105,27 @@ def resolve(config, phase, shapes: dict, mesh) -> str:
     """
     encoder.check_mesh(config, mesh)
     full = attention.resolve(config, phase, shapes, mesh)
-    return f"{full} and {attention.resolve(config, phase, shapes, mesh, config.model.window)}"
+    local = attention.resolve(config, phase, shapes, mesh, config.model.window)
+    return f"{full} and {local}"
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     encoder.check(config)
-    sizes, pools = ["model.feed_forward", "model.full_every"], ("first", "mean")
-    check_keys(config, at_least_one=sizes, choices={"model.pooling": pools})
+    check_keys(
+        config,
+        choices={"model.pooling": ("first", "mean")},
+        at_least_one=["model.feed_forward", "model.full_every"],
+    )
     model = config.model
-    fits = model.window > 0 and model.window % 2 == 0
-    require(fits, "model.window", config, "expected an even number of tokens")
+    is_even = model.window > 0 and model.window % 2 == 0
+    require(is_even, "model.window", config, "expected an even number of tokens")
     encoder.check_rotary(config)
     for key in ("rotary_base", "local_rotary_base"):
         require(model[key] > 1, f"model.{key}", config, "expected more than 1")
     for name, phase in config.phases.items():
-        fits = phase.rotary_base == 0 or phase.rotary_base > 1
-        require(fits, f"phases.{name}.rotary_base", config, "expected 0 or more than 1")
-    paired = config.objective.get("pair_task", "none")
+        is_base = phase.rotary_base == 0 or phase.rotary_base > 1
+        require(is_base, f"phases.{name}.rotary_base", config, "expected 0 or more than 1")
+    pair_task = config.objective.get("pair_task", "none")
     hint = "expected none: model.name='modernbert' has no segments and no pooler"
-    require(paired == "none", "objective.pair_task", config, hint)
+    require(pair_task == "none", "objective.pair_task", config, hint)

@@ -42,22 +42,35 @@ class Objective(NamedTuple):
     outputs: Callable  # (params, batch) -> {name: array[B, ...]}
 
 
-def make(config, vocabulary: Vocabulary) -> Objective:
-    """Returns the objective that `config.objective.name` names. The file name is the registry."""
-    made = module_of(config).make(config, vocabulary)
-    return made._replace(loss=with_frozen_encoder(made.loss)) if config.optimizer.frozen else made
+def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
+    """Returns the objective of a Flax module and two functions. Only this function calls Flax's `init` and `apply`.
+
+    module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
+    encoder, which derives a key for each dropout. Otherwise keys is None.
+    weights: (batch) -> {term: total weight}.
+    terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
+    """
+
+    def init(rng, batch):
+        return module.init(rng, jax.tree.map(jnp.asarray, batch), None)["params"]
+
+    def loss(params, batch, totals, key, *, train):
+        keys = None
+        if train:
+            step_key = prng.fold(key, jnp.uint32(prng.PURPOSE["dropout"]))
+            keys = prng.fold(step_key, batch["rows"].astype(jnp.uint32))
+        outputs = module.apply({"params": params}, batch, keys)
+        metrics = terms(outputs, batch)
+        scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
+        return scalar, metrics
+
+    def outputs(params, batch):
+        return module.apply({"params": params}, batch, None)
+
+    return Objective(init, weights, loss, outputs)
 
 
-def with_frozen_encoder(loss: Callable) -> Callable:
-    """Returns the loss without gradients of the encoder below its pooler: none are computed, and clipping the gradient
-    regards the others alone."""
-
-    def frozen(params, *rest, **keys):
-        own = params["encoder"]
-        trained = {name: own[name] for name in ("pooler",) if name in own}
-        return loss(params | {"encoder": jax.lax.stop_gradient(own) | trained}, *rest, **keys)
-
-    return frozen
+# --- What the files that a config names say -------------------------------------------------------
 
 
 def module_of(config):
@@ -65,37 +78,25 @@ def module_of(config):
     return find_module("objective", config.objective.name)
 
 
-def reference_losses(config, info: dict) -> str:
-    """Returns the `reference_losses` of the objective's file; '' if it has none. info: the content of run.json."""
-    describe = getattr(module_of(config), "reference_losses", None)
-    values = config, info["vocabulary"]["size"], info["unigram_entropy"]
-    return describe(*values) if describe else ""
+def make(config, vocabulary: Vocabulary) -> Objective:
+    """Returns the objective that `config.objective.name` names. The file name is the registry."""
+    objective = module_of(config).make(config, vocabulary)
+    if config.optimizer.frozen:
+        objective = objective._replace(loss=freeze_encoder(objective.loss))
+    return objective
 
 
-def warnings(config) -> list[str]:
-    """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
-    module, total = find_module("model", config.model.name), configs.total_steps(config)
-    found = list(module.warnings(config)) if hasattr(module, "warnings") else []
-    if config.schedule.warmup >= total:
-        key = f"schedule.warmup={config.schedule.warmup}"
-        found.append(
-            f"{key}: the run has {total} steps, so the learning rate does not reach its peak"
-        )
-    return found
+def freeze_encoder(loss: Callable) -> Callable:
+    """Returns the loss without gradients of the encoder below its pooler: none are computed, and clipping the gradient
+    regards the others alone."""
 
+    def frozen_loss(params, *arguments, **keywords):
+        encoder = jax.lax.stop_gradient(params["encoder"])
+        if "pooler" in encoder:
+            encoder["pooler"] = params["encoder"]["pooler"]
+        return loss(params | {"encoder": encoder}, *arguments, **keywords)
 
-def headline(config) -> str:
-    """Returns the HEADLINE of the objective's file; '' if it has none."""
-    return getattr(module_of(config), "HEADLINE", "")
-
-
-def check_arrays(config, made: dict) -> None:
-    """Raises BadInput unless all the arrays that the objective reads, by READS in its file, are among those that the
-    task makes."""
-    reads = getattr(module_of(config), "READS", "").split()
-    if missing := [name for name in reads if name not in made]:
-        needs = f"config.objective.name={config.objective.name!r} needs {', '.join(missing)}"
-        raise BadInput(f"config.task.name={config.task.name!r}: {needs}")
+    return frozen_loss
 
 
 def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
@@ -106,21 +107,62 @@ def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
     return find_module("model", config.model.name).make(config, vocabulary.size, **fields)
 
 
+def headline(config) -> str:
+    """Returns the HEADLINE of the objective's file; '' if it has none."""
+    return getattr(module_of(config), "HEADLINE", "")
+
+
+def reference_losses(config, info: dict) -> str:
+    """Returns the `reference_losses` of the objective's file; '' if it has none. info: the content of run.json."""
+    module = module_of(config)
+    if not hasattr(module, "reference_losses"):
+        return ""
+    return module.reference_losses(config, info["vocabulary"]["size"], info["unigram_entropy"])
+
+
+def warnings(config) -> list[str]:
+    """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
+    module = find_module("model", config.model.name)
+    texts = []
+    if hasattr(module, "warnings"):
+        texts += module.warnings(config)
+    steps = configs.total_steps(config)
+    warmup = config.schedule.warmup
+    if warmup >= steps:
+        texts.append(
+            f"schedule.warmup={warmup}: the run has {steps} steps, so the learning rate does not reach its peak"
+        )
+    return texts
+
+
+def check_arrays(config, arrays: dict) -> None:
+    """Raises BadInput unless all the arrays that the objective reads, by READS in its file, are among those that the
+    task makes."""
+    reads = getattr(module_of(config), "READS", "").split()
+    missing = [name for name in reads if name not in arrays]
+    if missing:
+        needs = f"config.objective.name={config.objective.name!r} needs {', '.join(missing)}"
+        raise BadInput(f"config.task.name={config.task.name!r}: {needs}")
+
+
 def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
     """Returns the FLOPs of a training step, which `model_flops_utilization` counts; see `counts.step_flops`.
 
     params, rows: arrays or shapes of the parameters, and of a whole global batch. Traces the model: about a second for
     BERT-large.
     """
-    plain = config.copy_and_resolve_references()
-    if "attention" in plain.model:
-        plain.model.attention = "count"
-    objective = make(plain, vocabulary)
+    config = config.copy_and_resolve_references()
+    if "attention" in config.model:
+        config.model.attention = "count"
+    objective = make(config, vocabulary)
 
     def loss(params, rows):
         return objective.loss(params, rows, objective.weights(rows), jnp.uint32(0), train=False)[0]
 
     return counts.step_flops(loss, params, rows)
+
+
+# --- Losses ---------------------------------------------------------------------------------------
 
 
 def cross_entropy(logits, targets, smoothing: float = 0.0):
@@ -154,30 +196,3 @@ def logit_of(logits, targets):
 def weighted_mean(values, weights):
     """Returns a mean as (weighted sum of values[...], total of weights float32[...])."""
     return (values * weights).sum(), weights.sum()
-
-
-def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
-    """Returns the objective of a Flax module and two functions. Only this function calls Flax's `init` and `apply`.
-
-    module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
-    encoder, which derives a key for each dropout. Otherwise keys is None.
-    weights: (batch) -> {term: total weight}.
-    terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
-    """
-
-    def init(rng, batch):
-        return module.init(rng, jax.tree.map(jnp.asarray, batch), None)["params"]
-
-    def loss(params, batch, totals, key, *, train):
-        keys = None
-        if train:
-            step_key = prng.fold(key, jnp.uint32(prng.PURPOSE["dropout"]))
-            keys = prng.fold(step_key, batch["rows"].astype(jnp.uint32))
-        metrics = terms(module.apply({"params": params}, batch, keys), batch)
-        scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
-        return scalar, metrics
-
-    def outputs(params, batch):
-        return module.apply({"params": params}, batch, None)
-
-    return Objective(init, weights, loss, outputs)

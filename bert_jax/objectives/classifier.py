@@ -27,17 +27,22 @@ def check(config) -> None:
     """Raises BadInput for the first of the objective's keys that has an invalid value."""
     heads.check(config)
     check_keys(config, shares=["objective.label_smoothing"])
-    fits = config.task.get("kind", "classes") == "classes" or not config.objective.label_smoothing
-    require(fits, "objective.label_smoothing", config, "expected 0: task.kind is not classes")
+    if config.task.get("kind", "classes") != "classes":
+        is_zero = config.objective.label_smoothing == 0
+        hint = "expected 0: task.kind is not classes"
+        require(is_zero, "objective.label_smoothing", config, hint)
 
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:
     """Returns the objective of `task.kind`: cross-entropy in nats (of each label by itself if several apply), or the
     squared error of a number."""
-    keys, kind, names = config.objective, config.task.kind, config.task.labels
-    require(names or kind == "number", "task.labels", config, "known once there is a store")
-    fits = kind != "classes" or len(names) > 1
-    require(fits, "task.labels", config, "expected two or more classes in the data")
+    kind = config.task.kind
+    labels = config.task.labels
+    smoothing = config.objective.label_smoothing
+    require(labels or kind == "number", "task.labels", config, "known once there is a store")
+    if kind == "classes":
+        hint = "expected two or more classes in the data"
+        require(len(labels) > 1, "task.labels", config, hint)
 
     def losses(logits, targets):
         """Returns float32[B]."""
@@ -46,9 +51,9 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         if kind == "labels":
             nats = jax.nn.softplus(logits[:, 0]) - targets * logits[:, 0]
             return nats.mean(axis=-1)
-        return base.cross_entropy(logits[:, 0], targets, keys.label_smoothing)
+        return base.cross_entropy(logits[:, 0], targets, smoothing)
 
-    return from_losses(config, vocabulary, max(1, len(names)), losses)
+    return from_losses(config, vocabulary, max(1, len(labels)), losses)
 
 
 def from_losses(config, vocabulary: Vocabulary, outputs: int, losses) -> base.Objective:

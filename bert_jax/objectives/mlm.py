@@ -25,22 +25,22 @@ VOCABULARY_LOGITS = ("mlm_logits",)
 
 
 class Pretrainer(nn.Module):
-    """An encoder with the masked-LM head and, if `paired`, a two-class head on the pooled [CLS] vectors."""
+    """An encoder with the masked-LM head and, if `has_pairs`, a two-class head on the pooled [CLS] vectors."""
 
     encoder: nn.Module
-    paired: bool
+    has_pairs: bool
 
     def setup(self):
         encoder = self.encoder
         self.mlm = heads.lm_head(encoder)
-        if self.paired:
+        if self.has_pairs:
             self.pair = Dense(2, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
         x = self.encoder(batch, keys)
-        masked = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
-        outputs = {"mlm_logits": self.mlm(masked, self.encoder.vocabulary_logits)}
-        if self.paired:
+        vectors = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
+        outputs = {"mlm_logits": self.mlm(vectors, self.encoder.vocabulary_logits)}
+        if self.has_pairs:
             pooled = self.encoder.pool(x, batch["cls_positions"])
             outputs["pair_logits"] = self.pair(pooled.astype(jnp.float32))
         return outputs
@@ -52,52 +52,57 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     Each term is a mean of its own, with the metrics `{term}_loss` in nats and `{term}_accuracy`.
     """
     pair_task = config.objective.pair_task
-    paired = pair_task != "none"
+    has_pairs = pair_task != "none"
 
     def weights(batch):
         # The original code adds 1e-5, against a batch without masked positions. It is kept so that losses are equal.
         totals = {"mlm": batch["masked_weights"].sum() + 1e-5}
-        if paired:
+        if has_pairs:
             totals[pair_task] = jnp.maximum(batch["pair_weights"].sum(), 1.0)
         return totals
 
     def terms(outputs, batch):
         logits = outputs["mlm_logits"]
         targets = batch["masked_targets"]
-        masked = batch["masked_weights"]
+        weight = batch["masked_weights"]
         nats = base.cross_entropy(logits, targets)
         # Where the token was left unchanged, the model can copy it. So only the loss at [MASK] is compared with the
         # unigram entropy.
-        shown = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
+        tokens = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
         metrics = {
-            "mlm_loss": base.weighted_mean(nats, masked),
-            "mlm_accuracy": base.weighted_mean(base.hits(logits, targets), masked),
-            "mlm_loss_masked": base.weighted_mean(nats, masked * (shown == vocabulary.mask)),
+            "mlm_loss": base.weighted_mean(nats, weight),
+            "mlm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
+            "mlm_loss_masked": base.weighted_mean(nats, weight * (tokens == vocabulary.mask)),
         }
-        if paired:
-            pair = outputs["pair_logits"], batch["pair_labels"]
+        if has_pairs:
+            logits = outputs["pair_logits"]
+            labels = batch["pair_labels"]
             weight = batch["pair_weights"]
-            metrics[f"{pair_task}_loss"] = base.weighted_mean(base.cross_entropy(*pair), weight)
-            metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(*pair), weight)
+            nats = base.cross_entropy(logits, labels)
+            metrics[f"{pair_task}_loss"] = base.weighted_mean(nats, weight)
+            metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(logits, labels), weight)
         return metrics
 
-    module = Pretrainer(base.make_encoder(config, vocabulary), paired)
+    module = Pretrainer(base.make_encoder(config, vocabulary), has_pairs)
     return base.from_module(module, weights, terms)
 
 
 def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> str:
     """Returns the line of the log with the losses of a model that has learnt nothing, or frequencies only."""
-    pair_loss = f"; pair loss {math.log(2):.2f} untrained"
-    return (
+    text = (
         f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {unigram_entropy:.2f} at "
         f"[MASK] positions from token frequencies"
-    ) + pair_loss * (config.objective.pair_task != "none")
+    )
+    if config.objective.pair_task != "none":
+        text += f"; pair loss {math.log(2):.2f} untrained"
+    return text
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the objective's keys that has an invalid value."""
     check_keys(config, choices={"objective.pair_task": ("nsp", "sop", "none")})
     pair_task = config.objective.pair_task
-    paired = pair_task == "none" or config.model.get("type_vocabulary", 2) >= 2
-    hint = f"objective.pair_task={pair_task} needs at least 2"
-    require(paired, "model.type_vocabulary", config, hint)
+    if pair_task != "none":
+        has_segments = config.model.get("type_vocabulary", 2) >= 2
+        hint = f"objective.pair_task={pair_task} needs at least 2"
+        require(has_segments, "model.type_vocabulary", config, hint)

@@ -35,9 +35,9 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
 
     def terms(outputs, batch):
         weight = batch["label_weights"]
-        real = batch["sequence_ids"] > 0
+        is_real = batch["sequence_ids"] > 0
         targets = jnp.stack([batch["start_positions"], batch["end_positions"]], axis=1)
-        logits = jnp.where(real[..., None], outputs["label_logits"], MASKED)
+        logits = jnp.where(is_real[..., None], outputs["label_logits"], MASKED)
         logits = logits.transpose(0, 2, 1)  # [B, 2, L]
         nats = base.cross_entropy(logits, targets).mean(axis=1)
         hits = base.hits(logits, targets).all(axis=1)

@@ -25,10 +25,11 @@ check = classifier.check
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:
     """Returns the objective: the mean cross-entropy of the tokens with a label, in nats."""
-    names, smoothing = config.task.labels, config.objective.label_smoothing
-    require(names, "task.labels", config, "known once there is a store")
+    labels = config.task.labels
+    smoothing = config.objective.label_smoothing
+    require(labels, "task.labels", config, "known once there is a store")
 
     def losses(logits, targets):
         return base.cross_entropy(logits, targets, smoothing)
 
-    return classifier.from_losses(config, vocabulary, len(names), losses)
+    return classifier.from_losses(config, vocabulary, len(labels), losses)

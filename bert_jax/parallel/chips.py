@@ -47,30 +47,34 @@ CHIPS = {
 
 # Published peak FLOP/s of bfloat16 matrix products per device, by `device_kind`; JAX has two names for some TPUs.
 PEAK_FLOPS = {
-    name: chip.flops / chip.devices
-    for kind, chip in CHIPS.items()
-    for name in (chip.device_kind, f"TPU {kind}")
-} | {
     "NVIDIA A100-SXM4-40GB": 312e12,
     "NVIDIA A100-SXM4-80GB": 312e12,
     "NVIDIA H100 80GB HBM3": 989e12,
     "NVIDIA H200": 989e12,
 }
+for name, chip in CHIPS.items():
+    PEAK_FLOPS[f"TPU {name}"] = chip.flops / chip.devices
+    PEAK_FLOPS[chip.device_kind] = chip.flops / chip.devices
 
 
 def has_device(patterns) -> bool:
     """Returns whether this machine has a device file that matches one of the patterns."""
-    return any(path for pattern in patterns for path in DEVICES.glob(pattern))
+    return any(any(DEVICES.glob(pattern)) for pattern in patterns)
 
 
 def utilization(flops_per_second: float, devices) -> float | None:
     """Returns the share of the devices' published peak, or None if a device is not in PEAK_FLOPS."""
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
-    return None if None in peaks else flops_per_second / sum(peaks)
+    if None in peaks:
+        return None
+    return flops_per_second / sum(peaks)
 
 
 def peak_bytes(devices) -> int | None:
     """Returns the largest peak memory of the devices in bytes; None if none reports it."""
-    memory = [device.memory_stats() or {} for device in devices]
-    peaks = [stats["peak_bytes_in_use"] for stats in memory if "peak_bytes_in_use" in stats]
+    peaks = []
+    for device in devices:
+        statistics = device.memory_stats() or {}
+        if "peak_bytes_in_use" in statistics:
+            peaks.append(statistics["peak_bytes_in_use"])
     return max(peaks, default=None)

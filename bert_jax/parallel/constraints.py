@@ -15,9 +15,14 @@ from jax.sharding import PartitionSpec as P
 from bert_jax.parallel.mesh import ROWS, TABLE
 
 
+def by_rows(x, last) -> P:
+    """Returns the sharding of x[B, ..., D]: by rows, and the last axis as `last`."""
+    return P(ROWS, *[None] * (x.ndim - 2), last)
+
+
 def activation(x):
     """Shards x[B, ...] and its gradient by rows; the compiler shards the last axis like the kernel that it meets."""
-    return constrain(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
+    return constrain(x, by_rows(x, P.UNCONSTRAINED))
 
 
 def stream(x):
@@ -27,7 +32,7 @@ def stream(x):
 
 def logits(x):
     """Shards x[B, ..., V] and its gradient by rows, and the vocabulary over `tensor`."""
-    return constrain(x, P(ROWS, *[None] * (x.ndim - 2), "tensor"))
+    return constrain(x, by_rows(x, "tensor"))
 
 
 def table(x):
@@ -54,29 +59,33 @@ def _lookup_forward(words, ids, dtype, gradient_dtype):
     if not is_sharded(ids):
         vectors = words.at[ids].get(mode="promise_in_bounds")
         # Unlike a cast and a cast back, this is never optimized away.
-        rounding = jnp.finfo(dtype).nexp, jnp.finfo(dtype).nmant
-        return jax.lax.reduce_precision(vectors, *rounding), (words, ids)
+        target = jnp.finfo(dtype)
+        vectors = jax.lax.reduce_precision(vectors, target.nexp, target.nmant)
+        return vectors, (words, ids)
 
-    def local(part, ids):
+    def look_up_part(part, ids):
         ids, is_local = to_local(ids, part.shape[0])
         vectors = part.at[ids].get(mode="promise_in_bounds").astype(words.dtype)
         return jax.lax.psum(jnp.where(is_local, vectors, 0), "tensor")
 
-    over_devices = jax.shard_map(local, in_specs=(P("tensor"), P(ROWS)), out_specs=P(ROWS))
-    return over_devices(words.astype(dtype), ids), (words, ids)
+    look_up = jax.shard_map(look_up_part, in_specs=(P("tensor"), P(ROWS)), out_specs=P(ROWS))
+    return look_up(words.astype(dtype), ids), (words, ids)
 
 
 def _lookup_backward(dtype, gradient_dtype, saved, gradient):
     words, ids = saved
-    size = words.shape[0] // (tensor_parts() if is_sharded(ids) else 1)
+    size = words.shape[0]
+    if is_sharded(ids):
+        size //= tensor_parts()
 
-    def local(ids, gradient):
+    def add_vectors(ids, gradient):
         ids, is_local = to_local(ids, size)
-        whole = jnp.zeros((size, words.shape[1]), words.dtype)
-        whole = whole.at[ids].add(jnp.where(is_local, gradient, 0), mode="promise_in_bounds")
-        return whole.astype(gradient_dtype)
+        part = jnp.zeros((size, words.shape[1]), words.dtype)
+        part = part.at[ids].add(jnp.where(is_local, gradient, 0), mode="promise_in_bounds")
+        return part.astype(gradient_dtype)
 
-    return sum_rows(local, (P(ROWS), P(ROWS)), ids, gradient).astype(words.dtype), None
+    d_words = sum_rows(add_vectors, (P(ROWS), P(ROWS)), ids, gradient)
+    return d_words.astype(words.dtype), None
 
 
 lookup.defvjp(_lookup_forward, _lookup_backward)
@@ -94,7 +103,7 @@ def to_local(ids, size: int):
 
 def sum_to_table(function, logits, x):
     """Computes function(logits[B, ..., V], x[B, ..., D]) -> [V, D], a sum over rows; the result is sharded as TABLE."""
-    return sum_rows(function, (P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)), logits, x)
+    return sum_rows(function, (by_rows(logits, "tensor"), P(ROWS)), logits, x)
 
 
 def sum_rows(function, specs, *arrays):
@@ -102,16 +111,11 @@ def sum_rows(function, specs, *arrays):
     if not is_sharded(arrays[0]):
         return function(*arrays)
 
-    def local(*parts):
-        return sum_to_shard(function(*parts))
+    def sum_part(*parts):
+        part = jax.lax.psum_scatter(function(*parts), "fsdp", tiled=True)
+        return jax.lax.psum(part, "data")
 
-    return jax.shard_map(local, in_specs=specs, out_specs=TABLE)(*arrays)
-
-
-def sum_to_shard(whole):
-    """Sums whole[V, D] over devices; returns this device's shard of the sum."""
-    part = jax.lax.psum_scatter(whole, "fsdp", tiled=True)
-    return jax.lax.psum(part, "data")
+    return jax.shard_map(sum_part, in_specs=specs, out_specs=TABLE)(*arrays)
 
 
 def by_heads(function):
@@ -120,24 +124,25 @@ def by_heads(function):
     function(x[B, L, H, K], ..., y[B, ...], ...) -> [B, L, H, K]: arrays with four axes have heads, the others do not.
     """
 
-    def wrapped(*arguments):
+    def call(*arrays):
         mesh = jax.sharding.get_abstract_mesh()
         if not is_split(mesh):
-            return function(*arguments)
-        rows = ROWS if divides(mesh, arguments[0]) else None
-        vectors = P(rows, None, "tensor")
-        specs = tuple(vectors if x.ndim == 4 else P(rows) for x in arguments)
+            return function(*arrays)
+        rows = ROWS if divides(mesh, arrays[0]) else None
+        with_heads = P(rows, None, "tensor")
+        specs = tuple(with_heads if x.ndim == 4 else P(rows) for x in arrays)
         # Unchecked: kernels do not declare over which axes their results vary.
-        split = jax.shard_map(function, in_specs=specs, out_specs=vectors, check_vma=False)
-        return split(*arguments)
+        split = jax.shard_map(function, in_specs=specs, out_specs=with_heads, check_vma=False)
+        return split(*arrays)
 
-    return wrapped
+    return call
 
 
 def tensor_part():
     """Returns int32[], the index of a device on the `tensor` axis within `by_heads`."""
-    manual = jax.sharding.get_abstract_mesh().manual_axes
-    return jax.lax.axis_index("tensor") if "tensor" in manual else jnp.int32(0)
+    if "tensor" in jax.sharding.get_abstract_mesh().manual_axes:
+        return jax.lax.axis_index("tensor")
+    return jnp.int32(0)
 
 
 def tensor_parts() -> int:
@@ -149,7 +154,9 @@ def tensor_parts() -> int:
 def constrain(x, spec: P):
     """Constrains the sharding of an array, if the mesh in use permits it."""
     mesh = jax.sharding.get_abstract_mesh()
-    if not is_split(mesh) or (spec[0] == ROWS and not divides(mesh, x)):
+    if not is_split(mesh):
+        return x
+    if spec[0] == ROWS and not divides(mesh, x):
         return x
     return jax.lax.with_sharding_constraint(x, spec)
 
@@ -161,10 +168,13 @@ def is_split(mesh) -> bool:
 
 def divides(mesh, x) -> bool:
     """Returns whether the rows of x[B, ...] divide over the mesh."""
-    return x.shape[0] % math.prod(mesh.shape[axis] for axis in ROWS) == 0
+    parts = math.prod(mesh.shape[axis] for axis in ROWS)
+    return x.shape[0] % parts == 0
 
 
 def is_sharded(rows) -> bool:
     """Returns whether both the embedding table and rows[B, ...] are sharded over the mesh in use."""
     mesh = jax.sharding.get_abstract_mesh()
-    return is_split(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)
+    if not is_split(mesh) or not divides(mesh, rows):
+        return False
+    return mesh.shape["fsdp"] * mesh.shape["tensor"] > 1

@@ -45,8 +45,8 @@ def lower_on_host(initialize: Callable, mesh: Mesh, shardings) -> OnHost:
         cpus = jax.local_devices(backend="cpu")
     except RuntimeError:  # JAX knows no such platform
         raise BadInput("JAX_PLATFORMS: has no cpu, for the initial state; set cuda,cpu") from None
-    host = np.reshape(cpus[:1], [1] * len(mesh.axis_names))
-    host = Mesh(host, mesh.axis_names, axis_types=mesh.axis_types)
+    devices = np.reshape(cpus[:1], [1] * len(mesh.axis_names))
+    host = Mesh(devices, mesh.axis_names, axis_types=mesh.axis_types)
     with jax.set_mesh(host):
         program = jax.jit(initialize, out_shardings=NamedSharding(host, PartitionSpec()))
         return OnHost(program.lower(), shardings)

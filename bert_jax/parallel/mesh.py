@@ -39,11 +39,13 @@ def make_mesh(config, devices=None) -> Mesh:
     With several TPU slices, which only a slow network connects, only the axis `data` extends across slices.
     """
     devices = jax.devices() if devices is None else devices
-    keys, fsdp = config.mesh, fsdp_size(config, devices)
-    inner = fsdp * keys.tensor
-    data = len(devices) // inner if keys.data == -1 else keys.data
-    shape = f"data={keys.data} fsdp={fsdp} tensor={keys.tensor}"
-    if data < 1 or data * inner != len(devices):
+    tensor = config.mesh.tensor
+    fsdp = fsdp_size(config, devices)
+    data = config.mesh.data
+    shape = f"data={data} fsdp={fsdp} tensor={tensor}"
+    if data == -1:
+        data = len(devices) // (fsdp * tensor)
+    if data < 1 or data * fsdp * tensor != len(devices):
         raise BadInput(f"config.mesh: {shape} does not fit {len(devices)} devices")
     slices = count_slices(devices)
     if data % slices:
@@ -51,12 +53,13 @@ def make_mesh(config, devices=None) -> Mesh:
         raise BadInput(
             f"config.mesh: {shape}: fsdp and tensor do not fit into each of {slices} slices of {size} devices"
         )
-    inside, across = (data // slices, fsdp, keys.tensor), (slices, 1, 1)
     # Needed for example on 4 x 4 devices with tensor=2, which is a part of a physical axis.
     options = dict(devices=devices, allow_split_physical_axes=True)
+    inside = data // slices, fsdp, tensor
     if slices == 1:
         devices = mesh_utils.create_device_mesh(inside, **options)
     else:
+        across = slices, 1, 1
         devices = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 3)
 
@@ -71,7 +74,8 @@ def fsdp_size(config, devices) -> int:
     if keys.fsdp != -1 or devices[0].platform != "tpu":
         return abs(keys.fsdp)
     others = max(keys.data, count_slices(devices)) * keys.tensor
-    width, rows = config.model.get("width", 1), VOCABULARY_MULTIPLE // keys.tensor
+    width = config.model.get("width", 1)
+    rows = VOCABULARY_MULTIPLE // keys.tensor
     return max(1, math.gcd(len(devices) // others, width, rows))
 
 
@@ -89,7 +93,7 @@ def path_name(path) -> str:
 
 def match(name: str, rules=RULES) -> tuple[str, P]:
     """Returns the first rule that matches a path."""
-    return next(rule for rule in rules if re.search(rule[0], name))
+    return next((pattern, spec) for pattern, spec in rules if re.search(pattern, name))
 
 
 def parameters(shapes, mesh: Mesh, rules=RULES):
@@ -97,7 +101,7 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
 
     def choose(path, leaf):
         name = path_name(path)
-        spec = match(name, rules)[1]
+        _, spec = match(name, rules)
         for size, axes in zip(leaf.shape, spec, strict=False):
             parts = axis_size(mesh, axes)
             if size % parts:
@@ -106,27 +110,26 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
                 )
         return NamedSharding(mesh, spec)
 
-    return jax.tree_util.tree_map_with_path(choose, shapes)
+    return jax.tree.map_with_path(choose, shapes)
 
 
 def axis_size(mesh: Mesh, axes) -> int:
     """Returns the number of shards over one axis, a tuple of axes, or None."""
-    names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
-    return math.prod(mesh.shape[name] for name in names)
+    if axes is None:
+        return 1
+    if isinstance(axes, str):
+        return mesh.shape[axes]
+    return math.prod(mesh.shape[axis] for axis in axes)
 
 
 def state(shapes, mesh: Mesh, rules=RULES):
     """Returns the shardings of a State: optimizer state with the path and shape of a parameter has its sharding, all
     else is replicated."""
     shardings = parameters(shapes.params, mesh, rules)
-    by_path = {
-        path_name(path): (leaf.shape, sharding)
-        for (path, leaf), sharding in zip(
-            jax.tree_util.tree_leaves_with_path(shapes.params),
-            jax.tree.leaves(shardings),
-            strict=True,
-        )
-    }
+    leaves = jax.tree.leaves_with_path(shapes.params)
+    by_path = {}
+    for (path, leaf), sharding in zip(leaves, jax.tree.leaves(shardings), strict=True):
+        by_path[path_name(path)] = leaf.shape, sharding
 
     def choose(path, leaf):
         names = path_name(path).split("/")
@@ -136,15 +139,17 @@ def state(shapes, mesh: Mesh, rules=RULES):
                 return sharding
         return replicated(mesh)
 
-    opt_state = jax.tree_util.tree_map_with_path(choose, shapes.opt_state)
+    opt_state = jax.tree.map_with_path(choose, shapes.opt_state)
     return type(shapes)(replicated(mesh), shardings, opt_state)
 
 
 def with_shardings(shapes, shardings):
     """Adds shardings to a tree of shapes, for lowering a program."""
 
-    struct = jax.ShapeDtypeStruct
-    return jax.tree.map(lambda x, to: struct(x.shape, x.dtype, sharding=to), shapes, shardings)
+    def add(x, sharding):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    return jax.tree.map(add, shapes, shardings)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -167,19 +172,24 @@ def summed(mesh: Mesh, dtype):
         return None
 
     def wrap(function):
-        def local(batch, *others):
+        def sum_part(batch, *others):
             values, gradients = function(batch, *others)
             rounded = jax.tree.map(lambda x: x.astype(dtype), gradients)
             values, rounded = jax.lax.psum((values, rounded), "data")
             return values, jax.tree.map(lambda x, like: x.astype(like.dtype), rounded, gradients)
 
-        def over_devices(batch, *others):
-            specs = (P(ROWS), *(P() for _ in others))
-            # Unchecked: psum replicates the results, and the check would all-reduce in every micro-batch.
-            split = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
+        def sum_parts(batch, *others):
+            split = jax.shard_map(
+                sum_part,
+                mesh=mesh,
+                in_specs=(P(ROWS), *[P()] * len(others)),
+                out_specs=P(),
+                # psum replicates the results, and the check would all-reduce in every micro-batch.
+                check_vma=False,
+            )
             return split(batch, *others)
 
-        return over_devices
+        return sum_parts
 
     return wrap
 
@@ -189,15 +199,15 @@ def micro_batches(mesh: Mesh, phase, train) -> int:
     `tokens_per_device` tokens, but at least one row, on a device."""
     if not train.tokens_per_device:
         return train.micro_batches
-    rows, most = -(-phase.batch // axis_size(mesh, ROWS)), train.tokens_per_device // phase.length
-    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= max(1, most))
+    rows = -(-phase.batch // axis_size(mesh, ROWS))
+    most = max(1, train.tokens_per_device // phase.length)
+    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)
 
 
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
     """Raises BadInput, which names the key, if a batch does not divide over the mesh and the micro-batches."""
-    parts = axis_size(mesh, ROWS) * micro_batches
-    if batch % parts:
-        shards = axis_size(mesh, ROWS)
+    shards = axis_size(mesh, ROWS)
+    if batch % (shards * micro_batches):
         raise BadInput(
             f"config.{key}={batch}: does not divide over {shards} row shards and {micro_batches} micro-batches"
         )
@@ -208,14 +218,13 @@ def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
 
     They need not be contiguous: a mesh follows the links between devices, not their hosts.
     """
-    process = jax.process_index() if process is None else process
-    indices = rows(mesh).devices_indices_map((batch,))
-    slices = {
-        index[0].indices(batch)
-        for device, index in indices.items()
-        if device.process_index == process
-    }
-    return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
+    if process is None:
+        process = jax.process_index()
+    bounds = set()
+    for device, index in rows(mesh).devices_indices_map((batch,)).items():
+        if device.process_index == process:
+            bounds.add(index[0].indices(batch))
+    return np.concatenate([np.arange(*each) for each in sorted(bounds)])
 
 
 def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> dict:
@@ -236,7 +245,8 @@ def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> d
 def describe(shapes, rules=RULES) -> list[str]:
     """Returns one line per parameter: its path, shape, axes and the pattern that matched."""
     lines = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
-        pattern, spec = match(path_name(path), rules)
-        lines.append(f"{path_name(path)} {leaf.shape} {tuple(spec)}  <- {pattern}")
+    for path, leaf in jax.tree.leaves_with_path(shapes):
+        name = path_name(path)
+        pattern, spec = match(name, rules)
+        lines.append(f"{name} {leaf.shape} {tuple(spec)}  <- {pattern}")
     return lines

@@ -23,27 +23,39 @@ from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, one_line
 from bert_jax.parallel.chips import TPUS, has_device
 
 # Config keys that may differ between the processes of a run, such as paths on each host.
-LOCAL = ("store", "batches", "compilation_cache", "verify_store")
-LOCAL += ("corpus.workers",)
+LOCAL = ("store", "batches", "compilation_cache", "verify_store", "corpus.workers")
 
-FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
+# Keys of the coordinator's store.
+FAILED = "bert_jax/failed"
+HEARD = "bert_jax/heard"
 EXIT_WAIT = 5.0  # seconds that process 0 waits until the others have read why all end
 GRACE = 1.0  # seconds for them to exit: JAX aborts processes that outlive process 0
 LONGEST = 1000  # characters of a reason
 # Prefixes of JAX's errors if a process or device was lost; other errors (out of memory, a wrong program) would recur.
-GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
-GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
+GONE = (
+    "UNKNOWN",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "ABORTED",
+    "CANCELLED",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "DATA_LOSS",
+)
 COLLECTIVE = ("Gloo", "NCCL")  # libraries of collectives
 NO_OTHERS = "coordinator_address should be defined"  # JAX's message for a single process
 TASKS = "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"  # set by schedulers: number of tasks
-SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
+SECOND = 1000  # milliseconds
+HOUR = 3600 * SECOND
 
 
 class Cluster:
     """This process among the processes of a run. A single process needs no coordinator."""
 
     def __init__(self, process: int = 0, processes: int = 1, client=None):
-        self.process, self.processes, self.client = process, processes, client
+        self.process = process
+        self.processes = processes
+        self.client = client
         self.calls = 0  # all processes make the same calls in the same order
         self.lock = threading.Lock()
         self.on_failure: Callable[[str, int], None] = lambda reason, code: None
@@ -107,8 +119,10 @@ class Cluster:
         if other is None:
             return
         # Digests first, because the values of a thousand processes are large.
-        senders = {0, other}
-        a, b = (sent for sent in self.gather(values if self.process in senders else None) if sent)
+        is_sender = self.process in (0, other)
+        sent = self.gather(values if is_sender else None)
+        a = sent[0]
+        b = sent[other]
         key = next(key for key in sorted(a | b) if (key in a, a.get(key)) != (key in b, b.get(key)))
         raise BadInput(f"{key}: {a.get(key)!r} in process 0, {b.get(key)!r} in process {other}")
 
@@ -121,11 +135,8 @@ class Cluster:
             except jax.errors.JaxRuntimeError as error:
                 if not is_late(error):
                     return  # the run has ended without a failure
-        process, code, reason = json.loads(text)
         with self.lock:  # never released, so that a process prints only one line
-            self.leave(
-                code, f"process {process}: {reason}", f"bert-jax: process {process}: {reason}"
-            )
+            self.leave(*read_failure(text))
 
     @contextlib.contextmanager
     def ending_together(self):
@@ -141,16 +152,7 @@ class Cluster:
 
     def fail(self, error: BaseException) -> None:
         """Reports an error here and in all other processes, and ends this process."""
-        is_known = isinstance(error, BadInput | Unavailable | Unfinished | FloatingPointError)
-        reason = str(error) if is_known else f"{type(error).__name__}: {error}"
-        reason = " ".join(reason.split())[:LONGEST]
-        is_unavailable = isinstance(error, Unavailable)
-        code = 2 if isinstance(error, BadInput) else LOST if is_unavailable or is_loss(error) else 1
-        if isinstance(error, KeyboardInterrupt):
-            code, is_known, reason = 130, True, "interrupted"
-        if code == LOST and not is_unavailable:
-            is_known, reason = True, f"another process of the run, or a device, was lost: {reason}"
-        text = f"bert-jax: {reason}" if is_known else "".join(traceback.format_exception(error))
+        code, reason, text = explain(error)
         try:
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
         except jax.errors.JaxRuntimeError:
@@ -159,14 +161,11 @@ class Cluster:
         self.leave(code, reason, text.rstrip())
 
     def first_failure(self) -> tuple[int, str, str] | None:
-        """Returns (exit code, reason, line) of the first process that failed; None if the coordinator is gone."""
+        """Returns `read_failure` of the first process that failed; None if the coordinator is gone."""
         try:
-            text = self.client.blocking_key_value_get(FAILED, SECOND)
+            return read_failure(self.client.blocking_key_value_get(FAILED, SECOND))
         except jax.errors.JaxRuntimeError:
             return None
-        process, code, reason = json.loads(text)
-        reason = f"process {process}: {reason}"
-        return code, reason, f"bert-jax: {reason}"
 
     def leave(self, code: int, reason: str, text: str) -> None:
         """Prints `text` and ends this process, whatever else fails."""
@@ -186,10 +185,38 @@ class Cluster:
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self.client.key_value_set(f"{HEARD}/{self.process}", "")
             for number in range(1, self.processes if self.is_main else 1):
-                left = max(0.0, deadline - time.monotonic())
-                self.client.blocking_key_value_get(f"{HEARD}/{number}", int(left * 1000) + 1)
+                seconds = max(0.0, deadline - time.monotonic())
+                milliseconds = int(seconds * SECOND) + 1
+                self.client.blocking_key_value_get(f"{HEARD}/{number}", milliseconds)
         if self.is_main:
             time.sleep(GRACE)
+
+
+def read_failure(text: str) -> tuple[int, str, str]:
+    """Returns (exit code, reason, line to print) of another process's failure, from its text under FAILED."""
+    process, code, reason = json.loads(text)
+    reason = f"process {process}: {reason}"
+    return code, reason, f"bert-jax: {reason}"
+
+
+def explain(error: BaseException) -> tuple[int, str, str]:
+    """Returns (exit code, reason in one line, text to print) of an error in this process."""
+    reason = " ".join(str(error).split())[:LONGEST]
+    if isinstance(error, KeyboardInterrupt):
+        code = 130
+        reason = "interrupted"
+    elif isinstance(error, BadInput):
+        code = 2
+    elif isinstance(error, Unavailable):
+        code = LOST
+    elif isinstance(error, Unfinished | FloatingPointError):
+        code = 1
+    elif is_loss(error):
+        code = LOST
+        reason = f"another process of the run, or a device, was lost: {one_line(error, LONGEST)}"
+    else:
+        return 1, one_line(error, LONGEST), "".join(traceback.format_exception(error))
+    return code, reason, f"bert-jax: {reason}"
 
 
 def is_loss(error: BaseException) -> bool:
@@ -242,13 +269,13 @@ def initialize(keys):
     if processes == 1 or not (is_configured or has_scheduler()):
         return None
     # Detection also assigns devices to the processes of a host, so it is used unless all is configured.
-    is_whole = bool(address and processes and process >= 0)
+    is_complete = bool(address and processes and process >= 0)
     try:
         jax.distributed.initialize(
             address or None,
             processes or None,
             None if process < 0 else process,
-            cluster_detection_method="deactivate" if is_whole else None,
+            cluster_detection_method="deactivate" if is_complete else None,
             initialization_timeout=keys.timeout,
             heartbeat_timeout_seconds=keys.heartbeat,
             shutdown_timeout_seconds=keys.timeout,
@@ -282,13 +309,14 @@ def silence_others(is_main: bool):
         yield
         return
     sys.stdout.flush()
-    before, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    stdout = os.dup(1)
+    nothing = os.open(os.devnull, os.O_WRONLY)
     # Replaces the file descriptor, because C++ libraries write to it too.
     os.dup2(nothing, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(before, 1)
-        os.close(before)
+        os.dup2(stdout, 1)
+        os.close(stdout)
         os.close(nothing)

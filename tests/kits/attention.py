@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.layers import attention, attention_xla, rotary
+from bert_jax.layers import attention, attention_kernel, attention_xla, rotary
 
 HEADS, SIZE = 4, 16
 interpreted = partial(attention.splash, interpret=True)
@@ -48,12 +48,14 @@ def compute(function, arrays, dtype=jnp.float32):
 def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
     """block: of queries, with a window; None: all."""
     block = ids.shape[1] if block is None else block
-    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, causal, window, block)
+    pattern = attention_xla.Pattern(causal, window, block)
+    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, pattern)
 
 
 def fused(q, k, v, ids, angles=(), **options):
-    options = dict(rate=0.0, interpret=True) | options
-    return attention.fused(q, k, v, ids, keys_of(ids), *angles, **options)
+    options = dict(rate=0.0, causal=False, window=0) | options
+    options = attention_kernel.Options(q.shape[-1], interpret=True, **options)
+    return attention.fused(q, k, v, ids, keys_of(ids), *angles, options=options)
 
 
 def rotated(function):
@@ -93,7 +95,8 @@ def on_tpu(monkeypatch):
     """Makes this process choose attention kernels like a TPU, and emulate them."""
     monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: TPU)
     monkeypatch.setattr(attention, "splash", interpreted)
-    monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
+    options = partial(attention_kernel.Options, interpret=True)
+    monkeypatch.setattr(attention_kernel, "Options", options)
 
 
 def attend(name, ids, dropout=0.1, sequences=1, **options):

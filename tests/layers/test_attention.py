@@ -18,7 +18,7 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.layers import attention, attention_xla, rotary
+from bert_jax.layers import attention, attention_kernel, attention_xla, rotary
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
@@ -111,7 +111,8 @@ def test_bfloat16_is_close_to_float32(function):
 
 
 def dropping_by_heads(q, k, v, ids):
-    function = partial(attention.fused, rate=DROPOUT, interpret=True)
+    options = attention_kernel.Options(kit.SIZE, DROPOUT, False, 0, interpret=True)
+    function = partial(attention.fused, options=options)
     return constraints.by_heads(function)(q, k, v, ids, kit.keys_of(ids))
 
 
@@ -251,7 +252,7 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal, sequences, call)
 # Runs in a process without the variables of conftest.py, which hide GPUs.
 ON_GPU = """
 import jax, jax.numpy as jnp, numpy as np
-from bert_jax.models import attention
+from bert_jax.layers import attention
 from kits.attention import assert_aligned, compute, make_rows, plain
 for length, packed in [(96, False), (96, True), (256, False), (256, True)]:
     *arrays, ids = make_rows(5, length)

@@ -88,7 +88,8 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
     ids = jax.ShapeDtypeStruct((1, 8192), jnp.int32)
 
     def costs(**window):
-        attend = partial(attention_xla.attend, keys=None, dropout=0.0, **window)
+        pattern = attention_xla.Pattern(**window)
+        attend = partial(attention_xla.attend, keys=None, dropout=0.0, pattern=pattern)
         learn = jax.grad(lambda *x: attend(*x).sum(), argnums=(0, 1, 2))
         memory = jax.jit(learn).lower(*vectors, ids).compile().memory_analysis()
         flops = counts.products(jax.make_jaxpr(learn)(*vectors, ids).jaxpr)
