@@ -245,7 +245,11 @@ def read(path: Path, item: str):
 
 
 def read_tree(path: Path, tree, arguments):
-    """Reads the item in a directory. tree: of its arrays; arguments: a tree of Orbax's RestoreArgs for these."""
+    """Reads the item in a directory.
+
+    tree: of its arrays.
+    arguments: a tree of Orbax's RestoreArgs for these.
+    """
     with quiet():
         return handler().restore(path, args=ocp.args.PyTreeRestore(tree, arguments))
 
@@ -258,8 +262,10 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
         path = directory / str(best)
         reason = problem(path, run, ("params",), trees)
         if reason:
-            hint = "with evaluate.patience=0, export and predict take the newest"
-            raise BadInput(f"{path}: the best one: {reason}; {hint}")
+            raise BadInput(
+                f"{path}: the best one: {reason}; with evaluate.patience=0, export and predict take"
+                " the newest"
+            )
         return best, trees["params"]
     params = {}  # by step
     last = sys.maxsize

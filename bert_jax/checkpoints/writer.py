@@ -48,9 +48,12 @@ class KeptSteps(NamedTuple):
 
 @contextlib.contextmanager
 def manager(directory: Path, keep: int = 1, keep_every: int = 0, kept: Sequence[int] = ()):
-    """Opens a CheckpointManager that saves in the background. It keeps the newest `keep` checkpoints, those at
-    multiples of `keep_every` steps, and those of the steps that `kept` has at the time; Orbax's CustomSteps would copy
-    them."""
+    """Opens a CheckpointManager that saves in the background, and keeps some of the checkpoints.
+
+    keep: how many of the newest.
+    keep_every: those at multiples of so many steps, too; 0 for none.
+    kept: the steps of others, a sequence that changes during the run; Orbax's CustomSteps would copy it.
+    """
     policies = [LatestN(keep), KeptSteps(kept)]
     if keep_every:
         policies.append(EveryNSteps(keep_every))
@@ -101,7 +104,9 @@ def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
 def save(checkpoints: Manager, step: int, items: dict, leaves: dict, run: str) -> None:
     """Starts a save, after the previous one has finished. Raises Unfinished if either fails.
 
-    items: {item: tree}; leaves: their fingerprints, {item/path: Leaf}; run: the id of the run.
+    items: {item: tree}.
+    leaves: their fingerprints, {item/path: Leaf}.
+    run: the id of the run.
     """
     finish(checkpoints)
     with saving(checkpoints):

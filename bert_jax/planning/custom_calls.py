@@ -33,8 +33,8 @@ def cycles(call: hlo.Instruction, mesh) -> int:
     """Estimates the cycles of a custom call on one device of the mesh: LIKELY times its bound, 0 for FREE calls."""
     if TARGET.search(call.text)[1].startswith(FREE):
         return 0
-    device_kind = mesh.devices.flat[0].device_kind
-    chip = next(chip for chip in CHIPS.values() if chip.device_kind == device_kind)
+    chips = {chip.device_kind: chip for chip in CHIPS.values()}
+    chip = chips[mesh.devices.flat[0].device_kind]
     layouts = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
     operands = hlo.arrays(layouts)
     results = hlo.arrays(call.results)

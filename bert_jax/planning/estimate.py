@@ -14,7 +14,8 @@ from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 
 HOUR = 3600  # seconds
 # Suffixes of the JSON keys: the low end of the range and the high end.
-ALL_HIDDEN, NONE_HIDDEN = "_all_hidden", "_none_hidden"
+ALL_HIDDEN = "_all_hidden"
+NONE_HIDDEN = "_none_hidden"
 
 
 def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
@@ -34,6 +35,7 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
     for (kind, axes), count in timeline.sent(step.events).items():
         bytes_by_kind[kind] += devices * count
         seconds_by_kind[kind] += seconds(kind, axes, count)
+    used = devices * step.memory.total
     cycles = timeline.cycles(step.events)
     computing = cycles / chip.hertz
     calls = timeline.cycles(step.events, ("call",)) / chip.hertz
@@ -43,11 +45,11 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
     hidden = min(max(0.0, round(computing + sending - elapsed, 12)), computing, sending)
     values = {
         "steps": phase.stop - phase.first,
-        "bytes_per_chip": devices * step.memory.total,
+        "bytes_per_chip": used,
         "bytes_of_arguments": devices * step.memory.arguments,
         "bytes_of_temporaries": devices * step.memory.temporaries,
         "bytes_of_program": devices * step.memory.program,
-        "fits": devices * step.memory.total <= chip.memory,
+        "fits": used <= chip.memory,
         "cycles": round(cycles),
         "sent_per_chip": {kind: round(count) for kind, count in bytes_by_kind.items()},
         "seconds_sending_by_kind": dict(seconds_by_kind),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-BITS = {"pred": 8, "token": 0}  # of dtypes whose names do not have them
+WITH_BITS = {"pred": "u8", "token": "u0"}  # for dtypes whose names do not have their bits
 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
@@ -26,9 +26,7 @@ class Array(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        bits = BITS.get(self.dtype)
-        if bits is None:
-            bits = numbers(self.dtype)[0]
+        bits = numbers(WITH_BITS.get(self.dtype, self.dtype))[0]
         return math.prod(self.shape) * bits // 8
 
 

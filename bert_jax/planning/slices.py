@@ -23,7 +23,9 @@ TOKENS = 8192  # preferred tokens per device of the compiled slice: few enough t
 def table(job: Job, kinds: list[str], price: float | None) -> dict:
     """Returns `slices` of these kinds, the fastest first, and `left_out`: {name of a skipped slice: reason}.
 
-    A slice is skipped if the config does not divide over it. price: of a chip-hour.
+    A slice is skipped if the config does not divide over it.
+
+    price: of a chip-hour.
     """
     left_out = {}
     rows = [row for kind in kinds for row in scaled_rows(job, kind, price, left_out)]
@@ -65,20 +67,19 @@ def scaled_rows(job: Job, kind: str, price: float | None, left_out: dict[str, st
 def choose(job: Job, candidates: dict) -> list[topology.Slice]:
     """Returns up to TRIES of the candidates ({slice: mesh}), in the order in which to compile them until one fits.
 
-    Slices that communicate along all mesh axes come first; among these, those with about TOKENS tokens per device.
+    Slices that communicate along most mesh axes come first; among these, those with about TOKENS tokens per device.
     """
     phase = job.phases[0]
     axes = meshes.AXES
     if job.config.mesh.fsdp == -1:
         axes = STATE  # by default `fsdp` is nearly all of a slice, and little is sent along `data`
-    used = {axis for mesh in candidates.values() for axis in axes if mesh.shape[axis] > 1}
 
     def distance(tpu: topology.Slice) -> tuple:
         mesh = candidates[tpu]
-        missing = sum(mesh.shape[axis] == 1 for axis in used)
+        silent = sum(mesh.shape[axis] == 1 for axis in axes)
         micro_batches = meshes.micro_batches(mesh, phase, job.config.train)
         rows = phase.batch / meshes.axis_size(mesh, meshes.ROWS) / micro_batches
-        return missing, abs(math.log(rows * phase.length / TOKENS))
+        return silent, abs(math.log(rows * phase.length / TOKENS))
 
     return sorted(candidates, key=distance)[:TRIES]
 

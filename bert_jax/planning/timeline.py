@@ -68,7 +68,8 @@ def events(
 def fusion_events(computation: str, computations: dict, mesh) -> Iterator[list]:
     """Yields the events of collectives inside a fusion: whole collectives, their starts, pieces and ends."""
     body = computations[computation]
-    targets = {target[1] for op in body if (target := custom_calls.TARGET.search(op.text))}
+    matches = [custom_calls.TARGET.search(op.text) for op in body]
+    targets = {match[1] for match in matches if match}
     for op in body:
         sent = transfers(op, computation, mesh)
         if not sent:
@@ -91,10 +92,11 @@ def transfers(op: Instruction, computation: str, mesh) -> list[list]:
 def walk(events: list, times: int = 1) -> Iterator[tuple[list, int]]:
     """Yields every event and how often it runs."""
     for event in events:
-        if event[0] == "loop":
-            yield from walk(event[2], times * event[1])
-        else:
-            yield event, times
+        match event:
+            case ["loop", trips, body]:
+                yield from walk(body, times * trips)
+            case _:
+                yield event, times
 
 
 def cycles(events: list, kinds: tuple[str, ...] = COMPUTING) -> int:
@@ -106,9 +108,10 @@ def sent(events: list) -> dict[tuple[str, tuple[str, ...]], int]:
     """Returns the bytes that a device sends, by kind of collective and mesh axes."""
     total = Counter()
     for event, times in walk(events):
-        if event[0] in ("send", "start"):
-            for kind, axes, count in event[-1]:
-                total[kind, tuple(axes)] += times * count
+        match event:
+            case ["send" | "start", *_, transfers]:
+                for kind, axes, count in transfers:
+                    total[kind, tuple(axes)] += times * count
     return total
 
 
@@ -119,18 +122,19 @@ def seconds(events: list, hertz: float, sending: Callable) -> float:
     """
     now = 0.0  # when the device continues
     free = 0.0  # when its links are free
-    ends = {}
+    ends = {}  # {key: when an asynchronous transfer ends}
     for event in events:
-        if event[0] in COMPUTING:
-            now += event[1] / hertz
-        elif event[0] == "loop":
-            now = max(now, free) + event[1] * seconds(event[2], hertz, sending)
-        elif event[0] == "done":
-            now = max(now, ends.get(event[1], now))
-        else:
-            free = max(now, free) + sum(sending(*transfer) for transfer in event[-1])
-            if event[0] == "send":
-                now = free
-            else:
-                ends[event[1]] = free
+        match event:
+            case ["compute" | "update" | "call", cycles]:
+                now += cycles / hertz
+            case ["loop", trips, body]:
+                now = max(now, free) + trips * seconds(body, hertz, sending)
+            case ["done", key]:
+                now = max(now, ends.get(key, now))
+            case ["send" | "start", *key, transfers]:
+                free = max(now, free) + sum(sending(*transfer) for transfer in transfers)
+                if key:
+                    ends[key[0]] = free
+                else:
+                    now = free
     return max(now, free)

@@ -75,8 +75,9 @@ def devices(tpu: Slice) -> list:
         version("libtpu")  # requires the package, because `plan` reports its version
         described = topologies.get_topology_desc(platform="tpu", topology_name=tpu.name, **options)
     except (PackageNotFoundError, RuntimeError) as error:
-        how = "run pip install -e '.[plan]'"
-        raise BadInput(f"libtpu cannot be loaded, {how}: {one_line(error)}") from None
+        raise BadInput(
+            f"libtpu cannot be loaded, run pip install -e '.[plan]': {one_line(error)}"
+        ) from None
     libtpu.restore_sigterm()
     return list(described.devices)
 

@@ -55,5 +55,4 @@ def restore_sigterm() -> None:
     """Restores the handler of SIGTERM: libtpu's prints long stack traces. To be called after libtpu is loaded, that is,
     after JAX has found devices."""
     if may_handle_signals():
-        handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
-        signal.signal(signal.SIGTERM, handler)
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)

@@ -141,5 +141,7 @@ def parse(data: bytes) -> dict:
 
 def refusal(name: str | Path, holder: dict) -> str:
     """Returns the message that names the holder of a lock."""
-    who = f"process {holder.get('pid')} of {holder.get('host')}"
-    return f"--workdir {name}: another process is training in it ({who})"
+    return (
+        f"--workdir {name}: another process is training in it"
+        f" (process {holder.get('pid')} of {holder.get('host')})"
+    )

@@ -71,7 +71,9 @@ def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
     """Returns the step, metric and value of the best evaluation on the first evaluated split, the first one of equals,
     and how many are later; {} before there is any, and without `evaluate.patience`.
 
-    It is judged by the first of `task.metrics`, or else by the loss, which is better if lower. lines: of metrics.jsonl.
+    It is judged by the first of `task.metrics`, or else by the loss, which is better if lower.
+
+    lines: of metrics.jsonl.
     steps: those with a checkpoint; other evaluations cannot be the best.
     """
     evaluations = [line for line in lines or [] if line["split"] != "train"]
@@ -132,12 +134,15 @@ def describe_speed(values: dict) -> str:
 
 
 def table(values: dict) -> str:
-    """Returns a Markdown table: a row for each trial and metric. values: {trial: {metric: scores by seed}}."""
+    """Returns a Markdown table: a row for each trial and metric.
+
+    values: {trial: {metric: scores by seed}}.
+    """
     lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
     for trial, scores_by_metric in values.items():
         for metric, scores in scores_by_metric.items():
             numbers = [math.nan if score is None else score for score in scores]  # null: not finite
-            mean = f"{np.mean(numbers):.4f}"
             deviation = f"{np.std(numbers, ddof=1):.4f}" if len(numbers) > 1 else ""
-            lines.append(f"| {trial} | {metric} | {mean} | {deviation} | {len(numbers)} |")
+            cells = f"{trial} | {metric} | {np.mean(numbers):.4f} | {deviation} | {len(numbers)}"
+            lines.append(f"| {cells} |")
     return "\n".join(lines)

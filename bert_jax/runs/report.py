@@ -49,7 +49,7 @@ class Reporter:
         threading.Thread(target=self.send_heartbeats, daemon=True).start()
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, *_):
         self.ended.set()
         self.bar.close()
         for file in filter(None, (self.events, self.lines)):

@@ -11,7 +11,8 @@ from bert_jax.errors import may_handle_signals
 from bert_jax.parallel.processes import Cluster
 
 # Exit codes of a run that was stopped by a signal after saving.
-PREEMPTED, INTERRUPTED = 75, 130
+PREEMPTED = 75
+INTERRUPTED = 130
 SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
 

@@ -13,7 +13,9 @@ TYPES = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time
 
 
 def status(directory: Path, checkpoints: Path | None = None) -> dict:
-    """Returns status.json and `last_checkpoint`. checkpoints: their directory, by default that in the workdir.
+    """Returns status.json and `last_checkpoint`.
+
+    checkpoints: their directory, by default that in the workdir.
 
     `state` is imported, running, done, preempted, interrupted or failed. Instead of running it is killed if no process
     holds the run's lock (known on its own machine only), or silent if its heartbeat is missing. Raises BadInput if it
@@ -28,8 +30,8 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
         raise BadInput(f"{path}: not the status of a run: {invalid[0]} is missing or invalid")
     if values["state"] == "running":
         values["state"] = live_state(path, values)
-    newest = reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
-    return values | {"last_checkpoint": newest}
+    values["last_checkpoint"] = reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
+    return values
 
 
 def live_state(path: Path, values: dict) -> str:

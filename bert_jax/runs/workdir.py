@@ -154,14 +154,12 @@ class Workdir:
 
         inside: other paths that may be in it, such as that of the store, or ''.
         """
-        names = set()
         if self.bucket:
             with remote.explain(self.name):
                 names = set(self.bucket.names())
         else:
             check_writable(self.directory)
-            if self.directory.exists():
-                names = set(os.listdir(self.directory))
+            names = set(os.listdir(self.directory)) if self.directory.exists() else set()
         is_run = "run.json" in names and read_info(self.directory)
         if is_run or "config.json" in names:
             config.read(self.directory / "config.json")

@@ -75,16 +75,14 @@ def check_free(directory: Path, option: str) -> None:
         raise BadInput(f"{option} {directory}: exists and is not empty; name a new directory")
 
 
-TERMINATED = 128 + signal.SIGTERM  # exit code, as shells report it
-
-
 @contextmanager
 def terminable():
     """Makes SIGTERM raise SystemExit within the context, so that temporary files are deleted before the end."""
     if not may_handle_signals():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    # Exits with the code that shells report.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
     finally:
