@@ -47,11 +47,13 @@ class Phase(NamedTuple):
 
 def phases(config: ConfigDict) -> list[Phase]:
     """Returns the phases of a run, in the order they run."""
-    result, first = [], 0
+    result = []
+    first = 0
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
-        result.append(Phase(name, number, first, first + keys.steps, keys.length, keys.batch, keys))
-        first += keys.steps
+        stop = first + keys.steps
+        result.append(Phase(name, number, first, stop, keys.length, keys.batch, keys))
+        first = stop
     return result
 
 
@@ -65,9 +67,10 @@ def choose_phases(config: ConfigDict, name: str | None) -> list[Phase]:
 
 def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
-    own = {name: value for name, value in phase.keys.items() if name in config.model and value}
     config = config.copy_and_resolve_references()
-    config.model.update(own)
+    for name, value in phase.keys.items():
+        if name in config.model and value:
+            config.model[name] = value
     return config
 
 
@@ -93,7 +96,9 @@ def steps_by_phase(config: ConfigDict, step: int) -> dict[str, int]:
 def formats(config: ConfigDict) -> list[str]:
     """Returns the text format of each source of `corpus.source`."""
     names = split_list(config.corpus.format)
-    return names * len(sources(config)) if len(names) == 1 else names
+    if len(names) == 1:
+        return names * len(sources(config))
+    return names
 
 
 def load(name: str, overrides: list[str] = ()) -> ConfigDict:
@@ -132,20 +137,22 @@ def is_shipped(name: str) -> bool:
 
 def file_of(name: str) -> Path:
     """Returns the file of a config, given its path or its name in configs/; raises BadInput."""
-    path = Path(name) if name.endswith(".py") else SHIPPED / f"{name}.py"
-    if not (path.is_file() if name.endswith(".py") else is_shipped(name)):
-        names = ", ".join(sorted(path.stem for path in SHIPPED.glob("[!_]*.py")))
-        hint = f"expected one of {names}, or a path to a .py file"
-        raise BadInput(f"--config {name}: no such config; {hint}")
-    return path
+    if is_shipped(name):
+        return SHIPPED / f"{name}.py"
+    if name.endswith(".py") and Path(name).is_file():
+        return Path(name)
+    names = ", ".join(sorted(path.stem for path in SHIPPED.glob("[!_]*.py")))
+    hint = f"expected one of {names}, or a path to a .py file"
+    raise BadInput(f"--config {name}: no such config; {hint}")
 
 
 def arguments(name: str) -> list[str]:
     """Returns the arguments of a config's function `get_config`: the keys of TASKS in its file. Raises BadInput."""
     path = file_of(name)
-    if "TASKS" not in (values := runpy.run_path(str(path))):
+    module = runpy.run_path(str(path))
+    if "TASKS" not in module:
         raise BadInput(f"--config {name}:all: {path} has no TASKS")
-    return list(values["TASKS"])
+    return list(module["TASKS"])
 
 
 def execute(path: Path, argument=()) -> ConfigDict:
@@ -184,11 +191,11 @@ def read_remote(name: str) -> ConfigDict:
             copy.write_bytes(remote.Directory(place).read(file))
             config = read(copy)
             path = config.tokenizer.path
-            own = f"tokenizer/{Path(path).name}"
-            if path and not os.path.exists(path) and remote.Directory(place).exists(own):
+            file = f"tokenizer/{Path(path).name}"
+            if path and not os.path.exists(path) and remote.Directory(place).exists(file):
                 # The run trained in another workdir, and was then copied here. A path that is itself an address is
                 # replaced, too: no request is sent to another bucket.
-                config.tokenizer.path = f"{place}/{own}"
+                config.tokenizer.path = f"{place}/{file}"
         return config
 
 
@@ -214,9 +221,9 @@ def read(path: Path) -> ConfigDict:
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except ODD as error:
         raise BadInput(f"{path}: not a config ({key}: {one_line(error)})") from None
-    own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
-    if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():
-        config.tokenizer.path = str(own)  # the workdir was moved after it was saved
+    file = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
+    if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and file.is_file():
+        config.tokenizer.path = str(file)  # the workdir was moved after it was saved
     return config
 
 
@@ -230,9 +237,11 @@ def flatten(tree, prefix: str = "") -> dict:
     """Returns {'a.b': value} for nested dicts or ConfigDicts, sorted by key. An empty dict is a value."""
     result = {}
     for key in sorted(tree):
-        value, name = tree[key], f"{prefix}{key}"
-        is_group = isinstance(value, dict | ConfigDict) and value
-        result |= flatten(value, f"{name}.") if is_group else {name: value}
+        value = tree[key]
+        if isinstance(value, dict | ConfigDict) and value:
+            result |= flatten(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
     return result
 
 
@@ -284,11 +293,13 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
 
     A `model.feed_forward` of 0 stands for its value by the width.
     """
-    a, b = flatten(old), flatten(new)
-    for values in (a, b):
+    before = flatten(old)
+    after = flatten(new)
+    for values in (before, after):
         if values.get("model.feed_forward") == 0:
             values["model.feed_forward"] = 4 * values["model.width"]
-    return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
+    pairs = {key: (before.get(key), after.get(key)) for key in sorted(before | after)}
+    return {key: (was, now) for key, (was, now) in pairs.items() if was != now}
 
 
 def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
@@ -310,41 +321,57 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     begun. An import (step 0) may change all but its model, which is that of the first phase, and starts from no other
     run.
     """
-    before, after = phases(old), phases(new)
-    started = {phase.name for phase in before if phase.first < step}
-    # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
-    unfinished = {phase.name for phase in before if phase.stop > step or phase == before[-1]}
-    unfinished &= {phase.name for phase in after if phase.stop >= step}
-    begin = min(total_steps(each) - each.schedule.decay for each in (old, new))
-    moved = step > begin and decay_from(begin, old) != decay_from(begin, new)
+    begin = min(total_steps(config) - config.schedule.decay for config in (old, new))
+    has_decay_changed = step > begin and decay_from(begin, old) != decay_from(begin, new)
     free = CHANGEABLE
-    if not moved:
+    if not has_decay_changed:
         free += ("schedule.decay",)
     if step:
         free += BY_CONTENT
-    models = [at_step(each, 0) if step == 0 else each for each in (old, new)]
+    else:
+        old = at_step(old, 0)
+        new = at_step(new, 0)
     refused = []
-    for key, (was, now) in differences(*models).items():
+    for key, (was, now) in differences(old, new).items():
+        if may_change(key, free):
+            continue
+        if step == 0 and not is_of_model(key) and key not in STARTS:
+            continue
+        if not has_decay_changed and is_of_future(key, old, new, step):
+            continue
+        facts = []
         group, _, rest = key.partition(".")
-        if may_change(key, free) or (step == 0 and not is_of_model(key) and key not in STARTS):
-            continue
-        if group == "phases" and not moved:
-            name, _, field = rest.partition(".")
-            if name not in started or (field == "steps" and name in unfinished):
-                continue
-        if group == "phase_order" and not moved and was[: len(started)] == now[: len(started)]:
-            continue
-        done = steps_by_phase(old, step).get(rest.removesuffix(".steps"))
-        facts = ", ".join([f"{done} are done"] * bool(done) + ["the decay has begun"] * moved)
-        there = f"{was!r} in the run" + f" ({facts})" * bool(facts)
-        refused.append(f"config.{key}: {there}, {now!r} now")
+        if done := steps_by_phase(old, step).get(rest.removesuffix(".steps")):
+            facts.append(f"{done} are done")
+        if has_decay_changed:
+            facts.append("the decay has begun")
+        before = f"{was!r} in the run"
+        if facts:
+            before += f" ({', '.join(facts)})"
+        refused.append(f"config.{key}: {before}, {now!r} now")
     return refused
+
+
+def is_of_future(key: str, old: ConfigDict, new: ConfigDict, step: int) -> bool:
+    """Returns whether a key is of phases, and its change has no effect on the first `step` steps."""
+    before = phases(old)
+    started = [phase.name for phase in before if phase.first < step]
+    if key == "phase_order":
+        return old.phase_order[: len(started)] == new.phase_order[: len(started)]
+    group, _, rest = key.partition(".")
+    name, _, field = rest.partition(".")
+    if group != "phases":
+        return False
+    # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
+    unfinished = {phase.name for phase in before if phase.stop > step or phase == before[-1]}
+    unfinished &= {phase.name for phase in phases(new) if phase.stop >= step}
+    return name not in started or (field == "steps" and name in unfinished)
 
 
 def decay_from(step: int, config: ConfigDict) -> list:
     """Returns what decides the learning rate after a step of a decay: it follows the tokens of the phases."""
-    # All fields but the keys.
-    return [config.schedule.decay, *(part[:-1] for part in phases(config) if part.stop > step)]
+    later = [phase._replace(keys=None) for phase in phases(config) if phase.stop > step]
+    return [config.schedule.decay, *later]
 
 
 def digest(config: ConfigDict | dict) -> str:
@@ -361,11 +388,20 @@ def digest(config: ConfigDict | dict) -> str:
 def changes(config: ConfigDict) -> dict[str, tuple]:
     """Returns {key: (default, value)} of the keys that differ from their defaults; without a default it is None."""
     defaults = flatten(base(config)) | {name: value_of(base(), name) for name in NAMES}
-    pairs = {key: (defaults.get(key), value) for key, value in flatten(config).items()}
-    return {key: (default, value) for key, (default, value) in pairs.items() if value != default}
+    changed = {}
+    for key, value in flatten(config).items():
+        if value != defaults.get(key):
+            changed[key] = defaults.get(key), value
+    return changed
 
 
 def describe(config: ConfigDict) -> str:
     """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
-    notes = {key: f"    # base: {default!r}" for key, (default, _) in changes(config).items()}
-    return "\n".join(f"{k} = {v!r}{notes.get(k, '')}" for k, v in flatten(config).items())
+    changed = changes(config)
+    lines = []
+    for key, value in flatten(config).items():
+        line = f"{key} = {value!r}"
+        if key in changed:
+            line += f"    # base: {changed[key][0]!r}"
+        lines.append(line)
+    return "\n".join(lines)
