@@ -65,19 +65,35 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
 
 def design(config, mesh, vocabulary: Vocabulary) -> Design:
     """Returns the objective, optimizer, shapes and shardings of a config; compiles nothing."""
-    objective, dataset = base.make(config, vocabulary), tasks.make(config)
-    keys = config.schedule
-    values = keys.name, config.optimizer.learning_rate, keys.warmup, configs.total_steps(config)
-    rate = partial(optimizer.schedule, *values, decay=keys.decay, phases=configs.phases(config))
+    objective = base.make(config, vocabulary)
+    dataset = tasks.make(config)
+    phases = configs.phases(config)
+    rate = partial(
+        optimizer.schedule,
+        config.schedule.name,
+        config.optimizer.learning_rate,
+        config.schedule.warmup,
+        configs.total_steps(config),
+        decay=config.schedule.decay,
+        phases=phases,
+    )
     update = optimizer.make(config.optimizer, rate())
     # The initial parameters do not depend on the example batch.
-    example = dataset.shapes(configs.phases(config)[0], 1)
+    example = dataset.shapes(phases[0], 1)
     example = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh)
-    rate = rate(numpy=np)
-    return Design(mesh, vocabulary, dataset, update, rate, initialize, shapes, shardings)
+    return Design(
+        mesh,
+        vocabulary,
+        dataset,
+        update,
+        rate(numpy=np),
+        initialize,
+        shapes,
+        shardings,
+    )
 
 
 def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Trainer:
@@ -92,13 +108,11 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
 
     def of_lengths(make: Callable) -> dict:
         """Returns {phase: {length: make(a phase with rows of this length)}}."""
-        return {
-            phase.name: {
-                length: make(phase._replace(length=length))
-                for length in lengths(parts.dataset, phase)
-            }
-            for phase in configs.phases(config)
-        }
+        results = {}
+        for phase in configs.phases(config):
+            sizes = lengths(parts.dataset, phase)
+            results[phase.name] = {size: make(phase._replace(length=size)) for size in sizes}
+        return results
 
     def step_flops(phase) -> float:
         rows = parts.dataset.shapes(phase, phase.batch)
@@ -181,7 +195,8 @@ def lower_initialize(design: Design):
 
 def lower_train(config, design: Design, phase):
     """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within `jax.set_mesh`."""
-    mesh, everywhere = design.mesh, meshes.replicated(design.mesh)
+    mesh = design.mesh
+    everywhere = meshes.replicated(mesh)
     guard = {key: config.guard[key] for key in ("window", "spike", "skip_spikes")}
     function = partial(
         step.train,

@@ -202,14 +202,20 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
 
     Returns the overrides as KEY=VALUE.
     """
-    rest, overrides, remaining = [], [], iter(arguments)
+    others = []
+    overrides = []
+    remaining = iter(arguments)
     for argument in remaining:
-        if argument.startswith("--config."):
-            value = () if "=" in argument else itertools.islice(remaining, 1)
-            overrides.append("=".join([argument.removeprefix("--config."), *value]))
+        if argument == "--":
+            others += [argument, *remaining]
+        elif not argument.startswith("--config."):
+            others.append(argument)
+        elif "=" in argument:
+            overrides.append(argument.removeprefix("--config."))
         else:
-            rest += [argument, *(remaining if argument == "--" else ())]
-    return rest, overrides
+            value = itertools.islice(remaining, 1)
+            overrides.append("=".join([argument.removeprefix("--config."), *value]))
+    return others, overrides
 
 
 # --- Results: text, and JSON with --json ----------------------------------------------------------

@@ -85,7 +85,7 @@ def at_step(config: ConfigDict, step: int) -> ConfigDict:
 
 
 def total_steps(config: ConfigDict) -> int:
-    return sum(config.phases[name].steps for name in config.phase_order)
+    return phases(config)[-1].stop
 
 
 def steps_by_phase(config: ConfigDict, step: int) -> dict[str, int]:
@@ -393,15 +393,3 @@ def changes(config: ConfigDict) -> dict[str, tuple]:
         if value != defaults.get(key):
             changed[key] = defaults.get(key), value
     return changed
-
-
-def describe(config: ConfigDict) -> str:
-    """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
-    changed = changes(config)
-    lines = []
-    for key, value in flatten(config).items():
-        line = f"{key} = {value!r}"
-        if key in changed:
-            line += f"    # base: {changed[key][0]!r}"
-        lines.append(line)
-    return "\n".join(lines)

@@ -27,15 +27,16 @@ def measure(program: Callable, params, batches: "Batches", stopped=lambda: False
 
     Returns None if `stopped()` is true after a batch.
     """
-    total, outputs = None, []
+    total = None
+    outputs = []
     for batch in batches:
         # At most two batches are in flight, so that a signal is handled soon and batches do not fill the memory.
         jax.block_until_ready(total)
-        *part, found = program(params, batch)
+        *sums, batch_outputs = program(params, batch)
         if stopped():
             return None
-        total = part if total is None else metrics.add(total, part)
-        outputs.append(jax.device_get(found))
+        total = sums if total is None else metrics.add(total, sums)
+        outputs.append(jax.device_get(batch_outputs))
     means, terms = map(metrics.means, total)
     return {"loss": sum(terms.values()), **means, **score(batches, outputs)}
 
@@ -53,9 +54,11 @@ def join(outputs: list[dict]) -> dict[str, np.ndarray]:
     """Concatenates the outputs of batches, [B, ...] or [B, L, ...] of several lengths L, padded with zeros."""
 
     def concatenate(*arrays):
-        most = np.max([array.shape[1:] for array in arrays], axis=0)
-        after = [[0, *(most - array.shape[1:])] for array in arrays]
-        padded = [np.pad(x, [(0, n) for n in pad]) for x, pad in zip(arrays, after, strict=True)]
+        longest = np.max([array.shape[1:] for array in arrays], axis=0)
+        padded = []
+        for array in arrays:
+            sizes = [0, *(longest - array.shape[1:])]
+            padded.append(np.pad(array, [(0, size) for size in sizes]))
         return np.concatenate(padded)
 
     return jax.tree.map(concatenate, *outputs)
@@ -75,8 +78,10 @@ class Batches:
     """The global batches of a split in a phase; every iteration yields the same batches."""
 
     def __init__(self, feed, config, phase, split: str, mesh):
-        self.mesh, self.batch = mesh, batch_size(config, phase, mesh)
-        self.config, self.vocabulary = config, feed.vocabulary.size
+        self.mesh = mesh
+        self.config = config
+        self.batch = batch_size(config, phase, mesh)
+        self.vocabulary = feed.vocabulary.size
         self.positions = meshes.host_rows(mesh, self.batch)
         self.local = feed.evaluation(phase, split, self.batch, self.positions)
         self.score = feed.score and partial(feed.score, split)

@@ -60,9 +60,14 @@ class Loop:
     def __init__(
         self, config, run: Workdir, data: Data, trainer: Trainer, reporter, processes, watchdog, id
     ):
-        self.config, self.workdir, self.data, self.id = config, run, data, id
-        self.trainer, self.reporter = trainer, reporter
-        self.processes, self.watchdog = processes, watchdog
+        self.config = config
+        self.workdir = run
+        self.data = data
+        self.trainer = trainer
+        self.reporter = reporter
+        self.processes = processes
+        self.watchdog = watchdog
+        self.id = id
         self.phases = configs.phases(config)
         self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
         self.combine = jax.jit(metrics.add, donate_argnums=0)
@@ -73,11 +78,11 @@ class Loop:
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict
-        self.kept = []  # the step of the best checkpoint, see `best`
+        self.kept_steps = []  # the step of the best checkpoint, see `best`
 
     def run(self, newest: Path | None, stop) -> int:
         """Trains from the checkpoint `newest`, or from the initial state if None; returns the exit code."""
-        keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every, self.kept
+        keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every, self.kept_steps
         with (
             jax.set_mesh(self.trainer.mesh),
             writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
@@ -110,7 +115,8 @@ class Loop:
         try:
             yield
         except OSError as error:
-            path, reason = error.filename or self.workdir.name, error.strerror or error
+            path = error.filename or self.workdir.name
+            reason = error.strerror or error
             last = writer.name_last(self.checkpoints.directory)
             raise Unfinished(f"{path}: {reason}; {last}") from None
 
@@ -122,7 +128,8 @@ class Loop:
         shapes, shardings = self.trainer.shapes, self.trainer.shardings
         if step == 0:
             self.reporter.log("starts from imported parameters")
-            names, state = ("params",), self.trainer.initialize()
+            names = ("params",)
+            state = self.trainer.initialize()
         else:
             self.reporter.log(f"resumed from step {step}")
             names = reader.ITEMS
@@ -151,8 +158,11 @@ class Loop:
 
         Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
         """
-        train, last = self.trainer.train[phase.name], self.phases[-1].stop
-        sums, flops, stopped = None, 0.0, False
+        train = self.trainer.train[phase.name]
+        last = self.phases[-1].stop
+        sums = None
+        flops = 0.0
+        stopped = False
         self.clock.start()
         self.reported = step
         self.watchdog.arm("compile")  # the first step may wait until the row index is built
@@ -170,11 +180,15 @@ class Loop:
             stopped = stop.requested()
             actions = due(step, self.config, phase.stop, last, stopped)
             if actions.report:
-                self.unreported, sums, flops = (phase, step, sums, flops), None, 0.0
+                self.unreported = phase, step, sums, flops
+                sums = None
+                flops = 0.0
             if actions.save or actions.evaluate:
                 self.catch_up()
             # If the last step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
-            if saves := actions.save and (stopped or step == phase.stop or not self.bad_in_a_row):
+            is_end = stopped or step == phase.stop
+            saves = actions.save and (is_end or not self.bad_in_a_row)
+            if saves:
                 self.save(step, state)
             elif actions.compare and self.trainer.mesh.size > 1:
                 self.fingerprints(step, state)
@@ -228,7 +242,8 @@ class Loop:
         """Logs a step that was skipped or is suspect. Raises FloatingPointError after too many consecutive ones that
         were not finite."""
         verdict = jax.device_get(verdict)
-        if text := step_guard.describe(step, verdict):
+        text = step_guard.describe(step, verdict)
+        if text:
             self.reporter.log(text)
         self.bad_in_a_row = int(verdict.bad_in_a_row)
         self.losses = self.losses or [float(verdict.loss)]
@@ -250,14 +265,14 @@ class Loop:
         sums = jax.device_get(sums)
         times = self.clock.split(step - self.reported)
         self.reported = step
-        seconds, values = times["seconds"], metrics.means(sums)
+        seconds = times["seconds"]
+        devices = self.trainer.mesh.devices.flatten()
+        values = metrics.means(sums)
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),
             "tokens_per_second": float(sums["real_token_share"][0]) / seconds,
             "rows_per_second": float(sums["loss"][1]) * phase.batch / seconds,
-            "model_flops_utilization": chips.utilization(
-                flops / seconds, self.trainer.mesh.devices.flatten()
-            ),
+            "model_flops_utilization": chips.utilization(flops / seconds, devices),
             **times,
             "peak_bytes": chips.peak_bytes(self.trainer.mesh.local_devices),
         }
@@ -268,15 +283,16 @@ class Loop:
         """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a
         signal came before all were written. The next start then evaluates the others."""
         for split in self.data.splits:
-            started, key = time.monotonic(), (phase.name, split)
+            started = time.monotonic()
+            key = phase.name, split
             with self.clock.paused(), self.watchdog.watch("evaluate"):
                 if self.processes.from_main(self.reporter.has_line(step, split)):
                     continue
                 if key not in self.evaluated:
                     shape = phase, split, self.trainer.mesh
                     self.evaluated[key] = evaluate.Batches(self.data, self.config, *shape)
-                program, rows = self.trainer.evaluate[phase.name], self.evaluated[key]
-                values = evaluate.measure(program, params, rows, stop.requested)
+                program = self.trainer.evaluate[phase.name]
+                values = evaluate.measure(program, params, self.evaluated[key], stop.requested)
                 if values is None:
                     return False
                 seconds = time.monotonic() - started
@@ -302,7 +318,7 @@ class Loop:
         steps = self.checkpoints.all_steps()
         lines = self.reporter.read()
         best = self.processes.from_main(metrics.best(self.config, lines, steps))
-        self.kept[:] = [best.get("step")]
+        self.kept_steps[:] = [best.get("step")]
         return best
 
     def save(self, step: int, state) -> None:

@@ -87,7 +87,8 @@ def pretrain_together(
     start = find_start(config, run, newest.step, processes)
     watchdog.arm("compile")
     step = start.step
-    mesh, total = check(config, run, start), configs.total_steps(config)
+    total = configs.total_steps(config)
+    mesh = check(config, run, start)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
         if not set(configs.BY_CONTENT).isdisjoint(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
@@ -118,25 +119,36 @@ def pretrain_together(
                 run.upload_and_release()
 
             processes.on_failure = on_failure
-            if not run.bucket:
-                wait_until_equal(lambda: run_id(run), run, processes)
-            wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
-            id = processes.from_main(run_id(run) if processes.is_main else None)
-            try:
-                loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
-                code = loop.run(start.checkpoint, stop)
-            except BaseException as error:
-                code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-                reporter.fail(f"{type(error).__name__}: {error}", code)
-                if not cluster.is_loss(error):
-                    raise
-                with contextlib.suppress(OSError):
-                    traceback.print_exception(error)
-                return LOST
-            if code:
-                saved = writer.name_last(run.checkpoints)
-                reporter.log(f"{STATES[code]}: {saved}; the same command resumes")
-            reporter.end(STATES[code])
+            id = share_id(run, processes)
+            loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
+            return run_loop(loop, start.checkpoint, stop)
+
+
+def share_id(run: Workdir, processes: Cluster) -> str:
+    """Returns the id of the run, once all processes see the same workdir."""
+    if not run.bucket:
+        wait_until_equal(lambda: run_id(run), run, processes)
+    wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
+    return processes.from_main(run_id(run) if processes.is_main else None)
+
+
+def run_loop(loop: Loop, checkpoint: Path | None, stop: signals.Stop) -> int:
+    """Trains from a checkpoint, or from the start; returns the exit code, which status.json has, too."""
+    reporter = loop.reporter
+    try:
+        code = loop.run(checkpoint, stop)
+    except BaseException as error:
+        code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+        reporter.fail(f"{type(error).__name__}: {error}", code)
+        if not cluster.is_loss(error):
+            raise
+        with contextlib.suppress(OSError):
+            traceback.print_exception(error)
+        return LOST
+    if code:
+        saved = writer.name_last(loop.workdir.checkpoints)
+        reporter.log(f"{STATES[code]}: {saved}; the same command resumes")
+    reporter.end(STATES[code])
     return code
 
 
@@ -164,7 +176,8 @@ def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cl
     BadInput if that one does not exist or verify."""
     if step is not None:
         return read_start(run, step, str(run.directory))
-    if not (text := config.continue_from):
+    text = config.continue_from
+    if not text:
         return Start()
     name, number = re.fullmatch("(.*?)(?:@([0-9]+))?", text).groups()
     with workdir.opened(name, "config.json", "run.json") as source:
@@ -186,9 +199,12 @@ def read_start(run: Workdir, step: int, name: str) -> Start:
 def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
     """Waits until `get`, which reads the workdir, returns the same in all processes as in process 0. Raises BadInput
     after VISIBLE seconds."""
-    expected, deadline = processes.from_main(get()), time.monotonic() + VISIBLE
-    while (seen := get()) != expected and time.monotonic() < deadline:
+    expected = processes.from_main(get())
+    deadline = time.monotonic() + VISIBLE
+    seen = get()
+    while seen != expected and time.monotonic() < deadline:
         time.sleep(0.1)
+        seen = get()
     views = processes.gather([seen == expected, run.name])
     for number, (is_same, name) in enumerate(views):
         if not is_same:
@@ -215,11 +231,12 @@ def prepare_workdir(
 ):
     """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Unavailable."""
     directory, checkpoints = run.directory, run.checkpoints
-    seen = [*newest.skipped, *([] if newest.step is None else [newest.step])]
-    if reader.steps(checkpoints)[:1] != sorted(seen, reverse=True)[:1]:
+    seen = {*newest.skipped, newest.step} - {None}
+    if max(reader.steps(checkpoints), default=None) != max(seen, default=None):
         raise Unavailable(f"--workdir {run.name}: another process just saved a checkpoint in it")
     atomic.remove_temporary(directory)
-    print(*reader.describe(checkpoints, newest.skipped), sep="\n", end="\n" * bool(newest.skipped))
+    for line in reader.describe(checkpoints, newest.skipped):
+        print(line)
     for path in writer.clean(checkpoints, newest.skipped):
         print(f"{path}: damaged checkpoint, renamed")
     metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
@@ -237,10 +254,12 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     run.check(config.store, config.batches, config.compilation_cache)
     steps = configs.total_steps(config)
     check_average(config)
-    if old := start.config:
+    old = start.config
+    if old:
         tasks.take_filled(config, old.task)
-        if refused := configs.refusals(old, config, start.step):
-            what = f"started with another config: {'; '.join(refused)}"
+        refused = "; ".join(configs.refusals(old, config, start.step))
+        if refused:
+            what = f"started with another config: {refused}"
             raise BadInput(f"{start.name}: {what}; use its values, or start a new run")
         before = configs.total_steps(old)
         if start.step and before != steps:
@@ -268,7 +287,9 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
     Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the encoder.
     """
     is_new = start.step is None
-    encoder = init_from.read(config, processes) if config.init_from and is_new else None
+    encoder = None
+    if config.init_from and is_new:
+        encoder = init_from.read(config, processes)
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.exists(name)):
         watchdog.arm("")  # preparing or downloading a store may take any time
@@ -286,10 +307,12 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
 def check_encoder(config: ConfigDict, start: Start, processes: Cluster) -> None:
     """Raises BadInput if a resumed run names another model than it started from, whose content decides: a place that
     has not changed is not read."""
-    if config.init_from not in ("", start.config.init_from):
-        source, known = init_from.read(config, processes).source, start.info.get("imported", {})
-        fits = source["fingerprint"] == known.get("fingerprint")
-        require(fits, "init_from", config, f"not the model that {start.name} started from")
+    if config.init_from in ("", start.config.init_from):
+        return
+    source = init_from.read(config, processes).source
+    expected = start.info.get("imported", {}).get("fingerprint")
+    hint = f"not the model that {start.name} started from"
+    require(source["fingerprint"] == expected, "init_from", config, hint)
 
 
 def with_encoder(trainer: Trainer, encoder: init_from.Encoder | None, info: dict):
@@ -299,8 +322,9 @@ def with_encoder(trainer: Trainer, encoder: init_from.Encoder | None, info: dict
         return trainer, {key: info[key] for key in ("imported", "fresh") if key in info}
     paths = names.by_path(trainer.shapes.params)
     restored = {path: encoder.arrays[path] for path in paths if path in encoder.arrays}
-    parts = {path.removeprefix("encoder/").partition("/")[0] for path in set(paths) - set(restored)}
-    fresh, number = sorted(parts), counts.count(restored, encoder.vocabulary)
+    others = set(paths) - set(restored)
+    fresh = sorted({path.removeprefix("encoder/").partition("/")[0] for path in others})
+    number = counts.count(restored, encoder.vocabulary)
     text = f"{number:,} parameters of the encoder of {encoder.source['source']}"
     print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
     imported = encoder.source | {"parameters": number}
@@ -316,9 +340,11 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
     is_new = not (directory / "run.json").is_file()
     if is_new:  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    own_tokenizer = tokenizer.load(directory / "tokenizer")
-    values = {"run": workdir.new_run_id(), "tokenizer": own_tokenizer.fingerprint}
-    values["config"] = configs.digest(config)
+    values = {
+        "run": workdir.new_run_id(),
+        "tokenizer": tokenizer.load(directory / "tokenizer").fingerprint,
+        "config": configs.digest(config),
+    }
     values |= run_info.collect(config, data, trainer)
     if not is_new:
         before = workdir.read_info(directory)
