@@ -93,9 +93,9 @@ def locate_texts(split: Split) -> tuple[np.ndarray, np.ndarray]:
 def pairs(split: Split, length: int) -> np.ndarray:
     """Returns int64[N, S, 5] as assemble.gather reads it: the first text with each of the others, or alone.
 
-    They are the start and size of the first text, of the second one or zeros, and the number of the example. Each
-    sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are cut, as in
-    arXiv:1810.04805.
+    The columns are the start and size of the first text, those of the second one or zeros, and the number of the
+    example. Each sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are
+    cut, as in arXiv:1810.04805.
     """
     starts, sizes = locate_texts(split)
     sequences = starts.shape[1] - 1

@@ -14,9 +14,12 @@ COUNT = 20  # candidates for an answer
 def predict(windows: list[Window], text: str, longest: int, threshold: float | None) -> dict:
     """Returns the answer to a question: its `prediction`, exact text; `score`; `null_score_difference`; and `nbest`.
 
-    longest: pieces of an answer at most. threshold: the prediction is '', no answer, if the lowest score of no answer
-    in a window exceeds that of the best span by more; None: it never is. nbest: {text, start, end, score, probability}
-    of the candidates, see below, and of '' if it may be predicted; the probabilities are those among them.
+    nbest has {text, start, end, score, probability} of the candidates, see below, and of '' if it may be predicted; the
+    probabilities are those among them.
+
+    longest: pieces of an answer at most.
+    threshold: the prediction is '', no answer, if the lowest score of no answer in a window exceeds that of the best
+        span by more; None: it never is.
     """
     null = min(float(window.null) for window in windows)
     no_answer = {"text": "", "start": 0, "end": 0, "score": null}

@@ -67,8 +67,10 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     """Returns int64[R, 1, 7]: windows as assemble.gather reads them, with the number of the question; and the first and
     the last token of the answer in the row, both 0, [CLS], if the window does not have all of it.
 
-    longest: pieces of a question at most. stride: from a window to the next one, less if it would leave a gap. Like
-    those of the original run_squad.py.
+    Like those of the original run_squad.py.
+
+    longest: pieces of a question at most.
+    stride: pieces from a window to the next one; less if it would leave a gap.
     """
     starts, sizes = locate_texts(split)
     question_sizes = np.minimum(sizes[:, 0], longest)
@@ -100,7 +102,8 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
 def group_by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[list[Window]]:
     """Yields the windows of each question in `rows`, whose numbers increase.
 
-    logits: float32[R, L, 2]. rows: int64[R, 7], see `rows`.
+    logits: float32[R, L, 2].
+    rows: int64[R, 7], see `rows`.
     """
     offsets = open_array(split.path / "offsets.npy")
     order = np.argsort(rows[:, EXAMPLE], kind="stable")

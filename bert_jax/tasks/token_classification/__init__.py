@@ -89,7 +89,11 @@ def split_columns(line: str, is_tabbed: bool) -> list[str]:
 
 
 def is_comment(columns: tuple, row: list[str], size: int) -> bool:
-    """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none. size: columns of words."""
+    """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none.
+
+    columns: config.task.columns.
+    size: the number of columns of words.
+    """
     if row[0].startswith("#"):
         return len(row) != size > 0
     is_conllu = len(row) == CONLLU and columns[0] == 1
