@@ -31,7 +31,8 @@ def use(config: ConfigDict, **names: str) -> None:
     key of this name and type; all others take the new defaults. This holds for the module's keys of each phase, too.
     """
     for group, name in names.items():
-        old, new = find_module(group, config[group].name), find_module(group, name)
+        old = find_module(group, config[group].name)
+        new = find_module(group, name)
         config[group] = ConfigDict(keep_changed(config[group], old.DEFAULTS, new.DEFAULTS))
         config[group].name = name
         config[group].lock()
@@ -343,7 +344,8 @@ def check_phases(config: ConfigDict) -> None:
     require(named, "phase_order", config, hint)
     total = 0
     for name in order:
-        phase, path = config.phases[name], f"phases.{name}"
+        phase = config.phases[name]
+        path = f"phases.{name}"
         require(phase.steps >= 1, f"{path}.steps", config, "expected at least 1")
         total += phase.steps
         hint = f"expected less than {MAX_STEPS} together with the earlier phases"

@@ -11,8 +11,11 @@ from bert_jax.configs import base
 
 def get_config():
     config = base.get_config()
+
+    # The text is Python's documentation, the default of `corpus`. `prepare` writes it into this store.
     config.store = "stores/demo"
     config.tokenizer.size = 8192
+
     config.model.layers = 2
     config.model.width = 128
     config.model.heads = 4
@@ -22,13 +25,16 @@ def get_config():
     config.model.attention_dropout = 0.0
     # 0.02 suits a width of 768; here attention would stay uniform for long.
     config.model.initializer = 0.06
-    # Short rows, a high rate and a long warm-up: attention leaves the frequencies of tokens early.
+
+    # One phase of short rows. A high rate and a long warm-up: attention leaves the frequencies of tokens early.
     config.phases.main = base.phase(steps=1820, length=32, batch=96, max_predictions=5)
     config.optimizer.learning_rate = 6e-3
     config.optimizer.beta2 = 0.99
     # Without it the first updates at this rate are too large.
     config.optimizer.bias_correction = True
     config.schedule.warmup = 630
+
+    # Steps between two lines of the log, two evaluations, and two checkpoints.
     config.log.every = 50
     config.evaluate.every = 950
     config.evaluate.rows = 512

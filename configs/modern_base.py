@@ -30,8 +30,11 @@ def get_config(billions=PAPER):
     config.objective.pair_task = "none"
     config.task.mask_rate = 0.3
     config.task.heldout_mask_rate = 0.15  # comparable with other models
-    config.optimizer.update(name="stable_adamw", learning_rate=8e-4, weight_decay=1e-5)
-    config.optimizer.update(beta2=0.98, clip=0.0)
+    config.optimizer.name = "stable_adamw"
+    config.optimizer.learning_rate = 8e-4
+    config.optimizer.weight_decay = 1e-5
+    config.optimizer.beta2 = 0.98
+    config.optimizer.clip = 0.0
     config.train.tokens_per_device = 16_384
     config.evaluate.every = 2_000
     config.checkpoint.every = 1_000
@@ -42,23 +45,34 @@ def get_config(billions=PAPER):
 def set_phases(config, billions, rows: int, sizes: int, growth: float, warmup: float):
     """Sets the phases and the schedule for this many billions of tokens.
 
-    For PAPER: rows of the first batch, of which the others are multiples; number of sizes; billions of tokens until the
-    last one, and until the peak of the learning rate.
+    The other arguments are those of PAPER:
+
+    rows: of the first batch, of which the others are multiples.
+    sizes: number of batch sizes.
+    growth: billions of tokens until the last size.
+    warmup: billions of tokens until the peak of the learning rate.
     """
-    if not (share := float(billions) / PAPER) > 0:
+    share = float(billions) / PAPER
+    if not share > 0:
         raise ValueError(f"{billions} billion tokens, expected more than 0")
-    first, (length, long) = multiple(rows * share**0.5), LENGTHS
+    length, long = LENGTHS
     billion = share * 1e9  # tokens for a billion of the paper
+    first = multiple(rows * share**0.5)
     *growing, full = (first * number for number in range(1, sizes + 1))
-    each = billion * growth / sum(growing) / length  # steps of each size
-    short = billion * (PAPER - growth - sum(ENDS.values())) / full / length
-    keys = dict(length=length, max_predictions=312, rotary_base=10_000.0)
-    steps = {f"batch{batch}": (each, batch) for batch in growing} | {"short": (short, full)}
-    phases = {name: base.phase(round(n), batch=batch, **keys) for name, (n, batch) in steps.items()}
+    phases = {}
+
+    def add_short(name: str, batch: int, steps: float):
+        keys = dict(length=length, max_predictions=312, rotary_base=10_000.0)
+        phases[name] = base.phase(round(steps), batch=batch, **keys)
+
+    for batch in growing:
+        add_short(f"batch{batch}", batch, billion * growth / sum(growing) / length)
+    rest = PAPER - growth - sum(ENDS.values())
+    add_short("short", full, billion * rest / full / length)
     batch = multiple(full * length / long)
     for name, tokens in ENDS.items():
-        number = round(billion * tokens / batch / long)
-        phases[name] = base.phase(number, batch=batch, length=long, max_predictions=2488)
+        steps = round(billion * tokens / batch / long)
+        phases[name] = base.phase(steps, batch=batch, length=long, max_predictions=2488)
     config.phase_order = tuple(phases)
     config.phases = base.ConfigDict(phases)
     config.schedule.update(name="wsd", decay=phases["decay"].steps)
@@ -71,8 +85,10 @@ def steps_of(tokens: float, phases) -> int:
     """Returns the number of the first steps that have this many tokens."""
     steps = 0
     for phase in phases:
+        step_tokens = phase.batch * phase.length
         number = min(phase.steps, tokens / phase.batch / phase.length)
-        steps, tokens = steps + number, tokens - number * phase.batch * phase.length
+        steps += number
+        tokens -= number * step_tokens
     return round(steps)
 
 

@@ -10,7 +10,8 @@ from bert_jax.configs import base, demo, modern_base
 
 
 def get_config():
-    config, recipe = demo.get_config(), modern_base.get_config()
+    config = demo.get_config()
+    recipe = modern_base.get_config()
     base.use(config, model="modernbert", task="packed_documents")
     config.objective.pair_task = "none"
     config.model.update(layers=2, width=128, heads=2, feed_forward=192, max_length=64, window=32)
