@@ -21,7 +21,8 @@ def map_file(path: Path) -> tf.Tensor:
     this reserves no swap space for it; that would fail on a machine with less memory than the file has.
     """
     array = np.load(path, mmap_mode="r")
-    flags, access = mmap.MAP_PRIVATE | NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+    flags = mmap.MAP_PRIVATE | NORESERVE
+    access = mmap.PROT_READ | mmap.PROT_WRITE
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=access)
     array = np.ndarray(array.shape, array.dtype, pages, array.offset)
@@ -36,8 +37,10 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str,
     sizes, int32[B, S], the number of tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins,
     bool[B, L], the first token of A and of B.
 
-    tokens: all of the split.    pairs: int64[B, S, 5]: where A starts in tokens and its length, the same of B, and the
-    label; zeros for an absent pair.    special: {name: id}.    paired: whether rows have B.
+    tokens: all of the split.
+    pairs: int64[B, S, 5], with the columns of dataset.py; zeros for an absent pair.
+    special: {name: id}.
+    paired: whether rows have B.
     """
     a_start, a_length, b_start, b_length, label = tf.unstack(pairs, axis=2)
     used = a_length > 0
@@ -47,7 +50,8 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str,
     first_seps = starts + 1 + a_length
     position = tf.range(length, dtype=tf.int64)[None, :]
     owner = owners(ends, position)
-    before_a, before_b = a_start - starts - 1, b_start - first_seps - 1
+    before_a = a_start - starts - 1
+    before_b = b_start - first_seps - 1
     values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
     start, first_sep, last_sep, before_a, before_b = tf.unstack(of_pair(values, owner), axis=2)
     in_a = (position > start) & (position < first_sep)
@@ -92,16 +96,20 @@ def gather_range(tokens, separators, ranges, length: int, special: dict, sequenc
     """Returns rows before masking, what `gather` returns without pairs, but `ends` and `sizes` as of one sequence:
     [CLS], a range of the stream of tasks/documents.py, [SEP].
 
-    tokens: all of the split.    separators: int64[D], where they are.    ranges: int64[B, 2], start and size of each.
+    tokens: all of the split.
+    separators: int64[D], where they are.
+    ranges: int64[B, 2], start and size of each.
     sequences: S; if more than 1, the separators after a document are [SEP] and [CLS], and each document is a sequence.
     """
-    start, size = ranges[:, :1], ranges[:, 1:]
+    start = ranges[:, :1]
+    size = ranges[:, 1:]
     position = tf.range(length, dtype=tf.int64)[None, :]
     inside = (position > 0) & (position <= size)
     places = start + tf.minimum(tf.maximum(position - 1, 0), size - 1)
     ids, ends_there, owner, ends = gather_stream(tokens, separators, places, min(sequences, 2))
     if sequences == 1:
-        owner, ends = tf.zeros_like(owner), ends[:, :0]
+        owner = tf.zeros_like(owner)
+        ends = ends[:, :0]
     begins = tf.concat([tf.zeros_like(start), ends + 2 - start], axis=1)  # of sequences in the row
     place = position - of_pair(begins, owner)  # in its sequence
     maskable = inside & ~ends_there & (place > 0)
@@ -139,8 +147,11 @@ def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
     """Returns the ids at places of the stream of tasks/documents.py, int32[B, L]; whether a document ends there, bool;
     how many have ended before it in the row, int32; and where they end, int64[B, N], the row's and at least one more.
 
-    An id is meaningless at a separator. tokens: all of the split.    separators: int64[D], the first one after each
-    document, which has `width` of them.    places: int64[B, L], ascending in each row, the first one in a document.
+    An id is meaningless at a separator.
+
+    tokens: all of the split.
+    separators: int64[D], the first one after each document, which has `width` of them.
+    places: int64[B, L], ascending in each row, the first one in a document.
     """
     with tf.init_scope():  # a constant of the graph would be copied
         separators = tf.constant(separators)
@@ -175,4 +186,6 @@ def owners(ends, positions):
 
 def of_pair(values, owner):
     """Gathers the value of each position's pair: [B, S, ...] -> [B, N, ...], or [B, 1, ...] if S is 1."""
-    return values if values.shape[1] == 1 else tf.gather(values, owner, batch_dims=1)
+    if values.shape[1] == 1:
+        return values
+    return tf.gather(values, owner, batch_dims=1)

@@ -29,11 +29,12 @@ def shapes(batch: int, length: int, sequences: int = 1) -> dict:
 
 def structs(arrays: dict[str, tuple]) -> dict:
     """Converts {names: shape} to {name: jax.ShapeDtypeStruct}: float32 for weights, int32 for others."""
-    return {
-        name: jax.ShapeDtypeStruct(shape, np.float32 if name.endswith("_weights") else np.int32)
-        for listed, shape in arrays.items()
-        for name in listed.split()
-    }
+    result = {}
+    for names, shape in arrays.items():
+        for name in names.split():
+            dtype = np.float32 if name.endswith("_weights") else np.int32
+            result[name] = jax.ShapeDtypeStruct(shape, dtype)
+    return result
 
 
 def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
@@ -59,7 +60,8 @@ def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
 def check_ids(config, vocabulary: int, arrays: dict) -> None:
     """Raises BadInput for ids in the arrays of a batch that the model or the task does not have: a lookup would take
     other rows for them, without gradients. vocabulary: its size."""
-    model, length = config.model, arrays["tokens"].shape[1]
+    model = config.model
+    length = arrays["tokens"].shape[1]
     limits = {"tokens": vocabulary, "segments": model.get("type_vocabulary")}
     limits |= {"_targets": vocabulary, "_positions": length}  # by the ends of names
     if model.get("positions") == "learned":
@@ -83,12 +85,11 @@ def weighted(arrays: dict, rows: np.ndarray, used: np.ndarray) -> dict:
     used: bool[B]; False for a row that only fills the batch.
     """
     weights = used.astype(np.float32)
-    scaled = {
-        name: array * weights.reshape(-1, *[1] * (array.ndim - 1))
-        for name, array in arrays.items()
-        if name.endswith("_weights")
-    }
-    return arrays | scaled | {"rows": rows.astype(np.int32), "row_weights": weights}
+    result = arrays | {"rows": rows.astype(np.int32), "row_weights": weights}
+    for name, array in arrays.items():
+        if name.endswith("_weights"):
+            result[name] = array * np.expand_dims(weights, tuple(range(1, array.ndim)))
+    return result
 
 
 def digest(batch: dict) -> str:

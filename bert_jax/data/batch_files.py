@@ -57,9 +57,10 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
         shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):
-            begin, end = max(first, phase.first), min(last, phase.stop)
-            if begin < end:
-                phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
+            begin = max(first, phase.first)
+            stop = min(last, phase.stop)
+            if begin < stop:
+                phases[phase.name] = save_phase(feed, phase, begin, stop, target / phase.name, log)
         manifest = {
             "config": feed.store.manifest["made_from"] | dependencies(feed.config),
             **{key: feed.store.manifest[key] for key in COPIED},
@@ -76,7 +77,8 @@ def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) 
     target.mkdir()
     shapes = feed.dataset.shapes(phase, phase.batch)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
-    number, batches = max(1, int(BLOCK // size)), feed.train(phase, first, last)
+    number = max(1, int(BLOCK // size))
+    batches = feed.train(phase, first, last)
     for begin in range(first, last, number):
         write(target / f"{begin:012d}.npz", [*itertools.islice(batches, number)], np.stack)
         step = min(begin + number, last) - 1
@@ -106,11 +108,14 @@ def read_manifest(directory: Path) -> dict:
 class SavedFeed:
     """A feed of the batches that `save` wrote; feed.py describes the interface."""
 
-    key, score = "batches", None
+    key = "batches"
+    score = None
 
     def __init__(self, config: ConfigDict, directory: Path, splits: tuple[str, ...]):
         """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config."""
-        self.config, self.path, self.splits = config, directory, splits
+        self.config = config
+        self.path = directory
+        self.splits = splits
         self.manifest = read_manifest(directory)
         manifests.verify_files(directory, self.manifest, hashes=False)
         self.steps = range(*self.manifest["steps"])
@@ -118,7 +123,8 @@ class SavedFeed:
         self.unigram_entropy = self.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
         requested = origin.made_from(config) | dependencies(config)
-        if changed := origin.differences(directory, self.manifest["config"], requested):
+        changed = origin.differences(directory, self.manifest["config"], requested)
+        if changed:
             raise BadInput(f"config.batches={self.path}: saved by another config: {changed}")
         origin.text_has_changed(config, directory, self.manifest["text"])  # refuses another text
 
@@ -128,14 +134,15 @@ class SavedFeed:
         first = min(step, total - 1)
         self.check_steps(first, total)
         for phase in configs.phases(self.config):
-            for split in self.splits if phase.stop > first else ():
-                self.evaluation(phase, split, phase.batch)
+            if phase.stop > first:
+                for split in self.splits:
+                    self.evaluation(phase, split, phase.batch)
 
     def check_steps(self, first: int, last: int) -> None:
         """Raises BadInput unless steps first..last-1 are saved."""
         if not (first in self.steps and last - 1 in self.steps):
-            span = f"{self.describe()}, not {first} to {last - 1}"
-            raise BadInput(f"config.batches={self.path}: {span}")
+            steps = f"{self.describe()}, not {first} to {last - 1}"
+            raise BadInput(f"config.batches={self.path}: {steps}")
 
     def check_hashes(self) -> None:
         manifests.verify_files(self.path, self.manifest, hashes=True)
@@ -146,13 +153,15 @@ class SavedFeed:
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         """Yields the batches of steps first..last-1 of the run, all in `phase`, with the rows at `positions`."""
         self.check_steps(first, last)
-        saved, arrays = self.manifest["phases"][phase.name], None
-        chosen = slice(None) if positions is None else np.asarray(positions, np.int64)
+        saved = self.manifest["phases"][phase.name]
+        arrays = None
+        if positions is None:
+            positions = np.arange(phase.batch)
         for step in range(first, last):
             offset = (step - saved["first"]) % saved["batches"]
-            if arrays is None or not offset:
+            if arrays is None or offset == 0:
                 arrays = self.read(f"{phase.name}/{step - offset:012d}.npz")
-            yield {key: array[offset][chosen] for key, array in arrays.items()}
+            yield {key: array[offset][positions] for key, array in arrays.items()}
 
     def evaluation(self, phase, split: str, size: int, positions=None) -> list[dict]:
         """Returns batches of `size` rows of a split, with the rows at `positions` of each.
@@ -163,12 +172,14 @@ class SavedFeed:
         saved = splits.get(split, {"rows": 0, "all": False})
         rows = self.config.evaluate.rows
         if rows > saved["rows"] and not saved["all"]:
-            has = f"{self.path} has only {saved['rows']} {split} rows of phase {phase.name}"
-            raise BadInput(f"config.evaluate.rows={rows}: {has}")
-        positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
+            reason = f"{self.path} has only {saved['rows']} {split} rows of phase {phase.name}"
+            raise BadInput(f"config.evaluate.rows={rows}: {reason}")
+        positions = np.arange(size) if positions is None else np.asarray(positions)
         arrays = self.read(f"{phase.name}/{split}.npz")
-        rows, batches = min(rows, saved["rows"]), []
-        for numbers in (begin + positions for begin in range(0, rows, size)):
+        rows = min(rows, saved["rows"])
+        batches = []
+        for begin in range(0, rows, size):
+            numbers = begin + positions
             chosen = {name: array[numbers % rows] for name, array in arrays.items()}
             batches.append(batch.weighted(chosen, positions, numbers < rows))
         return batches

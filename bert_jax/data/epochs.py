@@ -12,7 +12,8 @@ class Epochs:
 
     def __init__(self, dataset, phase, split: str):
         self.rows = lambda epoch: dataset.rows(phase, split, epoch)
-        self.opened, self.opening = {}, threading.Lock()
+        self.opened = {}
+        self.opening = threading.Lock()
 
     def open(self, epoch: int):
         """Returns the rows of an epoch. Waits if another thread opens one."""

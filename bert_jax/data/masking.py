@@ -36,7 +36,8 @@ class Pairs(NamedTuple):
 
     def draw(self, purpose: str, positions):
         """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: a key of prng.PURPOSE."""
-        shift, number = tf.bitwise.right_shift, np.uint32(prng.PURPOSE[purpose])
+        shift = tf.bitwise.right_shift
+        number = np.uint32(prng.PURPOSE[purpose])
         keys = prng.fold(self.keys, number, shift)[:, None]
         return prng.fold(keys, tf.cast(positions, tf.uint32), shift)
 
@@ -44,15 +45,21 @@ class Pairs(NamedTuple):
 def apply(task, mask_rate: float, predictions, special, word_starts, keys, arrays) -> dict:
     """Masks assembled rows: chooses positions, replaces their tokens, and adds the masked_* arrays of the contract.
 
-    task: `config.task`.    mask_rate: share of tokens that are predicted.    predictions: masked positions per row, at
-    most.    special: {name: id}.    word_starts: bool[V], the pieces that start a word.    keys: uint32[B].
+    task: `config.task`.
+    mask_rate: share of tokens that are predicted.
+    predictions: masked positions per row, at most.
+    special: {name: id}.
+    word_starts: bool[V], the pieces that start a word.
+    keys: uint32[B].
     arrays: those of the batch contract, and besides, which are left out of the result: ends, int32[B, S], where each
     pair ends in its row; an absent pair ends where it begins. sizes, int32[B, S], number of maskable tokens in each
     pair. maskable, bool[B, L], tokens of A or B. begins, bool[B, L], the first token of A and of B.
     """
     arrays = dict(arrays)
-    ends, sizes, maskable, begins = map(arrays.pop, ("ends", "sizes", "maskable", "begins"))
-    tokens, pairs = arrays["tokens"], Pairs(ends, sizes, keys)
+    pairs = Pairs(arrays.pop("ends"), arrays.pop("sizes"), keys)
+    maskable = arrays.pop("maskable")
+    begins = arrays.pop("begins")
+    tokens = arrays["tokens"]
     length = tokens.shape[1]
     wanted = number_wanted(mask_rate, predictions, pairs, length)
     if task.masking == "token":
@@ -125,11 +132,12 @@ def random_order(pairs: Pairs, eligible, number: int, draws):
 def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable, draws):
     """Returns int32[B, P]: the `wanted` positions of each pair with the largest draws, uint32[B, L]; ascending, then
     L."""
-    length, sequences = maskable.shape[1], wanted.shape[1]
+    length = maskable.shape[1]
     # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
-    number = predictions if sequences == 1 else length
+    number = predictions if wanted.shape[1] == 1 else length
     order = random_order(pairs, maskable, number, draws)
-    upto, slot = tf.cumsum(wanted, axis=1), tf.range(predictions)[None, :]
+    upto = tf.cumsum(wanted, axis=1)
+    slot = tf.range(predictions)[None, :]
     first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
     best = tf.where(used, slot + of_pair(first, owners(upto, slot)), 0)
@@ -140,7 +148,10 @@ def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts, words
     """Returns int32[B, P]: the positions of the whole words of randomly drawn spans; ascending, then L.
 
     As in the original code, skips a word that would exceed `wanted` tokens of its pair. Then adds single tokens where
-    no word was left that fits. starts: bool[B, L], where words begin. words: int32[B, L], the word at each position.
+    no word was left that fits.
+
+    starts: bool[B, L], where words begin.
+    words: int32[B, L], the word at each position.
     spans: int32[B or 1, L], the span of each word.
     """
     length = maskable.shape[1]
@@ -158,8 +169,8 @@ def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts, words
 
 def count_by_column(columns, flags):
     """Counts flags by column: columns int32[B, L], flags bool[B, L] -> int32[B, L], the set flags of each column."""
-    length, flags = columns.shape[1], tf.cast(flags, tf.int32)
-    counts = tf.math.bincount(columns, flags, length, length, axis=-1)
+    length = columns.shape[1]
+    counts = tf.math.bincount(columns, tf.cast(flags, tf.int32), length, length, axis=-1)
     return tf.ensure_shape(counts, columns.shape)
 
 
@@ -176,7 +187,8 @@ def sums_by_pair(values, ends):
 def take_in_order(words: Pairs, sizes, room):
     """Returns bool[B, L]: the words taken when each pair is filled from left to right, skipping words that do not fit.
 
-    sizes: int32[B, L], tokens of each word.    room: int32[B, S], tokens to take from each pair.
+    sizes: int32[B, L], tokens of each word.
+    room: int32[B, S], tokens to take from each pair.
 
     All pairs are processed at once. Each round takes the longest prefix of fitting words that fits as a whole. The
     first word after it is larger than the remaining room. So the largest size that still fits decreases with every
@@ -184,16 +196,21 @@ def take_in_order(words: Pairs, sizes, room):
     """
     owner = owners(words.ends, tf.range(sizes.shape[1])[None, :])
 
-    def fitting(taken, room):
+    def find_fitting(taken, room):
         return ~taken & (sizes > 0) & (sizes <= of_pair(room, owner))
 
-    def body(taken, room):
-        fits = fitting(taken, room)
-        fits &= sums_by_pair(tf.where(fits, sizes, 0), words.ends)[0] <= of_pair(room, owner)
-        return taken | fits, room - sums_by_pair(tf.where(fits, sizes, 0), words.ends)[1]
+    def is_any_left(taken, room):
+        return tf.reduce_any(find_fitting(taken, room))
 
-    start = (tf.zeros_like(sizes, tf.bool), room)
-    return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]
+    def take(taken, room):
+        words_to_take = find_fitting(taken, room)
+        upto, _ = sums_by_pair(tf.where(words_to_take, sizes, 0), words.ends)
+        words_to_take &= upto <= of_pair(room, owner)
+        _, total = sums_by_pair(tf.where(words_to_take, sizes, 0), words.ends)
+        return taken | words_to_take, room - total
+
+    taken = tf.zeros_like(sizes, tf.bool)
+    return tf.while_loop(is_any_left, take, (taken, room))[0]
 
 
 def replacements(task, mask_id: int, vocabulary, pairs: Pairs, positions, group, targets):

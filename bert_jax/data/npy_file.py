@@ -14,7 +14,10 @@ class NpyWriter:
     """
 
     def __init__(self, file: BinaryIO, dtype: np.dtype, *columns: int):
-        self.file, self.dtype, self.columns, self.length = file, np.dtype(dtype), columns, 0
+        self.file = file
+        self.dtype = np.dtype(dtype)
+        self.columns = columns
+        self.length = 0
         file.write(bytes(HEADER))
 
     def append(self, array: np.ndarray) -> None:

@@ -36,9 +36,16 @@ class Pipeline:
     """
 
     def __init__(self, dataset: Dataset, phase, split, seed: int, batch: int, positions=None):
-        self.seed, self.phase, self.batch, self.dataset = seed, phase, batch, dataset
-        self.lengths, self.orders, self.limit = np.array(lengths(dataset, phase)), {}, None
-        self.positions = np.arange(batch) if positions is None else np.asarray(positions)
+        self.seed = seed
+        self.phase = phase
+        self.batch = batch
+        self.dataset = dataset
+        self.positions = np.arange(batch)
+        if positions is not None:
+            self.positions = np.asarray(positions)
+        self.lengths = np.array(lengths(dataset, phase))
+        self.limit = None  # rows that are evaluated, at most
+        self.orders = {}  # {epoch: see `order`}, of the newest two
         self.split = dataset.splits.index(split)
         self.epochs = Epochs(dataset, phase, split)
         self.shape = self.epochs.open(0)[np.zeros(1, np.int64)].shape[1:]  # of a row's numbers
@@ -56,19 +63,26 @@ class Pipeline:
     def steps_per_epoch(self) -> int:
         return max(1, len(self.epochs.open(0)) // self.batch)
 
-    def __call__(self, steps: np.ndarray, epoch: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields what the task makes for these steps, int64[N]. epoch: steps per epoch."""
-        numbers = np.unique(steps // epoch)
-        parts = [self.rows(steps[steps // epoch == number] % epoch, number) for number in numbers]
-        rows, keys = map(np.concatenate, zip(*parts, strict=True))
-        batches = self.make_dataset(rows, keys).with_options(options()).as_numpy_iterator()
+    def __call__(self, steps: np.ndarray, epoch_steps: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yields what the task makes for these steps, int64[N]."""
+        rows = []
+        keys = []
+        epochs = steps // epoch_steps
+        for epoch in np.unique(epochs):
+            rows_of_epoch, keys_of_epoch = self.rows(steps[epochs == epoch] % epoch_steps, epoch)
+            rows.append(rows_of_epoch)
+            keys.append(keys_of_epoch)
+        batches = self.make_dataset(np.concatenate(rows), np.concatenate(keys))
+        batches = batches.with_options(options()).as_numpy_iterator()
         for step, arrays in zip(steps, batches, strict=True):
-            yield self.cut(arrays, step, epoch) if self.dataset.sizes else arrays
+            if self.dataset.sizes:
+                arrays = self.cut(arrays, step % epoch_steps, step // epoch_steps)
+            yield arrays
 
     def cut(self, arrays: dict, step: int, epoch: int) -> dict:
         """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
-        numbers = step % epoch * self.batch + np.arange(self.batch)
-        longest = self.dataset.sizes(self.choose(numbers, step // epoch)).max()
+        numbers = step * self.batch + np.arange(self.batch)
+        longest = self.dataset.sizes(self.choose(numbers, epoch)).max()
         length = int(self.lengths[np.searchsorted(self.lengths, longest)])
         shapes = self.dataset.shapes(self.phase._replace(length=length), len(self.positions))
         return {key: arrays[key][tuple(map(slice, shapes[key].shape))] for key in arrays}
@@ -98,25 +112,35 @@ class Pipeline:
         are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
         """
         if epoch not in self.orders:
-            count = len(rows)
-            sizes = self.dataset.sizes(rows) if self.dataset.sizes else np.zeros(count)
-            order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
+            newest = list(self.orders.items())[:1]
+            self.orders = {epoch: self.make_order(rows, epoch), **dict(newest)}
+        return self.orders[epoch]
+
+    def make_order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Computes `order`."""
+        count = len(rows)
+        order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
+        if self.limit is not None:
             chosen = slice(self.limit)
-            if self.limit is not None and self.dataset.group:
+            if self.dataset.group:
                 chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
             order = order[chosen]
-            batches = 0 if self.split else count // self.batch
-            # Rows that fill no batch are the last ones of the random order, not the longest ones.
-            used = batches * self.batch or len(order)
-            pool = len(order) if self.split else POOL * self.batch
-            for first in range(0, used, pool):
-                part = order[first : min(first + pool, used)]
-                order[first : first + len(part)] = part[np.argsort(sizes[part], kind="stable")]
-            whole = order[: batches * self.batch].reshape(batches, self.batch)
-            moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
-            order[: whole.size] = whole[moved].reshape(-1)
-            self.orders = {epoch: order, **dict(list(self.orders.items())[:1])}
-        return self.orders[epoch]
+        sizes = np.zeros(count)
+        if self.dataset.sizes:
+            sizes = self.dataset.sizes(rows)
+        if self.split:
+            return order[np.argsort(sizes[order], kind="stable")]
+        # Rows that fill no batch are the last ones of the random order, not the longest ones.
+        batches = count // self.batch
+        used = batches * self.batch or count
+        pool = POOL * self.batch
+        for first in range(0, used, pool):
+            part = order[first : min(first + pool, used)]
+            order[first : first + len(part)] = part[np.argsort(sizes[part], kind="stable")]
+        in_batches = order[: batches * self.batch].reshape(batches, self.batch)
+        moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
+        order[: in_batches.size] = in_batches[moved].reshape(-1)
+        return order
 
     def key(self, purpose: str, epoch: int) -> np.ndarray:
         return draw_key(self.seed, purpose, self.split, self.phase.number, int(epoch))
@@ -137,18 +161,21 @@ def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[st
     return batches(pipeline, first, last, pipeline.steps_per_epoch(), np.inf)
 
 
-def batches(pipeline: Pipeline, first: int, last: int, epoch: int, rows: float) -> Iterator[dict]:
+def batches(pipeline: Pipeline, first: int, last: int, epoch_steps: int, rows: float):
     """Yields the batches of steps first..last-1 of a phase with their weights.
 
-    epoch: steps per epoch. rows: those after the first `rows` only fill a batch.
+    epoch_steps: steps per epoch.
+    rows: those after the first `rows` only fill a batch.
     """
     row_bytes = 8 * int(np.prod(pipeline.shape))
-    for steps in windows(first, last, epoch, len(pipeline.positions) * row_bytes):
-        begin, end = int(steps[0]) // epoch, int(steps[-1]) // epoch + 1
+    epochs = -(-last // epoch_steps)
+    for steps in windows(first, last, epoch_steps, len(pipeline.positions) * row_bytes):
+        epoch = int(steps[0]) // epoch_steps
+        after = int(steps[-1]) // epoch_steps + 1
         # The previous epoch is kept: a host that is some steps behind still maps its files.
-        pipeline.epochs.close_before(begin - 1)
-        pipeline.epochs.open_in_background(range(end, min(2 * end - begin, -(-last // epoch))))
-        for step, arrays in zip(steps, pipeline(steps, epoch), strict=True):
+        pipeline.epochs.close_before(epoch - 1)
+        pipeline.epochs.open_in_background(range(after, min(2 * after - epoch, epochs)))
+        for step, arrays in zip(steps, pipeline(steps, epoch_steps), strict=True):
             used = step * pipeline.batch + pipeline.positions < rows
             yield contract.weighted(arrays, pipeline.positions, used)
 
@@ -181,17 +208,23 @@ class Evaluation:
         return self.pipeline.places(np.arange(self.rows), 0)
 
 
-def windows(first: int, last: int, epoch: int, step_bytes: int) -> Iterator[np.ndarray]:
+def windows(first: int, last: int, epoch_steps: int, step_bytes: int) -> Iterator[np.ndarray]:
     """Splits steps first..last-1 into arrays that read about WINDOW bytes, which bounds the memory for the rows.
 
-    epoch: steps per epoch. step_bytes: of the rows of a step. An array ends at the end of an epoch; if epochs are
-    shorter than SHORT steps, it spans SHORT steps instead.
+    An array ends at the end of an epoch; if epochs are shorter than SHORT steps, it spans SHORT steps instead.
+
+    epoch_steps: steps per epoch.
+    step_bytes: of the rows of a step.
     """
+    most = max(1, WINDOW // max(1, step_bytes))
     while first < last:
-        after = first + SHORT if epoch < SHORT else (first // epoch + 1) * epoch
-        after = min(after, first + max(1, WINDOW // max(1, step_bytes)), last)
-        yield np.arange(first, after)
-        first = after
+        if epoch_steps < SHORT:
+            stop = first + SHORT
+        else:
+            stop = (first // epoch_steps + 1) * epoch_steps
+        stop = min(stop, first + most, last)
+        yield np.arange(first, stop)
+        first = stop
 
 
 def options() -> tf.data.Options:

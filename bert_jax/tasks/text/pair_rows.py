@@ -59,7 +59,8 @@ class Chunks(NamedTuple):
 
 def room_for_tokens(rules: Rules) -> int:
     """Returns the maximum number of tokens of A and B together: all but [CLS], and [SEP] after each segment."""
-    return rules.length - (2 if rules.pair_task == "none" else 3)
+    special = 2 if rules.pair_task == "none" else 3
+    return rules.length - special
 
 
 def pack(rows: np.ndarray) -> np.ndarray:
@@ -111,10 +112,12 @@ def find_chunks(block: Block) -> Chunks:
 def every_chunk(block: Block) -> tuple[Chunks, np.ndarray]:
     """Returns the chunk that would start at every sentence, and the start of the next chunk; -1 at a document's end."""
     begins, ends, owner, _, lasts = block.sentences
-    start, lasts = np.arange(len(ends)), lasts[owner]
+    start = np.arange(len(ends))
+    lasts = lasts[owner]
     goal = begins + target_lengths(block)[owner]
     size = np.minimum(np.searchsorted(ends, goal), lasts) - start + 1
-    a_size, random = size, np.zeros(len(start), bool)
+    a_size = size
+    random = np.zeros(len(start), bool)
     if block.rules.pair_task != "none":
         draw = drawer(block, start)
         a_size = 1 + prng.below(draw("sentences_in_a"), np.maximum(size - 1, 1))
@@ -140,20 +143,24 @@ def target_lengths(block: Block) -> np.ndarray:
 def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
     """Returns the rows of chunks, int64[R, 5]: draws random and swapped pairs, and truncates A and B to fit.
 
-    A row has the start and the length of A in the split's tokens, those of B, and the label.
+    Their columns are those of dataset.py. The label is, by the pair task:
+
     nsp: 1 if B is random. sop: 1 if A and B are swapped.
     """
-    draw, label = drawer(block, chunks.start), chunks.random
+    draw = drawer(block, chunks.start)
+    label = chunks.random
     middle = block.sentences.ends[chunks.start + chunks.a_size - 1]
     begins = np.array([block.sentences.begins[chunks.start], middle])  # int64[2, R], of A and B
     ends = np.array([middle, block.sentences.ends[chunks.start + chunks.size - 1]])
     draw_random_b(block, chunks, begins, ends)
     if block.rules.pair_task == "sop":
         swap = ~chunks.random & (draw("swap") < HALF)
-        begins[:, swap], ends[:, swap] = begins[::-1, swap], ends[::-1, swap]
+        begins[:, swap] = begins[::-1, swap]
+        ends[:, swap] = ends[::-1, swap]
         label = label | swap
     lengths = np.array(truncated_lengths(*(ends - begins), room_for_tokens(block.rules)))
-    bits, lost = draw("truncate"), ends - begins - lengths
+    bits = draw("truncate")
+    lost = ends - begins - lengths
     begins += [fair_coins(prng.fold(bits, np.uint32(side)), lost[side]) for side in (0, 1)]
     return np.stack([begins[0], lengths[0], begins[1], lengths[1], label], axis=1)
 
@@ -161,8 +168,10 @@ def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
 def draw_random_b(block: Block, chunks: Chunks, begins: np.ndarray, ends: np.ndarray) -> None:
     """Draws B for the chunks with a random B, and writes its token range into `begins` and `ends`, int64[2, R]."""
     where = np.flatnonzero(chunks.random)
-    start, split = chunks.start[where], block.split
-    draw, owner = drawer(block, start), block.sentences.owner[start]
+    start = chunks.start[where]
+    split = block.split
+    draw = drawer(block, start)
+    owner = block.sentences.owner[start]
     other = other_documents(split, block.numbers[owner].astype(int), draw("random_document"))
     first, after = documents.spans(split.document_ends, other)
     sentence = first + prng.below(draw("random_start"), after - first)
@@ -170,18 +179,19 @@ def draw_random_b(block: Block, chunks: Chunks, begins: np.ndarray, ends: np.nda
     begins[1, where], ends[1, where] = sentences_from(split, sentence, after, wanted)
 
 
-def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """Returns int64[N]: for each document another document of its source, uniformly drawn.
+def other_documents(split: Split, documents_of_a: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Returns int64[N]: for each document of A another document of its source, uniformly drawn.
 
     If the source has only one document, draws from the whole split. Drawing from the same source matters for corpora in
     several languages: there, a B in another language than A would give away the label.
     """
-    source = np.searchsorted(split.source_ends, own, side="right")
+    source = np.searchsorted(split.source_ends, documents_of_a, side="right")
     first, after = documents.spans(split.source_ends, source)
-    alone = after - first == 1
-    first, after = np.where(alone, 0, first), np.where(alone, len(split.document_ends), after)
+    is_alone = after - first == 1
+    first = np.where(is_alone, 0, first)
+    after = np.where(is_alone, len(split.document_ends), after)
     other = first + prng.below(bits, after - first - 1)
-    return other + (other >= own)
+    return other + (other >= documents_of_a)
 
 
 def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +200,8 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
     It has at least one sentence. It ends before sentence `after`, even if it has fewer tokens.
     """
     begin, end = documents.spans(split.sentence_ends, sentence)
-    todo, last = np.arange(len(sentence)), sentence.copy()
+    todo = np.arange(len(sentence))
+    last = sentence.copy()
     while todo.size:  # reads fewer pages of the file than a binary search would
         is_short = (end[todo] - begin[todo] < wanted[todo]) & (last[todo] + 1 < after[todo])
         todo = todo[is_short]
@@ -201,7 +212,8 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
 
 def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the lengths after removing tokens from the longer of the two, or from B if equal, until both fit."""
-    most_a, most_b = np.maximum(room - b, (room + 1) // 2), np.maximum(room - a, room // 2)
+    most_a = np.maximum(room - b, (room + 1) // 2)
+    most_b = np.maximum(room - a, room // 2)
     return np.minimum(a, most_a), np.minimum(b, most_b)
 
 
@@ -214,9 +226,10 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     few = np.minimum(tosses, 1024)
     heads = np.zeros(len(tosses), np.int64)
     for word in range(-(-few.max(initial=0) // 32)):
-        more = np.flatnonzero(few > 32 * word)
-        unused = np.maximum(32 * (word + 1) - few[more], 0).astype(np.uint32)
-        heads[more] += np.bitwise_count(prng.fold(keys[more], np.uint32(word)) >> unused)
+        tossed = np.flatnonzero(few > 32 * word)
+        unused = np.maximum(32 * (word + 1) - few[tossed], 0).astype(np.uint32)
+        bits = prng.fold(keys[tossed], np.uint32(word))
+        heads[tossed] += np.bitwise_count(bits >> unused)
     stretched = tosses / 2 + (heads - 512) * np.sqrt(tosses / 1024)
     return np.where(tosses > 1024, np.rint(stretched).astype(np.int64).clip(0, tosses), heads)
 
@@ -225,7 +238,12 @@ def drawer(block: Block, start: np.ndarray) -> Callable[[str], np.ndarray]:
     """Returns a function (purpose) -> uint32 bits for each chunk, keyed by its document and first sentence."""
     owner = block.sentences.owner[start]
     number = (start - block.sentences.firsts[owner]).astype(np.uint32)
-    return lambda purpose: prng.fold(prng.fold(block.key(purpose), block.numbers)[owner], number)
+
+    def draw(purpose: str) -> np.ndarray:
+        document_keys = prng.fold(block.key(purpose), block.numbers)
+        return prng.fold(document_keys[owner], number)
+
+    return draw
 
 
 def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndarray:
