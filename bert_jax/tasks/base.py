@@ -24,7 +24,9 @@ def fill(config, store: Store) -> None:
     """
     module = find_module("task", config.task.name)
     values = {key: store.manifest[key] for key in ("labels",) if key in store.manifest}
-    take_filled(config, values | (module.fill(config, store) if hasattr(module, "fill") else {}))
+    if hasattr(module, "fill"):
+        values |= module.fill(config, store)
+    take_filled(config, values)
 
 
 def take_filled(config, values: dict) -> None:
@@ -39,8 +41,10 @@ def attention(config, phase, mesh) -> str:
 
     Raises BadInput if the model does not divide over the mesh.
     """
-    module, shapes = find_module("model", config.model.name), make(config).shapes(phase, 1)
-    return module.resolve(config, phase, shapes, mesh) if hasattr(module, "resolve") else ""
+    module = find_module("model", config.model.name)
+    if not hasattr(module, "resolve"):
+        return ""
+    return module.resolve(config, phase, make(config).shapes(phase, 1), mesh)
 
 
 def local_store(config, log) -> Store | None:

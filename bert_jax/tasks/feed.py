@@ -107,10 +107,13 @@ class StoreFeed:
     def __init__(self, config: ConfigDict, store: stores.Store):
         """Raises BadInput if the rows of a phase cannot be made from the store."""
         self.stream = import_stream()
-        self.config, self.store, self.path = config, store, store.path
+        self.config = config
+        self.store = store
+        self.path = store.path
         base.fill(config, store)
         self.dataset = base.make(config, store)
-        self.splits, self.score = self.dataset.splits[1:], self.dataset.score
+        self.splits = self.dataset.splits[1:]
+        self.score = self.dataset.score
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])

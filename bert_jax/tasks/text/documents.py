@@ -78,7 +78,8 @@ class Rows:
 
     def __init__(self, number: int, read: Callable):
         """read: function (numbers) -> the rows with these numbers."""
-        self.number, self.read = number, read
+        self.number = number
+        self.read = read
 
     def __len__(self) -> int:
         return self.number

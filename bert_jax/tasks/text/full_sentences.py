@@ -53,25 +53,34 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 def build(split: Split, rules: tuple, key: Callable, epoch: int) -> Iterator[np.ndarray]:
     """Yields the index of an epoch in order, in parts int64[r, 2].
 
-    rules: room and cross_documents, see `cut`. key: epoch -> uint32[1], of the draws.
+    rules: room and cross_documents, see `cut`.
+    key: epoch -> uint32[1], of the draws.
     """
     for numbers in documents.ranges(split):
-        yield cut(split, *rules, prng.fold(key(epoch), numbers[:1].astype(np.uint32)), numbers)
+        block_key = prng.fold(key(epoch), numbers[:1].astype(np.uint32))
+        yield cut(split, *rules, block_key, numbers)
 
 
 def cut(split: Split, room: int, cross_documents: bool, key, numbers: np.ndarray) -> np.ndarray:
     """Returns the rows of some consecutive documents, int64[R, 2].
 
-    room: tokens and separators of a row, at most. key: uint32[1]. numbers: those of the documents.
+    room: tokens and separators of a row, at most.
+    key: uint32[1].
+    numbers: those of the documents.
     """
     begins, ends, owner, _, lasts = documents.sentences(split, numbers)
-    begins, ends = begins + numbers[owner], ends + numbers[owner]  # in the stream
     count = len(ends)
-    document_ends = np.full(count, count) if cross_documents else lasts[owner] + 1
+    document_ends = lasts[owner] + 1
+    if cross_documents:
+        document_ends = np.full(count, count)
     draws = prng.uniform(prng.fold(key, np.arange(count, dtype=np.uint32))).tolist()
-    # Lists are faster than arrays in the loop. After the last sentence, none begins.
-    begins, ends, document_ends = [*begins.tolist(), None], ends.tolist(), document_ends.tolist()
-    rows, sentence, start = [], 0, begins[0]
+    # Places in the stream. Lists are faster than arrays in the loop. After the last sentence, none begins.
+    begins = [*(begins + numbers[owner]).tolist(), None]
+    ends = (ends + numbers[owner]).tolist()
+    document_ends = document_ends.tolist()
+    rows = []
+    sentence = 0
+    start = begins[0]
     while sentence < count:
         limit = start + room
         most = min(document_ends[sentence], sentence + room)
@@ -83,5 +92,6 @@ def cut(split: Split, room: int, cross_documents: bool, key, numbers: np.ndarray
         if cross_documents and len(rows) % RESTART == 0:
             after -= int(draws[sentence] * (after - sentence))
         rows.append((start, ends[after - 1] - start))
-        sentence, start = after, begins[after]
+        sentence = after
+        start = begins[after]
     return np.array(rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
-from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.dataset import A_SIZE, A_START, LABEL, Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.tasks.text import documents, mlm_batch
@@ -43,13 +43,14 @@ def check(config, paired: bool = False) -> None:
     shares = config.task.mask_share + config.task.random_share
     require(shares <= 1, "task.random_share", config, "expected at most 1 - mask_share")
     for name, phase in config.phases.items():
-        fits = 5 <= phase.length < 1 << 16
-        require(fits, f"phases.{name}.length", config, "expected 5 to 65535")
-        most, key = phase.length - SPECIAL - paired, f"phases.{name}.max_predictions"
+        is_valid = 5 <= phase.length < 1 << 16
+        require(is_valid, f"phases.{name}.length", config, "expected 5 to 65535")
+        most = phase.length - SPECIAL - paired
+        is_valid = 1 <= phase.max_predictions <= most
         hint = f"expected 1 to {most} in a row of {phase.length} tokens"
-        require(1 <= phase.max_predictions <= most, key, config, hint)
-    fits = paired or pair_task(config) == "none"
-    require(fits, "objective.pair_task", config, f"expected none for {config.task.name}")
+        require(is_valid, f"phases.{name}.max_predictions", config, hint)
+    is_valid = paired or pair_task(config) == "none"
+    require(is_valid, "objective.pair_task", config, f"expected none for {config.task.name}")
 
 
 def pair_task(config) -> str:
@@ -68,10 +69,11 @@ def indexed(indexes: list[Indexes], epoch: int, length: int, tokens: int, read=N
 
     def checked(numbers: np.ndarray) -> np.ndarray:
         rows = read(numbers, *files) if read else files[0][numbers]
-        starts, sizes = rows[..., 0:4:2], rows[..., 1:4:2]
-        real = documents.sequence_sizes(rows).reshape(*numbers.shape, -1).sum(axis=-1)
-        outside = (starts < 0) | (sizes < 0) | (starts + sizes > tokens)
-        if outside.any() or (real < 1).any() or (real > length).any():
+        starts = rows[..., A_START:LABEL:2]  # of A and, if there is one, of B
+        sizes = rows[..., A_SIZE:LABEL:2]
+        row_sizes = documents.sequence_sizes(rows).reshape(*numbers.shape, -1).sum(axis=-1)
+        is_outside = (starts < 0) | (sizes < 0) | (starts + sizes > tokens)
+        if is_outside.any() or (row_sizes < 1).any() or (row_sizes > length).any():
             raise damaged(indexes, epoch)
         return rows
 
@@ -90,21 +92,24 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         return max(2, phase.length // 3) if packed else 1
 
     def shapes(phase, rows: int) -> dict:
-        own = {mlm_batch.MASKED: (rows, phase.keys.max_predictions)}
-        return batch.shapes(rows, phase.length, sequences(phase)) | batch.structs(own)
+        masked = batch.structs({mlm_batch.MASKED: (rows, phase.keys.max_predictions)})
+        return batch.shapes(rows, phase.length, sequences(phase)) | masked
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        part, special = store.splits[split], store.manifest["special"]
-        stream = assemble.map_file(part.path / "tokens.npy"), documents.separators(part, 1 + packed)
-        arrays = assemble.gather_range(*stream, rows, phase.length, special, sequences(phase))
+        part = store.splits[split]
+        tokens = assemble.map_file(part.path / "tokens.npy")
+        separators = documents.separators(part, 1 + packed)
+        arrays = assemble.gather_range(
+            tokens, separators, rows, phase.length, store.manifest["special"], sequences(phase)
+        )
         return mask(config, phase, split, store, word_starts, keys, arrays)
 
     def survey_rows(phase) -> Survey:
-        made = rows(phase, SPLITS[0], 0)
-        sample = np.arange(0, len(made), 1 + len(made) // SAMPLE)
-        return survey(config, phase, made[sample][:, 1:] + SPECIAL)
+        ranges = rows(phase, SPLITS[0], 0)
+        sample = ranges[np.arange(0, len(ranges), 1 + len(ranges) // SAMPLE)]
+        return survey(config, phase, sample[:, 1:] + SPECIAL)
 
     return Dataset(shapes, SPLITS, rows, make_batch, survey_rows)
 
@@ -118,10 +123,12 @@ def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> d
 
     if word_starts is None:
         word_starts = tokenizer.load(store.path / "tokenizer").word_starts
-    task, most, special = config.task, phase.keys.max_predictions, store.manifest["special"]
+    task = config.task
     heldout_rate = task.heldout_mask_rate or task.mask_rate
     rate = task.mask_rate if split == SPLITS[0] else heldout_rate
-    return masking.apply(task, rate, most, special, word_starts, keys, arrays)
+    predictions = phase.keys.max_predictions
+    special = store.manifest["special"]
+    return masking.apply(task, rate, predictions, special, word_starts, keys, arrays)
 
 
 def survey(config, phase, real: np.ndarray) -> Survey:
@@ -129,10 +136,14 @@ def survey(config, phase, real: np.ndarray) -> Survey:
 
     real: int64[R, S], the tokens of each packed sequence with its special tokens; 0 for an absent one.
     """
-    share, most = float(real.sum() / len(real) / phase.length), phase.keys.max_predictions
+    share = float(real.sum() / len(real) / phase.length)
+    most = phase.keys.max_predictions
     # As in masking.py.
     rate = max(config.task.mask_rate, config.task.heldout_mask_rate)
     wanted = np.where(real, np.maximum(1, np.rint(rate * real)), 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()
-    text = f"phases.{phase.name}.max_predictions={most} drops {dropped:.0%} of the masked positions"
-    return Survey(share, f"{share:.0%} full", [f"{text}: raise it"] if dropped > DROPPED else [])
+    warnings = []
+    if dropped > DROPPED:
+        key = f"phases.{phase.name}.max_predictions={most}"
+        warnings = [f"{key} drops {dropped:.0%} of the masked positions: raise it"]
+    return Survey(share, f"{share:.0%} full", warnings)

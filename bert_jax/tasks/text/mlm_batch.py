@@ -83,16 +83,23 @@ def show(arrays: dict, row: int, tokenizer) -> list[str]:
     used = arrays["masked_weights"][row] > 0
     positions = arrays["masked_positions"][row][used]
     targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
-    owners, texts = arrays["sequence_ids"][row], []
+    owners = arrays["sequence_ids"][row]
+    texts = []
     for pair in range(owners.max()):
         pieces = []
         for position in np.flatnonzero(owners == pair + 1):
             shown = tokenizer.readable(arrays["tokens"][row, position])
             if position in targets:
                 target = tokenizer.readable(targets[position])
-                shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
+                if shown == target:
+                    shown = f"{{{target}}}"
+                else:
+                    shown = f"{{{shown}<{target}}}"
             pieces.append(shown)
-        weight, label = arrays["pair_weights"][row, pair], arrays["pair_labels"][row, pair]
-        number = f".{pair + 1}" if arrays["pair_weights"].shape[1] > 1 else ""
-        texts.append(f"row {row}{number}{f' label {label}' if weight else ''}: {' '.join(pieces)}")
+        name = f"row {row}"
+        if arrays["pair_weights"].shape[1] > 1:
+            name += f".{pair + 1}"
+        if arrays["pair_weights"][row, pair]:
+            name += f" label {arrays['pair_labels'][row, pair]}"
+        texts.append(f"{name}: {' '.join(pieces)}")
     return texts

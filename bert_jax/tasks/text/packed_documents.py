@@ -29,8 +29,8 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     """Returns the dataset of a store; see tasks/base.py. word_starts: see masked_rows.mask."""
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
-        part, room = store.splits[split], phase.length - masked_rows.SPECIAL
-        ends = documents.separators(part, WIDTH)
+        room = phase.length - masked_rows.SPECIAL
+        ends = documents.separators(store.splits[split], WIDTH)
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
         first = -int(prng.below(key, room)[0])
         number = -((first - int(ends[-1])) // room)
@@ -42,7 +42,9 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 def cut(ends: np.ndarray, room: int, first: int, numbers: np.ndarray) -> np.ndarray:
     """Returns the rows with these numbers, int64[..., 2]: start and size in the stream.
 
-    ends: int64[D], where the documents end there. room: places of a range. first: where the first one begins.
+    ends: int64[D], where the documents end there.
+    room: places of a range.
+    first: where the first one begins.
     """
     cuts = first + room * (np.asarray(numbers)[..., None] + np.arange(2))
     cuts = np.clip(cuts, 0, ends[-1])

@@ -29,7 +29,8 @@ def indexes(pairs: Indexes, split: Split, rules: Rules, sequences: int) -> Index
     """Returns the index files of packed rows over those of pairs. sequences: S."""
 
     def build(epoch: int) -> Iterator[np.ndarray]:
-        index, order = pairs.open(epoch), purpose_key(split, rules, epoch, "packed_order")
+        index = pairs.open(epoch)
+        order = purpose_key(split, rules, epoch, "packed_order")
         for first in range(0, len(index), WINDOW):
             places = np.arange(first, min(first + WINDOW, len(index)))
             places = prng.shuffle(places, len(index), order)
@@ -46,7 +47,8 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
     a few hundred times, whatever the number of items.
     """
     packed = np.full((len(lengths), sequences), -1)
-    filled, number = np.zeros(len(lengths), np.int64), 0
+    filled = np.zeros(len(lengths), np.int64)
+    number = 0  # of rows
     shelves = defaultdict(list)  # {free tokens: arrays of the rows with that much room}
     sizes, counts = np.unique(lengths, return_counts=True)
     longest_first = np.argsort(-lengths, kind="stable")
@@ -55,7 +57,8 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
         while items.size:
             left = min((left for left in shelves if left >= size), default=None)
             if left is None:
-                left, new = room, -(-items.size // min(room // size, sequences))
+                left = room
+                new = -(-items.size // min(room // size, sequences))
                 shelves[left].append(np.arange(number, number + new))
                 number += new
             shelf = shelves[left].pop()

@@ -30,9 +30,9 @@ def check(config) -> None:
     masked_rows.check(config, paired=True)
     check_keys(config, shares=("task.short_rate",))
     for name, phase in config.phases.items():
-        most, key = phase.length // 5, f"phases.{name}.max_packed"
+        most = phase.length // 5
         hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
-        require(1 <= phase.max_packed <= most, key, config, hint)
+        require(1 <= phase.max_packed <= most, f"phases.{name}.max_packed", config, hint)
 
 
 def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
@@ -43,19 +43,22 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         return mlm_batch.shapes(rows, phase.length, keys.max_predictions, keys.max_packed)
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
-        part, own, most = store.splits[split], rules(config, phase), phase.keys.max_packed
-        indexes = [pair_rows.indexes(store, split, own)]
-        if most > 1 and split == SPLITS[0]:  # held-out rows have one pair each
-            indexes.append(packing.indexes(indexes[0], part, own, most))
+        part = store.splits[split]
+        settings = rules(config, phase)
+        sequences = phase.keys.max_packed
+        indexes = [pair_rows.indexes(store, split, settings)]
+        if sequences > 1 and split == SPLITS[0]:  # held-out rows have one pair each
+            indexes.append(packing.indexes(indexes[0], part, settings, sequences))
         limits = phase.length, len(part.tokens)
-        return masked_rows.indexed(indexes, epoch, *limits, partial(read, most))
+        return masked_rows.indexed(indexes, epoch, *limits, partial(read, sequences))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        special, paired = store.manifest["special"], masked_rows.pair_task(config) != "none"
+        is_paired = masked_rows.pair_task(config) != "none"
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        arrays = assemble.gather(tokens, rows, phase.length, special, paired)
+        special = store.manifest["special"]
+        arrays = assemble.gather(tokens, rows, phase.length, special, is_paired)
         return masked_rows.mask(config, phase, split, store, word_starts, keys, arrays)
 
     return Dataset(shapes, SPLITS, rows, make_batch, partial(survey, config, store))
@@ -63,7 +66,8 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 
 def rules(config, phase) -> pair_rows.Rules:
     """Returns the settings that decide the rows of a phase."""
-    pair_task, short_rate = masked_rows.pair_task(config), config.task.short_rate
+    pair_task = masked_rows.pair_task(config)
+    short_rate = config.task.short_rate
     return pair_rows.Rules(config.seed, phase.number, phase.length, pair_task, short_rate)
 
 
@@ -71,11 +75,13 @@ def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:
     """Returns the rows with these numbers, int64[..., S, 5], as pair_rows.make_rows returns them; zeros for an absent
     pair.
 
-    sequences: S. numbers: int64[...]. pairs, packed: the indexes of the epoch; without `packed`, each row has one pair.
+    sequences: S.
+    numbers: int64[...].
+    pairs, packed: the indexes of the epoch; without `packed`, each row has one pair.
     """
+    places = numbers[..., None] if packed is None else packed[numbers]
     members = np.full((*numbers.shape, sequences), packing.NONE, np.int64)
-    own = numbers[..., None] if packed is None else packed[numbers]
-    members[..., : own.shape[-1]] = own
+    members[..., : places.shape[-1]] = places
     used = members != packing.NONE
     chosen = pairs[np.where(used, members, 0) % len(pairs)]
     return pair_rows.unpack(np.where(used[..., None], chosen, 0))
@@ -86,21 +92,25 @@ def survey(config, store: Store, phase) -> Survey:
 
     The cost does not grow with the size of the store. Raises BadInput if all pairs have the same label.
     """
-    own, most, key = rules(config, phase), phase.keys.max_packed, f"phases.{phase.name}"
-    pairs = sample(store.splits[SPLITS[0]], own)
-    real = documents.sequence_sizes(pairs)
-    packed = packing.pack(real, phase.length, most)
-    real = np.where(packed < 0, 0, real[packed])
-    share, text, warnings = masked_rows.survey(config, phase, real)
-    if most > 1:
+    settings = rules(config, phase)
+    sequences = phase.keys.max_packed
+    key = f"phases.{phase.name}"
+    pairs = sample(store.splits[SPLITS[0]], settings)
+    sizes = documents.sequence_sizes(pairs)
+    packed = packing.pack(sizes, phase.length, sequences)
+    sizes = np.where(packed < 0, 0, sizes[packed])
+    share, text, warnings = masked_rows.survey(config, phase, sizes)
+    if sequences > 1:
         text += f", {len(pairs) / len(packed):.1f} pairs a row"
     if share < LEAST_REAL:
         remedy = f"reduce {key}.length or raise {key}.max_packed"
         warnings.append(f"rows are {share:.0%} full, the rest is padding: {remedy}")
-    if own.pair_task != "none":
+    if settings.pair_task != "none":
         length = f"{key}.length={phase.length}"
-        labels, more = mlm_batch.judge_pairs(own.pair_task, pairs[:, LABEL], length)
-        text, warnings = f"{text}, {labels}", warnings + more
+        labels = pairs[:, LABEL]
+        shares, pair_warnings = mlm_batch.judge_pairs(settings.pair_task, labels, length)
+        text += f", {shares}"
+        warnings += pair_warnings
     return Survey(share, text, warnings)
 
 

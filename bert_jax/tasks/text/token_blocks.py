@@ -22,12 +22,13 @@ def check(config) -> None:
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py. Raises BadInput if a split has less text than a row needs."""
     lengths = [config.phases[name].length for name in config.phase_order]
-    for split in store.splits.values() if store else ():
-        check_split(split, max(lengths))
+    if store:
+        for split in store.splits.values():
+            check_split(split, max(lengths))
 
     def shapes(phase, rows: int) -> dict:
-        own = batch.structs({"next_weights": (rows, phase.length)})
-        return batch.shapes(rows, phase.length) | own
+        weights = batch.structs({"next_weights": (rows, phase.length)})
+        return batch.shapes(rows, phase.length) | weights
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
@@ -39,8 +40,10 @@ def make(config, store: Store | None = None) -> Dataset:
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        part, separator = store.splits[split], store.manifest["special"]["sep"]
-        tokens, separators = assemble.map_file(part.path / "tokens.npy"), documents.separators(part)
+        part = store.splits[split]
+        tokens = assemble.map_file(part.path / "tokens.npy")
+        separators = documents.separators(part)
+        separator = store.manifest["special"]["sep"]
         return assemble.gather_blocks(tokens, separators, rows, phase.length, separator)
 
     return Dataset(shapes, SPLITS, rows, make_batch, lambda phase: Survey(1.0, "100% full", []))
@@ -48,7 +51,8 @@ def make(config, store: Store | None = None) -> Dataset:
 
 def check_split(split, length: int) -> None:
     """Raises BadInput if the split has no row of this length."""
-    total, needed = documents.stream_length(split), 2 * length - 1
+    total = documents.stream_length(split)
+    needed = 2 * length - 1
     if total < needed:
         text = f"{split.path}: {total} tokens, but rows of {length} need {needed} or more"
         raise BadInput(f"{text}: reduce the length, or hold out more")
