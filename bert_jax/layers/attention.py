@@ -26,6 +26,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel as splash_kernels,
 )
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_masks
+from jax.sharding import get_abstract_mesh
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
@@ -71,15 +72,17 @@ class Case(NamedTuple):
 def make(name, batch: dict, dropout: float, remat: bool, causal=False, window=0, angles=()):
     """Returns attend(q, k, v, keys) for the rows of a batch, see `attend`.
 
-    name: `model.attention`. remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
+    name: `model.attention`.
+    dropout: the rate on the probabilities.
+    remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
     causal, window, angles: see `attend`.
+
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
-    sequences = batch["cls_positions"].shape[1]
     function = partial(
         attend,
-        name=name,
-        sequences=sequences,
+        name=local_name(name, window),
+        sequences=batch["cls_positions"].shape[1],
         dropout=dropout,
         remat=remat,
         causal=causal,
@@ -105,10 +108,15 @@ def attend(
 ):
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
-    sequence_ids int32[B, L], 0 for padding; keys uint32[B] or None (no dropout). The queries are already scaled by
-    1 / sqrt(K). angles: those of `rotary.angles`, by which queries and keys are rotated, or none. causal: whether a
-    token attends to no later one. window: local attention, to at most window / 2 tokens on each side; 0: to all. Raises
-    BadInput if the implementation `name` does not support this.
+    sequence_ids: int32[B, L], 0 for padding.
+    angles: those of `rotary.angles`, by which queries and keys are rotated, or none.
+    q_BLHK: the queries, already scaled by 1 / sqrt(K).
+    keys: uint32[B], or None for no dropout.
+    sequences: packed in a row, at most.
+    causal: whether a token attends to no later one.
+    window: local attention, to at most window / 2 tokens on each side; 0: to all.
+
+    Raises BadInput if the implementation `name` does not support this.
     """
     if name == "count":  # for objectives.base.step_flops: a query has the keys of its window alone
         pattern = attention_xla.Pattern(causal, window, block=1)
@@ -157,13 +165,12 @@ def resolve(config, phase, shapes: dict, mesh, window: int = 0) -> str:
         dropout=model.get("attention_dropout", 0.0),
         window=window,
     )
-    name = local_name(model.attention) if window else model.attention
-    return choose(name, case, f"phases.{phase.name}.")
+    return choose(local_name(model.attention, window), case, f"phases.{phase.name}.")
 
 
-def local_name(name: str) -> str:
-    """Returns the implementation of local layers, if full ones have `name`."""
-    return "xla" if name == "cudnn" else name
+def local_name(name: str, window: int) -> str:
+    """Returns the implementation of layers with a window, if full ones have `name`."""
+    return "xla" if window and name == "cudnn" else name
 
 
 def choose(name: str, case: Case, phase: str = "") -> str:
@@ -171,7 +178,9 @@ def choose(name: str, case: Case, phase: str = "") -> str:
 
     A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. `auto` never chooses
     cudnn for packed rows, for which it was neither timed nor run with deterministic operations. Raises BadInput if
-    `name` does not support the case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
+    `name` does not support the case.
+
+    phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     if name == "auto":
         for kernel in case.kernels:
@@ -198,20 +207,22 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         yield f"model.attention_dropout={case.dropout}, only 0"
     if name in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
-    longest = LONGEST_LOCAL if case.window else LONGEST
-    if name == "fused" and case.length > longest:
-        yield f"{phase}length={case.length}, only up to {longest}"
-    if name == "fused" and LANES % case.head_size:
-        yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
-    width = case.head_size * case.heads
-    if name == "fused" and width % LANES:
-        yield f"a width of {width} per device, only multiples of {LANES}"
-    if name == "cudnn" and case.length % 2:
-        yield f"{phase}length={case.length}, only even ones"
-    if name == "cudnn" and case.dtype not in ("bfloat16", "float16"):
-        yield f"dtype={case.dtype}, only bfloat16"
-    if name == "cudnn" and (case.head_size % 8 or case.head_size > 128):
-        yield f"model.width/model.heads={case.head_size}, only multiples of 8 up to 128"
+    if name == "fused":
+        longest = LONGEST_LOCAL if case.window else LONGEST
+        width = case.head_size * case.heads
+        if case.length > longest:
+            yield f"{phase}length={case.length}, only up to {longest}"
+        if LANES % case.head_size:
+            yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
+        if width % LANES:
+            yield f"a width of {width} per device, only multiples of {LANES}"
+    if name == "cudnn":
+        if case.length % 2:
+            yield f"{phase}length={case.length}, only even ones"
+        if case.dtype not in ("bfloat16", "float16"):
+            yield f"dtype={case.dtype}, only bfloat16"
+        if case.head_size % 8 or case.head_size > 128:
+            yield f"model.width/model.heads={case.head_size}, only multiples of 8 up to 128"
 
 
 def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
@@ -219,14 +230,13 @@ def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
 
     The devices are those of `mesh`, else of the mesh in context (both may be on another machine), else of this process.
     """
-    mesh = mesh.abstract_mesh if mesh else jax.sharding.get_abstract_mesh()
+    mesh = mesh.abstract_mesh if mesh else get_abstract_mesh()
     device = mesh.abstract_device or jax.local_devices()[0]
     kind = device.device_kind
     if device.platform == "tpu":
         return kind, OLD_TPUS.get(kind, ("fused", "splash"))
-    if device.platform == "gpu" and has_cudnn(jax.local_devices()[0]):
-        return kind, ("cudnn",)
-    return kind, ()
+    has_kernel = device.platform == "gpu" and has_cudnn(jax.local_devices()[0])
+    return kind, ("cudnn",) if has_kernel else ()
 
 
 def has_cudnn(device) -> bool:
@@ -261,8 +271,9 @@ def splash(
 ):
     """Computes attention by JAX's splash attention kernel.
 
-    Padding tokens attend to each other, so that no softmax is over an empty set. interpret: whether Pallas emulates the
-    kernel by plain operations, which works on any device.
+    Padding tokens attend to each other, so that no softmax is over an empty set.
+
+    interpret: whether Pallas emulates the kernel by plain operations, which works on any device.
     """
     _, length, heads, _ = q_BLHK.shape
     shape = length, length
@@ -321,10 +332,11 @@ def block_sizes(length: int, window: int) -> splash_kernels.BlockSizes:
 def splash_flops(name: str, operands: list[tuple], results: list[tuple]) -> int:
     """Returns the FLOPs of a kernel of splash attention, by the blocks that it visits; 0 for other kernels.
 
-    name: of the kernel. operands, results: their shapes. The first of four axes are the queries, [rows, heads, size,
-    tokens]. The first operand has the shape [1, blocks of queries, square blocks of keys that each visits], or with the
-    last two swapped. A backward kernel for all three gradients has one more product; it visits all pairs, and has parts
-    of a gradient, with five axes.
+    name: of the kernel.
+    operands: their shapes. The first is [1, blocks of queries, square blocks of keys that each visits], or with the
+        last two swapped. The first of four axes is that of the queries, [rows, heads, size, tokens].
+    results: their shapes. A backward kernel for all three gradients has parts of a gradient, with five axes. It has one
+        more product, and visits all pairs.
     """
     kernel = SPLASH.match(name)
     if not kernel:
@@ -348,9 +360,9 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal=False, packed=False, impl
     """Computes attention by cuDNN's kernel.
 
     packed: whether a row may have several sequences. Then a mask of all pairs of tokens, the same for all heads, is in
-    memory, and in the backward pass its gradient. Otherwise the padding is at the end, and in a row without real tokens
-    all attend to the first position, so that no softmax is over an empty set. implementation: of
-    `jax.nn.dot_product_attention`; `xla` computes the same on any device.
+        memory, and in the backward pass its gradient. Otherwise the padding is at the end, and in a row without real
+        tokens all attend to the first position, so that no softmax is over an empty set.
+    implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     mask = None
     lengths = None

@@ -58,16 +58,15 @@ class Options(NamedTuple):
 def attend(q_BLD, k_BMD, v_BMD, sequence_ids, angles: tuple, drop: Drop, options: Options):
     """Returns [B, L, D]: for each head of `size` lanes, dropout(softmax(q k^T)) v.
 
-    sequence_ids int32[B, L]: a token attends to the tokens with its own id. angles: those of `rotary.angles`, by which
-    queries and keys are rotated, or none.
+    sequence_ids: int32[B, L]. A token attends to the tokens with its own id.
+    angles: those of `rotary.angles`, by which queries and keys are rotated, or none.
     """
     vectors = q_BLD, k_BMD, v_BMD
     return call(_forward_kernel, 1, vectors, sequence_ids, angles, drop, options)[0]
 
 
-def _forward(q, k, v, sequence_ids, angles, drop, options):
-    inputs = q, k, v, sequence_ids, angles, drop
-    return attend(*inputs, options), inputs
+def _forward(*arguments):
+    return attend(*arguments), arguments[:-1]
 
 
 def _backward(options, inputs, gradient):
@@ -245,9 +244,10 @@ def by_lanes(angles: tuple) -> tuple:
 
 
 def rotate(x, factors: list, size: int, back: bool = False):
-    """Rotates the heads of x[L, 128] as `rotary.rotate`; back: by the opposite angles, for gradients.
+    """Rotates the heads of x[L, 128] as `rotary.rotate`.
 
     factors: those of `by_lanes`, or none.
+    back: by the opposite angles, for gradients.
     """
     if not factors:
         return x

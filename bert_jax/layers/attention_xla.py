@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.sharding import get_abstract_mesh
 
 from bert_jax import prng
 from bert_jax.layers.dense import MASKED
@@ -49,7 +50,15 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
     """
     cpu = partial(attention_on_cpu, dropout=dropout)
     default = partial(masked_softmax, dropout=dropout)
-    return jax.lax.platform_dependent(q_BLHK, k_BMHK, v_BMHK, mask, keys, cpu=cpu, default=default)
+    return jax.lax.platform_dependent(
+        q_BLHK,
+        k_BMHK,
+        v_BMHK,
+        mask,
+        keys,
+        cpu=cpu,
+        default=default,
+    )
 
 
 # Both are traced on every device. Under `jax.jit`, that is once for all layers.
@@ -57,10 +66,16 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
 def masked_softmax(q, k, v, mask, keys, dropout: float, axes=("blhk", "bmhk")):
     """Computes `masked_attention`. axes: their order in q and the result, and in k and v."""
     q_axes, k_axes = axes
-    scores_BHLM = jnp.einsum(f"{q_axes},{k_axes}->bhlm", q, k, preferred_element_type=jnp.float32)
+    scores_BHLM = jnp.einsum(
+        f"{q_axes},{k_axes}->bhlm",
+        q,
+        k,
+        preferred_element_type=jnp.float32,
+    )
     scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
     probabilities_BHLM = maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
-    return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM.astype(q.dtype), v)
+    probabilities_BHLM = probabilities_BHLM.astype(q.dtype)
+    return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
 
 
 @partial(jax.jit, static_argnames="dropout")
@@ -72,7 +87,7 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
     devices, because parts would move between them. In the gradient of the keys, the order puts the narrower factor on
     the left, as in `dense.sum_over_rows`. Barriers keep it, except for a batch of one row.
     """
-    is_split = constraints.is_split(jax.sharding.get_abstract_mesh())
+    is_split = constraints.is_split(get_abstract_mesh())
     count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))
 
     def attend_part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
@@ -93,6 +108,9 @@ def attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, dropout: float, pattern: 
 
     With a window, each block of queries is a row of its own, whose keys are the block and half a window of tokens on
     each side; unless that is the whole row.
+
+    sequence_ids: int32[B, L], 0 for padding.
+    keys: uint32[B], of dropout at this rate, or None.
     """
     batch, length = sequence_ids.shape
     half = pattern.window // 2

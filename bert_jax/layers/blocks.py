@@ -6,6 +6,7 @@ keys: of dropout, see dropout.py.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,28 +24,40 @@ ACTIVATIONS = {
 }
 
 
+class LayerOptions(NamedTuple):
+    """What the layers of a network have in common."""
+
+    activation: str  # of ACTIVATIONS
+    initializer: float  # standard deviation of the weights
+    out_initializer: (
+        float  # that of the weights whose output is added to the stream, and of the masked-LM head
+    )
+    epsilon: float  # of layer norms
+    gradient_dtype: jnp.dtype
+    bias: bool  # whether layers have biases
+
+
 class Attention(nn.Module):
     """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`."""
 
     heads: int
-    initializer: float
-    out_initializer: float
-    gradient_dtype: jnp.dtype
-    bias: bool
+    options: LayerOptions
 
     @nn.compact
     def __call__(self, x, attend, keys):
+        options = self.options
         width = x.shape[-1]
-        dense = partial(Dense, width, gradient_dtype=self.gradient_dtype, bias=self.bias)
+        size = width // self.heads
+        dense = partial(Dense, width, gradient_dtype=options.gradient_dtype, bias=options.bias)
 
-        def heads(name, scale=1.0):
-            y = dense(self.initializer, name=name, scale=scale)(x)
-            return y.reshape(*y.shape[:-1], self.heads, width // self.heads)
+        def split_heads(name, scale=1.0):
+            y = dense(options.initializer, name=name, scale=scale)(x)
+            return y.reshape(*y.shape[:-1], self.heads, size)
 
         # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
-        q_BLHK = heads("query", scale=(width // self.heads) ** -0.5)
-        mixed_BLHK = attend(q_BLHK, heads("key"), heads("value"), keys)
-        return dense(self.out_initializer, name="out")(mixed_BLHK.reshape(x.shape))
+        q_BLHK = split_heads("query", scale=size**-0.5)
+        mixed_BLHK = attend(q_BLHK, split_heads("key"), split_heads("value"), keys)
+        return dense(options.out_initializer, name="out")(mixed_BLHK.reshape(x.shape))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -77,62 +90,45 @@ class FeedForward(nn.Module):
     """
 
     hidden: int
-    activation: str
-    initializer: float
-    out_initializer: float
-    gradient_dtype: jnp.dtype
-    bias: bool
+    options: LayerOptions
     gated: bool
 
     @nn.compact
     def __call__(self, x):
-        dense = partial(Dense, gradient_dtype=self.gradient_dtype, bias=self.bias)
-        hidden = dense(self.hidden, self.initializer, name="up")(x)
+        options = self.options
+        dense = partial(Dense, gradient_dtype=options.gradient_dtype, bias=options.bias)
+        hidden = dense(self.hidden, options.initializer, name="up")(x)
         if self.gated:
-            gate = dense(self.hidden, self.initializer, name="gate")(x)
-            hidden = gated(hidden, gate, self.activation)
+            gate = dense(self.hidden, options.initializer, name="gate")(x)
+            hidden = gated(hidden, gate, options.activation)
         else:
-            hidden = ACTIVATIONS[self.activation](hidden)
-        return dense(x.shape[-1], self.out_initializer, name="down")(hidden)
+            hidden = ACTIVATIONS[options.activation](hidden)
+        return dense(x.shape[-1], options.out_initializer, name="down")(hidden)
 
 
 class Block(nn.Module):
     """A Transformer block: attention and a feed-forward layer, each added to its input.
 
     norm: post, if the sums are normalized, norm(x + layer(x)) (arXiv:1706.03762); pre, if the inputs are, x +
-    layer(norm(x)), but for the first block's attention, whose input is normalized already. dropouts: the rates on the
-    outputs of both layers. initializer: the standard deviation of the weights; out_initializer: of those whose output
-    is added to the stream.
+    layer(norm(x)), but for the first block's attention, whose input is normalized already.
+    dropouts: the rates on the outputs of both layers.
     """
 
     heads: int
     hidden: int
-    activation: str
     dropouts: tuple[float, float]
-    initializer: float
-    out_initializer: float
-    epsilon: float
-    gradient_dtype: jnp.dtype
+    options: LayerOptions
     norm: str = "post"
     gated: bool = False
-    bias: bool = True
     is_first: bool = False
 
     @nn.compact
     def __call__(self, x, attend, keys):
-        common = dict(
-            initializer=self.initializer,
-            out_initializer=self.out_initializer,
-            gradient_dtype=self.gradient_dtype,
-            bias=self.bias,
-        )
-        attention = Attention(self.heads, name="attention", **common)
-        feed_forward = FeedForward(
-            self.hidden, self.activation, gated=self.gated, name="feed_forward", **common
-        )
+        attention = Attention(self.heads, self.options, name="attention")
+        feed_forward = FeedForward(self.hidden, self.options, self.gated, name="feed_forward")
 
         def add(x, layer, number, name, is_normal=False):
-            norm = LayerNorm(self.epsilon, x.dtype, self.bias, name=name)
+            norm = LayerNorm(self.options.epsilon, x.dtype, self.options.bias, name=name)
             y = layer(norm(x) if self.norm == "pre" and not is_normal else x)
             y = x + maybe_dropout(y, keys, number, self.dropouts[number - 1])
             return constraints.stream(norm(y) if self.norm == "post" else y)

@@ -5,6 +5,8 @@ import math
 import jax
 from jax.extend import core
 
+from bert_jax.parallel.mesh import path_name
+
 
 def step_flops(loss, *shapes) -> float:
     """Returns the FLOPs of the matrix products of a step: three times those of the forward pass.
@@ -51,7 +53,6 @@ def count(params, vocabulary: int) -> int:
     total = 0
     for path, leaf in jax.tree.leaves_with_path(params):
         total += leaf.size
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if name.endswith(("embedder/words", "lm/bias")):
+        if path_name(path).endswith(("embedder/words", "lm/bias")):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total

@@ -64,8 +64,7 @@ def _affine_backward(gradient_dtype, saved, gradient):
     d_x = constraints.activation(gradient @ kernel.T)
     d_bias = None
     if bias is not None:
-        d_bias = gradient.sum(rows, dtype=gradient_dtype)
-        d_bias = d_bias.astype(jnp.float32)
+        d_bias = gradient.sum(rows, dtype=gradient_dtype).astype(jnp.float32)
     return d_x, d_kernel.astype(jnp.float32), d_bias
 
 

@@ -16,16 +16,6 @@ def padded_size(vocabulary_size: int) -> int:
     return -(-vocabulary_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
 
-def zero_padding_rows(init, rows: int):
-    """Returns an initializer like `init`, except that the rows from `rows` on, the padding, are zero."""
-
-    def padded(key, shape, dtype=jnp.float32):
-        is_real = jnp.arange(shape[0])[:, None] < rows
-        return jnp.where(is_real, init(key, shape, dtype), 0)
-
-    return padded
-
-
 class Embedder(nn.Module):
     """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D].
 
@@ -42,7 +32,11 @@ class Embedder(nn.Module):
 
     def setup(self):
         init = truncated_normal(self.initializer)
-        init_words = zero_padding_rows(init, self.vocabulary_size)
+
+        def init_words(key, shape):
+            is_real = jnp.arange(shape[0])[:, None] < self.vocabulary_size
+            return jnp.where(is_real, init(key, shape), 0)
+
         rows = padded_size(self.vocabulary_size)
         self.words = self.param("words", init_words, (rows, self.width))
         if self.max_length:

@@ -3,7 +3,6 @@
 B batch, L length, D width, V padded vocabulary.
 """
 
-import dataclasses
 from functools import partial
 from typing import ClassVar
 
@@ -13,7 +12,9 @@ from flax import linen as nn
 from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
-from bert_jax.layers.blocks import ACTIVATIONS, Block
+from bert_jax.layers import attention, rotary
+from bert_jax.layers.blocks import ACTIVATIONS, Block, LayerOptions
+from bert_jax.layers.embeddings import Embedder
 
 
 class Encoder(nn.Module, kw_only=True):
@@ -29,6 +30,7 @@ class Encoder(nn.Module, kw_only=True):
     width: int
     heads: int
     feed_forward: int
+    max_length: int
     dropout: float
     attention: str
     activation: str
@@ -42,41 +44,58 @@ class Encoder(nn.Module, kw_only=True):
 
     @property
     def out_initializer(self) -> float:
-        """The standard deviation of weights whose output is added to the stream, and of the masked-LM head."""
+        """The field of LayerOptions."""
         return self.initializer
 
     @property
-    def attention_name(self) -> str:
-        """The implementation of attention. `init` runs on a short row, which the kernels do not support. Parameters are
-        the same with `xla`."""
-        return "xla" if self.is_initializing() else self.attention
+    def options(self) -> LayerOptions:
+        return LayerOptions(
+            self.activation,
+            self.initializer,
+            self.out_initializer,
+            self.epsilon,
+            self.gradient_dtype,
+            self.bias,
+        )
 
     def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""
         return self.states(batch, keys)[-1]
 
+    def make_embedder(self, max_length: int, type_vocabulary: int) -> Embedder:
+        return Embedder(
+            self.vocabulary_size,
+            max_length,
+            type_vocabulary,
+            self.width,
+            self.initializer,
+            self.gradient_dtype,
+            self.dtype,
+        )
+
     def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
         """Returns the blocks; the arguments are fields of `blocks.Block`."""
-        make_block = partial(
-            nn.remat(Block) if self.remat == "full" else Block,
-            heads=self.heads,
-            hidden=hidden,
-            activation=self.activation,
-            dropouts=dropouts,
-            initializer=self.initializer,
-            out_initializer=self.out_initializer,
-            epsilon=self.epsilon,
-            gradient_dtype=self.gradient_dtype,
-            norm=norm,
-            gated=gated,
-            bias=self.bias,
-        )
+        block = nn.remat(Block) if self.remat == "full" else Block
+        make_block = partial(block, self.heads, hidden, dropouts, self.options, norm, gated)
         return [make_block(is_first=number == 0) for number in range(self.layers)]
+
+    def make_attention(self, batch, dropout: float = 0.0, window: int = 0, base: float = 0.0):
+        """Returns the attention of a layer for the rows of a batch, see `attention.make`.
+
+        base: of rotary positions; 0: none.
+        """
+        # `init` runs on a short row, which the kernels do not support. Parameters are the same with `xla`.
+        name = "xla" if self.is_initializing() else self.attention
+        remat = self.remat == "attention"
+        angles = ()
+        if base:
+            angles = rotary.angles(batch["positions"], self.width // self.heads, base)
+        return attention.make(name, batch, dropout, remat, self.causal, window, angles)
 
     def apply_blocks(self, x, attends: list, keys) -> list:
         """Returns x and the output of each block, [B, L, D] each; the last is normalized if there is a `final_norm`.
 
-        attends: the attention of each block, see `attention.make`.
+        attends: the attention of each block, see `make_attention`.
         """
         states = [x]
         for number, (block, attend) in enumerate(zip(self.blocks, attends, strict=True)):
@@ -93,15 +112,15 @@ class Encoder(nn.Module, kw_only=True):
 
 def make(encoder: type[Encoder], config, vocabulary_size: int, causal: bool) -> Encoder:
     """Returns the encoder of a class and of a config whose data types are resolved (no `auto`)."""
-    fields = {field.name for field in dataclasses.fields(encoder)}
-    names = fields & set(config.model) - {"name"}
+    keys = config.model.to_dict()
+    del keys["name"]
     return encoder(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
         remat=config.train.remat,
         causal=causal,
-        **{name: config.model[name] for name in names},
+        **keys,
     )
 
 

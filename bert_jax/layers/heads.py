@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers.blocks import ACTIVATIONS
+from bert_jax.layers.blocks import ACTIVATIONS, LayerOptions
 from bert_jax.layers.dense import MASKED, Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.embeddings import padded_size
@@ -18,25 +18,22 @@ class LMHead(nn.Module):
     """The head over the vocabulary: hidden states [..., D] -> logits float32[..., V]."""
 
     vocabulary_size: int
-    activation: str
-    initializer: float
-    gradient_dtype: jnp.dtype
-    epsilon: float
-    bias: bool
+    options: LayerOptions
 
     @nn.compact
     def __call__(self, x, vocabulary_logits=None):
         """Returns the logits; without `vocabulary_logits`, the encoder's method of that name, the vectors [..., D] that
         they are computed from."""
+        options = self.options
         dense = Dense(
             x.shape[-1],
-            self.initializer,
-            self.gradient_dtype,
-            bias=self.bias,
+            options.out_initializer,
+            options.gradient_dtype,
+            bias=options.bias,
             name="dense",
         )
-        x = ACTIVATIONS[self.activation](dense(x))
-        x = LayerNorm(self.epsilon, x.dtype, self.bias, name="norm")(x)
+        x = ACTIVATIONS[options.activation](dense(x))
+        x = LayerNorm(options.epsilon, x.dtype, options.bias, name="norm")(x)
         if vocabulary_logits is None:
             return x
         size = padded_size(self.vocabulary_size)
@@ -46,14 +43,7 @@ class LMHead(nn.Module):
 
 def lm_head(encoder) -> LMHead:
     """Returns the head over the vocabulary of an encoder, with its sizes and data types."""
-    return LMHead(
-        encoder.vocabulary_size,
-        encoder.activation,
-        encoder.out_initializer,
-        encoder.gradient_dtype,
-        encoder.epsilon,
-        encoder.bias,
-    )
+    return LMHead(encoder.vocabulary_size, encoder.options)
 
 
 POOLS = ("cls", "first", "mean", "max", "concat")

@@ -6,10 +6,9 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import attention, encoder, rotary
+from bert_jax.layers import attention, encoder
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
-from bert_jax.layers.embeddings import Embedder
 from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
@@ -45,7 +44,6 @@ ROTARY_BASE = 10_000.0
 class Encoder(encoder.Encoder, kw_only=True):
     """The BERT encoder: rows of tokens to hidden states."""
 
-    max_length: int
     type_vocabulary: int
     attention_dropout: float
     norm: str
@@ -53,15 +51,8 @@ class Encoder(encoder.Encoder, kw_only=True):
     positions: str
 
     def setup(self):
-        self.embedder = Embedder(
-            self.vocabulary_size,
-            self.max_length if self.positions == "learned" else 0,
-            self.type_vocabulary,
-            self.width,
-            self.initializer,
-            self.gradient_dtype,
-            self.dtype,
-        )
+        max_length = self.max_length if self.positions == "learned" else 0
+        self.embedder = self.make_embedder(max_length, self.type_vocabulary)
         self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
         self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
         hidden = self.feed_forward or 4 * self.width
@@ -74,19 +65,9 @@ class Encoder(encoder.Encoder, kw_only=True):
 
         keys: uint32[B], one per row, or None for no dropout.
         """
-        positions = batch["positions"]
-        angles = ()
-        if self.positions == "rotary":
-            angles = rotary.angles(positions, self.width // self.heads, ROTARY_BASE)
-        attend = attention.make(
-            self.attention_name,
-            batch,
-            self.attention_dropout,
-            remat=self.remat == "attention",
-            causal=self.causal,
-            angles=angles,
-        )
-        x = self.embedder(batch["tokens"], positions, batch["segments"])
+        base = ROTARY_BASE if self.positions == "rotary" else 0.0
+        attend = self.make_attention(batch, self.attention_dropout, base=base)
+        x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         return self.apply_blocks(x, [attend] * self.layers, keys)
 

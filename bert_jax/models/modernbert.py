@@ -9,8 +9,7 @@ import math
 from functools import partial
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, encoder, rotary
-from bert_jax.layers.embeddings import Embedder
+from bert_jax.layers import attention, encoder
 from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
@@ -53,20 +52,11 @@ class Encoder(encoder.Encoder, kw_only=True):
 
     @property
     def out_initializer(self) -> float:
-        """The standard deviation of the weights that encoder.py names: `initializer`, divided by the root of twice the
-        number of layers (arXiv:1909.08053, section 3)."""
+        """`initializer`, divided by the root of twice the number of layers (arXiv:1909.08053, section 3)."""
         return self.initializer / math.sqrt(2 * self.layers)
 
     def setup(self):
-        self.embedder = Embedder(
-            self.vocabulary_size,
-            max_length=0,
-            type_vocabulary=0,
-            width=self.width,
-            initializer=self.initializer,
-            gradient_dtype=self.gradient_dtype,
-            dtype=self.dtype,
-        )
+        self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
         norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm = norm()
         self.final_norm = norm()
@@ -78,18 +68,10 @@ class Encoder(encoder.Encoder, kw_only=True):
 
         keys: uint32[B], one per row, or None for no dropout. The last states are normalized.
         """
-        positions = batch["positions"]
-        remat = self.remat == "attention"
-
-        def make_attention(name, window, base):
-            angles = rotary.angles(positions, self.width // self.heads, base)
-            return attention.make(name, batch, 0.0, remat, self.causal, window, angles)
-
-        full = make_attention(self.attention_name, 0, self.rotary_base)
-        local_name = attention.local_name(self.attention_name)
-        local = make_attention(local_name, self.window, self.local_rotary_base)
+        full = self.make_attention(batch, base=self.rotary_base)
+        local = self.make_attention(batch, window=self.window, base=self.local_rotary_base)
         attends = [local if number % self.full_every else full for number in range(self.layers)]
-        x = self.embedder_norm(self.embedder(batch["tokens"], positions, None))
+        x = self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
         return self.apply_blocks(x, attends, keys)
 
 

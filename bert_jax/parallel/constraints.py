@@ -11,6 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+from jax.sharding import get_abstract_mesh
 
 from bert_jax.parallel.mesh import ROWS, TABLE
 
@@ -125,7 +126,7 @@ def by_heads(function):
     """
 
     def call(*arrays):
-        mesh = jax.sharding.get_abstract_mesh()
+        mesh = get_abstract_mesh()
         if not is_split(mesh):
             return function(*arrays)
         rows = ROWS if divides(mesh, arrays[0]) else None
@@ -140,20 +141,20 @@ def by_heads(function):
 
 def tensor_part():
     """Returns int32[], the index of a device on the `tensor` axis within `by_heads`."""
-    if "tensor" in jax.sharding.get_abstract_mesh().manual_axes:
+    if "tensor" in get_abstract_mesh().manual_axes:
         return jax.lax.axis_index("tensor")
     return jnp.int32(0)
 
 
 def tensor_parts() -> int:
     """Returns the number of shards into which `by_heads` splits the heads."""
-    mesh = jax.sharding.get_abstract_mesh()
+    mesh = get_abstract_mesh()
     return mesh.shape["tensor"] if is_split(mesh) else 1
 
 
 def constrain(x, spec: P):
     """Constrains the sharding of an array, if the mesh in use permits it."""
-    mesh = jax.sharding.get_abstract_mesh()
+    mesh = get_abstract_mesh()
     if not is_split(mesh):
         return x
     if spec[0] == ROWS and not divides(mesh, x):
@@ -174,7 +175,7 @@ def divides(mesh, x) -> bool:
 
 def is_sharded(rows) -> bool:
     """Returns whether both the embedding table and rows[B, ...] are sharded over the mesh in use."""
-    mesh = jax.sharding.get_abstract_mesh()
+    mesh = get_abstract_mesh()
     if not is_split(mesh) or not divides(mesh, rows):
         return False
     return mesh.shape["fsdp"] * mesh.shape["tensor"] > 1

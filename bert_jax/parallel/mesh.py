@@ -38,7 +38,8 @@ def make_mesh(config, devices=None) -> Mesh:
 
     With several TPU slices, which only a slow network connects, only the axis `data` extends across slices.
     """
-    devices = jax.devices() if devices is None else devices
+    if devices is None:
+        devices = jax.devices()
     tensor = config.mesh.tensor
     fsdp = fsdp_size(config, devices)
     data = config.mesh.data
@@ -59,8 +60,7 @@ def make_mesh(config, devices=None) -> Mesh:
     if slices == 1:
         devices = mesh_utils.create_device_mesh(inside, **options)
     else:
-        across = slices, 1, 1
-        devices = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
+        devices = mesh_utils.create_hybrid_device_mesh(inside, (slices, 1, 1), **options)
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
@@ -126,17 +126,15 @@ def state(shapes, mesh: Mesh, rules=RULES):
     """Returns the shardings of a State: optimizer state with the path and shape of a parameter has its sharding, all
     else is replicated."""
     shardings = parameters(shapes.params, mesh, rules)
-    leaves = jax.tree.leaves_with_path(shapes.params)
-    by_path = {}
-    for (path, leaf), sharding in zip(leaves, jax.tree.leaves(shardings), strict=True):
-        by_path[path_name(path)] = leaf.shape, sharding
+    params = with_shardings(shapes.params, shardings)
+    by_path = {path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
     def choose(path, leaf):
         names = path_name(path).split("/")
         for start in range(len(names)):
-            shape, sharding = by_path.get("/".join(names[start:]), (None, None))
-            if shape == leaf.shape:
-                return sharding
+            parameter = by_path.get("/".join(names[start:]))
+            if parameter is not None and parameter.shape == leaf.shape:
+                return parameter.sharding
         return replicated(mesh)
 
     opt_state = jax.tree.map_with_path(choose, shapes.opt_state)
@@ -172,24 +170,21 @@ def summed(mesh: Mesh, dtype):
         return None
 
     def wrap(function):
-        def sum_part(batch, *others):
+        def sum_part(batch, others):
             values, gradients = function(batch, *others)
             rounded = jax.tree.map(lambda x: x.astype(dtype), gradients)
             values, rounded = jax.lax.psum((values, rounded), "data")
             return values, jax.tree.map(lambda x, like: x.astype(like.dtype), rounded, gradients)
 
-        def sum_parts(batch, *others):
-            split = jax.shard_map(
-                sum_part,
-                mesh=mesh,
-                in_specs=(P(ROWS), *[P()] * len(others)),
-                out_specs=P(),
-                # psum replicates the results, and the check would all-reduce in every micro-batch.
-                check_vma=False,
-            )
-            return split(batch, *others)
-
-        return sum_parts
+        split = jax.shard_map(
+            sum_part,
+            mesh=mesh,
+            in_specs=(P(ROWS), P()),
+            out_specs=P(),
+            # psum replicates the results, and the check would all-reduce in every micro-batch.
+            check_vma=False,
+        )
+        return lambda batch, *others: split(batch, others)
 
     return wrap
 
@@ -220,11 +215,11 @@ def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
     """
     if process is None:
         process = jax.process_index()
-    bounds = set()
+    slices = set()
     for device, index in rows(mesh).devices_indices_map((batch,)).items():
         if device.process_index == process:
-            bounds.add(index[0].indices(batch))
-    return np.concatenate([np.arange(*each) for each in sorted(bounds)])
+            slices.add(index[0].indices(batch))
+    return np.concatenate([np.arange(*limits) for limits in sorted(slices)])
 
 
 def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> dict:

@@ -104,27 +104,30 @@ class Cluster:
     def agree(self, config: ConfigDict) -> None:
         """Raises BadInput if processes have different configs or different numbers of devices, with which Orbax cannot
         save."""
-        values = {
+        settings = {
             f"config.{key}": value
             for key, value in configs.flatten(config).items()
             if key not in LOCAL and not key.startswith("distributed.")
         }
-        self.compare(values | {"devices": jax.local_device_count()})
+        self.compare(settings | {"devices": jax.local_device_count()})
 
-    def compare(self, values: dict) -> None:
+    def compare(self, settings: dict) -> None:
         """Raises BadInput in all processes, which names the first key whose JSON value differs between them."""
-        text = json.dumps(values, sort_keys=True)
+        text = json.dumps(settings, sort_keys=True)
         digests = self.gather(hashlib.sha256(text.encode()).hexdigest())
         other = next((i for i, digest in enumerate(digests) if digest != digests[0]), None)
         if other is None:
             return
-        # Digests first, because the values of a thousand processes are large.
+        # Digests first, because the settings of a thousand processes are large.
         is_sender = self.process in (0, other)
-        sent = self.gather(values if is_sender else None)
-        a = sent[0]
-        b = sent[other]
-        key = next(key for key in sorted(a | b) if (key in a, a.get(key)) != (key in b, b.get(key)))
-        raise BadInput(f"{key}: {a.get(key)!r} in process 0, {b.get(key)!r} in process {other}")
+        sent = self.gather(settings if is_sender else None)
+        first = sent[0]
+        second = sent[other]
+        for key in sorted(first | second):
+            a = first.get(key)
+            b = second.get(key)
+            if a != b or (key in first) != (key in second):
+                raise BadInput(f"{key}: {a!r} in process 0, {b!r} in process {other}")
 
     def watch(self) -> None:
         """Ends this process when another one fails, since it may be waiting in a collective. Runs in a thread."""
@@ -156,16 +159,12 @@ class Cluster:
         try:
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
         except jax.errors.JaxRuntimeError:
-            if code == LOST:  # the first process to fail may be the cause
-                code, reason, text = self.first_failure() or (code, reason, text)
+            # The first process to fail may be the cause; or the coordinator is gone.
+            if code == LOST:
+                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                    failure = self.client.blocking_key_value_get(FAILED, SECOND)
+                    code, reason, text = read_failure(failure)
         self.leave(code, reason, text.rstrip())
-
-    def first_failure(self) -> tuple[int, str, str] | None:
-        """Returns `read_failure` of the first process that failed; None if the coordinator is gone."""
-        try:
-            return read_failure(self.client.blocking_key_value_get(FAILED, SECOND))
-        except jax.errors.JaxRuntimeError:
-            return None
 
     def leave(self, code: int, reason: str, text: str) -> None:
         """Prints `text` and ends this process, whatever else fails."""
@@ -201,6 +200,7 @@ def read_failure(text: str) -> tuple[int, str, str]:
 
 def explain(error: BaseException) -> tuple[int, str, str]:
     """Returns (exit code, reason in one line, text to print) of an error in this process."""
+    code = 1
     reason = " ".join(str(error).split())[:LONGEST]
     if isinstance(error, KeyboardInterrupt):
         code = 130
@@ -209,22 +209,20 @@ def explain(error: BaseException) -> tuple[int, str, str]:
         code = 2
     elif isinstance(error, Unavailable):
         code = LOST
-    elif isinstance(error, Unfinished | FloatingPointError):
-        code = 1
     elif is_loss(error):
         code = LOST
         reason = f"another process of the run, or a device, was lost: {one_line(error, LONGEST)}"
-    else:
-        return 1, one_line(error, LONGEST), "".join(traceback.format_exception(error))
+    elif not isinstance(error, Unfinished | FloatingPointError):
+        return code, one_line(error, LONGEST), "".join(traceback.format_exception(error))
     return code, reason, f"bert-jax: {reason}"
 
 
 def is_loss(error: BaseException) -> bool:
     """Returns whether an error says that another process or a device was lost."""
-    types = [jax.errors.JaxRuntimeError]
-    if any(library in str(error) for library in COLLECTIVE):
-        types.append(ValueError)  # numpy raises it if it reads the result of a failed collective
-    return isinstance(error, tuple(types)) and str(error).startswith(GONE)
+    is_failure = isinstance(error, jax.errors.JaxRuntimeError)
+    # numpy raises ValueError if it reads the result of a failed collective.
+    is_collective = isinstance(error, ValueError) and any(name in str(error) for name in COLLECTIVE)
+    return (is_failure or is_collective) and str(error).startswith(GONE)
 
 
 def is_late(error: Exception) -> bool:
@@ -236,9 +234,10 @@ def is_late(error: Exception) -> bool:
 def joined(keys):
     """Connects this process to the others of the run, and yields its Cluster. To be entered before JAX finds devices.
 
-    keys: the config's group `distributed`. An error within the context, in any process, ends all of them. Raises
-    BadInput if the number or rank of the processes is unknown. If the others do not connect in time, JAX aborts the
-    process; a restart may succeed.
+    keys: the config's group `distributed`.
+
+    An error within the context, in any process, ends all of them. Raises BadInput if the number or rank of the
+    processes is unknown. If the others do not connect in time, JAX aborts the process; a restart may succeed.
     """
     state = initialize(keys)
     if not state:
