@@ -16,7 +16,7 @@ from bert_jax import config_checks
 from bert_jax.config_checks import GROUPS, find_module, sources, split_list, value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
-from bert_jax.storage import atomic, remote
+from bert_jax.storage import atomic, json_file, remote
 
 # Keys and groups that a resumed run may change. `store` and `batches` are here because their contents are compared by
 # fingerprint instead.
@@ -205,12 +205,7 @@ def read(path: Path) -> ConfigDict:
 
     Keys that the file lacks, because they are newer, take their defaults.
     """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not a readable config ({error})") from None
-    if not isinstance(values, dict):
-        raise BadInput(f"{path}: not a config (expected a JSON object)")
+    values = json_file.read(path)
     key = "phases"
     try:
         config = base(values)

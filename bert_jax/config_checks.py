@@ -22,12 +22,7 @@ PLACES = {
     "objective": ("bert_jax.objectives",),
     "task": ("bert_jax.tasks", "bert_jax.tasks.text"),
 }
-# {group: what such a module has}
-NEEDED = {
-    "model": ("DEFAULTS", "check", "make"),
-    "objective": ("DEFAULTS", "check", "make"),
-    "task": ("DEFAULTS", "PHASE_DEFAULTS", "check", "make"),
-}
+NEEDED = ("DEFAULTS", "check", "make")  # of such a module
 MAIN = "phases.main."
 # Messages of ConfigDict: an unknown key or group, and a value of another type.
 UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|^["'\\]+(\w+)[\\']""")
@@ -48,7 +43,7 @@ def find_module(group: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    if missing := [item for item in NEEDED[group] if not hasattr(module, item)]:
+    if missing := [item for item in NEEDED if not hasattr(module, item)]:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     return module
 
@@ -76,7 +71,7 @@ def registered(group: str) -> set[str]:
     for place in PLACES[group]:
         for name in file_names(place):
             module = importlib.import_module(f"{place}.{name}")
-            if all(hasattr(module, item) for item in NEEDED[group]):
+            if all(hasattr(module, item) for item in NEEDED):
                 names.add(name)
     return names
 

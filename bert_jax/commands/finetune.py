@@ -15,7 +15,7 @@ from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics, metrics_file, workdir
-from bert_jax.storage import remote
+from bert_jax.storage import json_file, remote
 from bert_jax.tasks.labelled import examples
 
 SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
@@ -129,9 +129,9 @@ def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     """Returns {split and metric: score} of a finished run, with evaluate.patience those of its best step."""
     with workdir.opened(place) as run:
-        summary = workdir.read_json(run.directory / "summary.json")
+        summary = json_file.read(run.directory / "summary.json")
         lines = metrics_file.lines(run.directory / "metrics.jsonl")
-        task = workdir.read_json(run.directory / "config.json")["task"]
+        task = json_file.read(run.directory / "config.json")["task"]
     step = summary["best"].get("step", summary["steps"])
     values = {line["split"]: line for line in lines if line["step"] == step}
     scores = {}

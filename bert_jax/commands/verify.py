@@ -13,6 +13,7 @@ from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
@@ -63,9 +64,9 @@ def check_run(run: Workdir) -> list[tuple[str, str]]:
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     checks = (
-        ("config.json", "config", lambda path: configs.digest(workdir.read_json(path))),
+        ("config.json", "config", lambda path: configs.digest(json_file.read(path))),
         ("tokenizer", "tokenizer", lambda path: tokenizer.load(path).fingerprint),
-        ("status.json", None, workdir.read_json),
+        ("status.json", None, json_file.read),
         ("metrics.jsonl", None, metrics_file.lines),
     )
     with collect_errors(problems, directory):

@@ -15,7 +15,7 @@ from bert_jax.convert.external_model import Source
 from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
-from bert_jax.runs import workdir
+from bert_jax.storage import json_file
 
 WEIGHTS = "model.safetensors"
 SHARDS = "model-?????-of-?????.safetensors"
@@ -35,7 +35,7 @@ def matches(directory: Path) -> bool:
     if any(directory.glob("*.ckpt*.index")):
         return False
     path = directory / "config.json"
-    return path.is_file() and "model_type" in workdir.read_json(path)
+    return path.is_file() and "model_type" in json_file.read(path)
 
 
 def read(directory: Path, head: str = "mlm") -> Source:
@@ -44,7 +44,7 @@ def read(directory: Path, head: str = "mlm") -> Source:
     head: see load_model.open_model.
     """
     path = directory / "config.json"
-    values = {"model_type": "bert"} | workdir.read_json(path)  # the oldest files lack it
+    values = {"model_type": "bert"} | json_file.read(path)  # the oldest files lack it
     settings = conversion.from_huggingface(values, path)
     labeler = Labeler()
     if head == "label":

@@ -19,6 +19,7 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup, metrics, metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -134,7 +135,7 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
     execute the programs in that cache, which somebody else may have written.
     """
     path = directory / "config.json"
-    digest = config.digest(workdir.read_json(path))
+    digest = config.digest(json_file.read(path))
     if info.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: its digest in run.json differs; restore it")
     values = config.flatten(config.base(config.find(str(path))))

@@ -9,7 +9,7 @@ from tokenizers.normalizers import BertNormalizer
 
 from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.errors import BadInput
-from bert_jax.runs import workdir
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import huggingface, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
@@ -35,7 +35,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
     file = directory / huggingface.FILE
     document = {}
     if file.is_file():
-        library = huggingface.open_library(workdir.read_json(file), file)
+        library = huggingface.open_library(json_file.read(file), file)
         document = json.loads(library.to_str())
     is_bert = check_class(directory, settings, config, document) in BERT
     if document:
@@ -62,7 +62,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
 
 def read_optional(path: Path) -> dict:
     """Reads a JSON object; {} if there is no such file."""
-    return workdir.read_json(path) if path.is_file() else {}
+    return json_file.read(path) if path.is_file() else {}
 
 
 def check_class(directory: Path, settings: dict, config: dict, document: dict) -> str:

@@ -13,6 +13,7 @@ from bert_jax.convert.external_model import Source
 from bert_jax.convert.pretrained_tokenizer import SETTINGS, read_optional
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 
@@ -42,7 +43,7 @@ def read(directory: Path, head: str = "mlm") -> Source:
     head: see load_model.open_model.
     """
     path = directory / CONFIG
-    values = workdir.read_json(path)
+    values = json_file.read(path)
     settings = conversion.from_huggingface(bert.from_google(values), path)
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     shapes, load = open_checkpoint(find_checkpoint(directory))

@@ -16,6 +16,7 @@ from bert_jax.runs import metrics, metrics_file, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir
+from bert_jax.storage import json_file
 
 HEARTBEAT = 10  # seconds between two writes of status.json without other reports
 
@@ -61,7 +62,7 @@ class Reporter:
         steps."""
         metrics_file.drop_after(self.metrics, step)
         path = self.workdir / "run.json"
-        info = files.read_json(path)
+        info = json_file.read(path)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info.setdefault("starts", []).append(start)
         files.write_json(path, info)
@@ -158,7 +159,7 @@ class Reporter:
 
     def summarize(self, best: dict) -> None:
         """Writes summary.json: the last line of each split, the best evaluation, and the seconds of all starts."""
-        info = files.read_json(self.workdir / "run.json")
+        info = json_file.read(self.workdir / "run.json")
         lines = self.read()
         summary = {
             "parameters": info["parameters"],

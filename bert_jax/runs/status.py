@@ -7,6 +7,7 @@ from pathlib import Path
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 from bert_jax.runs import lock, workdir
+from bert_jax.storage import json_file
 
 SILENT = 60.0  # seconds without a heartbeat; a slow file system may delay several heartbeats
 TYPES = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
@@ -24,7 +25,7 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
     path = directory / "status.json"
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
-    values = workdir.read_json(path)
+    values = json_file.read(path)
     invalid = [key for key, expected in TYPES.items() if type(values.get(key)) is not expected]
     if invalid:
         raise BadInput(f"{path}: not the status of a run: {invalid[0]} is missing or invalid")

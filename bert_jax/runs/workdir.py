@@ -28,7 +28,7 @@ from pathlib import Path
 from bert_jax import config
 from bert_jax.errors import BadInput, Unavailable, Unfinished
 from bert_jax.runs import lock
-from bert_jax.storage import atomic, checksums, remote
+from bert_jax.storage import atomic, checksums, json_file, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT = 5  # of run.json and config.json
@@ -253,20 +253,9 @@ def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
     atomic.write(path, json.dumps(values, indent=2) + "\n", sync=sync)
 
 
-def read_json(path: Path) -> dict:
-    """Reads a JSON object. Raises BadInput, which names the path, if it is not one."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: unreadable ({error}); restore it") from None
-    if not isinstance(values, dict):
-        raise BadInput(f"{path}: not a JSON object")
-    return values
-
-
 def read_info(directory: Path) -> dict:
     """Reads run.json. Raises BadInput if another version of bert_jax wrote it."""
-    values = read_json(directory / "run.json")
+    values = json_file.read(directory / "run.json")
     if values.get("format") != FORMAT:
         raise BadInput(
             f"{directory}/run.json: format {values.get('format')}, this version reads {FORMAT}; train in a new workdir"
@@ -279,8 +268,8 @@ def read_summary(directory: Path) -> dict:
     path = directory / "summary.json"
     if not path.is_file():
         return {}
-    values = read_json(path)
-    starts = read_json(directory / "run.json").get("starts") or ()
+    values = json_file.read(path)
+    starts = json_file.read(directory / "run.json").get("starts") or ()
     is_newest = values.get("starts") == len(starts)
     return values if is_newest and isinstance(values.get("best"), dict) else {}
 

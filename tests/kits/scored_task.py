@@ -7,7 +7,6 @@ from my_code import task  # the page's, which test_external_task.py writes
 from bert_jax.data.dataset import LABEL
 
 DEFAULTS = task.DEFAULTS | {"labels": ()}
-PHASE_DEFAULTS = {}
 check = task.check
 
 

@@ -23,7 +23,6 @@ DEFAULTS = {
     # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
-PHASE_DEFAULTS = {}
 target = labels.target
 encode = texts.encode
 

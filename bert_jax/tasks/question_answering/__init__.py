@@ -33,7 +33,6 @@ DEFAULTS = {
     "null_threshold": 0.0,
     "metrics": ("f1", "exact"),  # in tables; the first one decides which run is the best
 }
-PHASE_DEFAULTS = {}
 FREE = ("stride", "question_length", "answer_length", "no_answer", "null_threshold")
 
 

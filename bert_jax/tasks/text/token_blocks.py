@@ -12,7 +12,6 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents
 
 DEFAULTS = {}
-PHASE_DEFAULTS = {}
 
 
 def check(config) -> None:

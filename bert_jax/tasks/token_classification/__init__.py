@@ -39,7 +39,6 @@ DEFAULTS = {
     # (): the first four if the labels in `train` are of entities, else the other two; see entity_labels.py
     "metrics": (),
 }
-PHASE_DEFAULTS = {}
 BLANKS = " \t"
 CONLLU = 10  # its columns
 

@@ -1,0 +1,17 @@
+"""Reads JSON objects of a run, a model or a config, which may be damaged."""
+
+import json
+from pathlib import Path
+
+from bert_jax.errors import BadInput
+
+
+def read(path: Path) -> dict:
+    """Reads a JSON object. Raises BadInput, which names the path, if it is not one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: unreadable ({error}); restore it") from None
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: not a JSON object")
+    return values
