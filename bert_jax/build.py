@@ -132,8 +132,10 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         initial_state = compilers.submit(initialized) if init_state else None
 
         def programs(lower: Callable, what: str) -> dict:
-            name = f"phase {{}}, {what}".format
-            return of_lengths(lambda phase: compiled(lower(config, parts, phase), name(phase.name)))
+            def compile_phase(phase):
+                return compiled(lower(config, parts, phase), f"phase {phase.name}, {what}")
+
+            return of_lengths(compile_phase)
 
         train = programs(lower_train, "a step")
         fingerprints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
@@ -198,20 +200,23 @@ def lower_train(config, design: Design, phase):
     mesh = design.mesh
     everywhere = meshes.replicated(mesh)
     guard = {key: config.guard[key] for key in ("window", "spike", "skip_spikes")}
+    options = step.Options(
+        micro_batches=meshes.micro_batches(mesh, phase, config.train),
+        summed=meshes.summed(mesh, config.gradient_dtype),
+        select=partial(optimizer.select_trained, config.optimizer),
+        judge=partial(step_guard.judge, **guard),
+    )
     function = partial(
         step.train,
         objective=base.make(configs.of_phase(config, phase), design.vocabulary),
         optimizer=design.optimizer,
         seed=config.seed,
-        summed=meshes.summed(mesh, config.gradient_dtype),
-        select=partial(optimizer.select_trained, config.optimizer),
-        judge=partial(step_guard.judge, **guard),
-        micro_batches=meshes.micro_batches(mesh, phase, config.train),
+        options=options,
     )
     results = design.shardings, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
-    rows = batch_shapes(design, phase, phase.batch)
-    return function.lower(meshes.with_shardings(design.shapes, design.shardings), rows)
+    state = meshes.with_shardings(design.shapes, design.shardings)
+    return function.lower(state, batch_shapes(design, phase, phase.batch))
 
 
 def lower_evaluate(config, design: Design, phase):

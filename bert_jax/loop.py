@@ -6,11 +6,13 @@ This file decides the order. step.py and the objective compute, runs/report.py r
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
@@ -20,8 +22,12 @@ from bert_jax.data.batch import check_ids
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
+from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import metrics, out_of_memory, timing
 from bert_jax.runs.profiler import Traces
+from bert_jax.runs.report import Reporter, SilentReporter
+from bert_jax.runs.signals import Stop
+from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
 from bert_jax.tasks.feed import SavedFeed, StoreFeed
 
@@ -54,33 +60,35 @@ def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> 
     )
 
 
+@dataclass
 class Loop:
     """The remaining steps of a run: dispatches them, and acts after them as `due` says."""
 
-    def __init__(
-        self, config, run: Workdir, data: Data, trainer: Trainer, reporter, processes, watchdog, id
-    ):
-        self.config = config
-        self.workdir = run
-        self.data = data
-        self.trainer = trainer
-        self.reporter = reporter
-        self.processes = processes
-        self.watchdog = watchdog
-        self.id = id
-        self.phases = configs.phases(config)
+    config: ConfigDict
+    workdir: Workdir
+    data: Data
+    trainer: Trainer
+    reporter: Reporter | SilentReporter
+    processes: Cluster
+    watchdog: Watchdog
+    stop: Stop
+    id: str  # of the run; its checkpoints carry it
+
+    def __post_init__(self):
+        self.phases = configs.phases(self.config)
+        self.last_step = self.phases[-1].stop
         self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest training line
-        traced = config.profile.steps if processes.is_main else ()
-        self.traces = Traces(traced, run.directory / TRACES, reporter.log)
+        traced_steps = self.config.profile.steps if self.processes.is_main else ()
+        self.traces = Traces(traced_steps, self.workdir.directory / TRACES, self.reporter.log)
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict
         self.kept_steps = []  # the step of the best checkpoint, see `best`
 
-    def run(self, newest: Path | None, stop) -> int:
+    def run(self, newest: Path | None) -> int:
         """Trains from the checkpoint `newest`, or from the initial state if None; returns the exit code."""
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every, self.kept_steps
         with (
@@ -95,19 +103,21 @@ class Loop:
             self.reporter.start(step, self.trainer.compile_seconds)
             # Of the run's first step, and the mean of its first report.
             self.losses = self.processes.from_main(metrics.first_losses(self.reporter.read()))
-            stopped = stop.requested()
+            stopped = self.stop.requested()
             if newest is not None and not stopped:
-                stopped = not self.evaluate_missed(step, state.params, stop) or self.is_over()
+                stopped = not self.evaluate_missed(step, state.params) or self.is_over()
             for phase in self.phases:
                 if step < phase.stop and not stopped:
                     # Some devices report only at run time that they are out of memory.
                     with out_of_memory.explain(f"phase {phase.name}"):
-                        step, state, stopped = self.run_phase(phase, step, state, stop)
+                        step, state, stopped = self.run_phase(phase, step, state)
             self.watchdog.arm("save")
             with self.clock.paused():
                 writer.finish(self.checkpoints)
-            is_last = step == self.phases[-1].stop or self.is_over()
-            return 0 if is_last and self.finish(step, state.params, stop) else stop.code
+            is_last = step == self.last_step or self.is_over()
+            if is_last and self.finish(step, state.params):
+                return 0
+            return self.stop.code
 
     @contextlib.contextmanager
     def explain_disk_errors(self):
@@ -153,13 +163,12 @@ class Loop:
             last = writer.name_last(self.checkpoints.directory)
             raise type(error)(f"step {step}: {error}; {last}") from None
 
-    def run_phase(self, phase, step: int, state, stop):
+    def run_phase(self, phase, step: int, state):
         """Trains until the end of the phase or a signal; returns (step, state, whether a signal came).
 
         Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
         """
         train = self.trainer.train[phase.name]
-        last = self.phases[-1].stop
         sums = None
         flops = 0.0
         stopped = False
@@ -177,8 +186,8 @@ class Loop:
             flops += self.trainer.flops[phase.name][rows["tokens"].shape[1]]
             self.reporter.advance(step)
             # Called once per step, equally often in all processes; a later signal waits for the next step.
-            stopped = stop.requested()
-            actions = due(step, self.config, phase.stop, last, stopped)
+            stopped = self.stop.requested()
+            actions = due(step, self.config, phase.stop, self.last_step, stopped)
             if actions.report:
                 self.unreported = phase, step, sums, flops
                 sums = None
@@ -193,7 +202,7 @@ class Loop:
             elif actions.compare and self.trainer.mesh.size > 1:
                 self.fingerprints(step, state)
             if actions.evaluate and (saves or not self.config.evaluate.patience):
-                stopped = not self.evaluate(phase, step, state.params, stop) or self.is_over()
+                stopped = not self.evaluate(phase, step, state.params) or self.is_over()
                 if stopped and not saves:
                     self.save(step, state)
             if stopped:
@@ -242,12 +251,11 @@ class Loop:
         """Logs a step that was skipped or is suspect. Raises FloatingPointError after too many consecutive ones that
         were not finite."""
         verdict = jax.device_get(verdict)
-        text = step_guard.describe(step, verdict)
-        if text:
+        if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
         self.bad_in_a_row = int(verdict.bad_in_a_row)
         self.losses = self.losses or [float(verdict.loss)]
-        if self.bad_in_a_row < min(self.config.guard.stop_after, self.phases[-1].stop):
+        if self.bad_in_a_row < min(self.config.guard.stop_after, self.last_step):
             return
         first = step - self.bad_in_a_row + 1
         command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
@@ -279,7 +287,7 @@ class Loop:
         self.reporter.report(step, "train", values)
         self.losses = step_guard.check_level(step, values["loss"], self.losses, self.config.guard)
 
-    def evaluate(self, phase, step: int, params, stop) -> bool:
+    def evaluate(self, phase, step: int, params) -> bool:
         """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a
         signal came before all were written. The next start then evaluates the others."""
         for split in self.data.splits:
@@ -289,24 +297,23 @@ class Loop:
                 if self.processes.from_main(self.reporter.has_line(step, split)):
                     continue
                 if key not in self.evaluated:
-                    shape = phase, split, self.trainer.mesh
-                    self.evaluated[key] = evaluate.Batches(self.data, self.config, *shape)
+                    self.evaluated[key] = evaluate.Batches(
+                        self.data, self.config, phase, split, self.trainer.mesh
+                    )
                 program = self.trainer.evaluate[phase.name]
-                values = evaluate.measure(program, params, self.evaluated[key], stop.requested)
+                batches = self.evaluated[key]
+                values = evaluate.measure(program, params, batches, self.stop.requested)
                 if values is None:
                     return False
-                seconds = time.monotonic() - started
-                self.reporter.report(step, split, values | {"seconds": seconds})
+                values["seconds"] = time.monotonic() - started
+                self.reporter.report(step, split, values)
         return True
 
-    def evaluate_missed(self, step: int, params, stop) -> bool:
+    def evaluate_missed(self, step: int, params) -> bool:
         """Evaluates the restored state if its step was due for an evaluation that was not done: the run stopped before
         it, or the state is an import (step 0), whose loss is the baseline. Returns False if a signal came."""
-        last = self.phases[-1].stop
-        is_due = step == 0 or due(step, self.config, last, last, False).evaluate
-        if is_due and step < last:
-            phase = next(phase for phase in self.phases if step <= phase.stop)
-            return self.evaluate(phase, step, params, stop)
+        if step == 0 or due(step, self.config, self.last_step, self.last_step, False).evaluate:
+            return self.evaluate(configs.phase_at(self.config, step), step, params)
         return True
 
     def is_over(self) -> bool:
@@ -329,11 +336,11 @@ class Loop:
                 self.workdir.upload()  # first, so that every checkpoint has its lines of metrics
                 writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
 
-    def finish(self, step: int, params, stop) -> bool:
+    def finish(self, step: int, params) -> bool:
         """Evaluates the last step and writes the summary; returns False if a signal came before that."""
-        if not self.evaluate(self.phases[-1], step, params, stop):
+        if not self.evaluate(self.phases[-1], step, params):
             return False
-        if step < self.phases[-1].stop:
+        if step < self.last_step:
             self.reporter.log(f"ends early, after step {step}: see config.evaluate.patience")
         self.reporter.summarize(self.best())
         return True

@@ -23,7 +23,7 @@ def make(config, rate) -> optax.GradientTransformationExtraArgs:
     if config.clip:
         clip = clip_by_norm(config.clip)
     parts = [clip, scale(config)]
-    if config.name != "stable_adamw":
+    if config.name != "stable_adamw":  # which has its own decay
         parts.append(optax.add_decayed_weights(config.weight_decay, decayed))
     return optax.chain(*parts, scale_by_rate(config, rate))
 
@@ -199,7 +199,7 @@ class Span(NamedTuple):
     warmup: int
     total: int
     decay: int  # the last steps, in which `wsd` falls
-    phases: list  # config.Phase, of which a step has batch x length tokens
+    phases: Any  # [config.Phase], of which a step has batch x length tokens
     numpy: Any  # jax.numpy or NumPy
 
     @property
@@ -220,7 +220,7 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     phases: [config.Phase], which `wsd` needs. A warm-up that is longer than the run ends as if its last phase went on.
     """
-    span = Span(warmup, total, decay, extended(phases, max(1, warmup)), numpy)
+    span = Span(warmup, total, decay, phases, numpy)
     shape = SHAPES[name]
 
     def rate(step):
@@ -289,22 +289,18 @@ def share_of_steps(step, span: Span):
 
 
 def share_of_tokens(step, start: int, end: int, span: Span):
-    """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`."""
+    """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`. If `end` is after
+    the run, its last phase goes on."""
     parts = []
     for phase in span.phases:
-        a = max(start, phase.first)
-        b = min(end, phase.stop)
-        if a < b:
-            parts.append((a, b, (b - a) * (phase.batch * phase.length)))
+        first = max(start, phase.first)
+        stop = end
+        if phase is not span.phases[-1]:
+            stop = min(end, phase.stop)
+        if first < stop:
+            parts.append((first, stop, (stop - first) * phase.batch * phase.length))
     total = sum(tokens for *_, tokens in parts)
-    clip = span.numpy.clip
-    shares = (tokens / total * clip((step - a) / (b - a), 0, 1) for a, b, tokens in parts)
-    return sum(shares, span.numpy.zeros_like(step))
-
-
-def extended(phases, stop: int) -> list:
-    """Returns the phases, of which the last one goes on to `stop` at least."""
-    if not phases:
-        return []
-    *others, last = phases
-    return [*others, last._replace(stop=max(stop, last.stop))]
+    share = span.numpy.zeros_like(step)
+    for first, stop, tokens in parts:
+        share += tokens / total * span.numpy.clip((step - first) / (stop - first), 0, 1)
+    return share

@@ -120,8 +120,8 @@ def pretrain_together(
 
             processes.on_failure = on_failure
             id = share_id(run, processes)
-            loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
-            return run_loop(loop, start.checkpoint, stop)
+            loop = Loop(config, run, data, trainer, reporter, processes, watchdog, stop, id)
+            return run_loop(loop, start.checkpoint)
 
 
 def share_id(run: Workdir, processes: Cluster) -> str:
@@ -132,11 +132,11 @@ def share_id(run: Workdir, processes: Cluster) -> str:
     return processes.from_main(run_id(run) if processes.is_main else None)
 
 
-def run_loop(loop: Loop, checkpoint: Path | None, stop: signals.Stop) -> int:
+def run_loop(loop: Loop, checkpoint: Path | None) -> int:
     """Trains from a checkpoint, or from the start; returns the exit code, which status.json has, too."""
     reporter = loop.reporter
     try:
-        code = loop.run(checkpoint, stop)
+        code = loop.run(checkpoint)
     except BaseException as error:
         code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         reporter.fail(f"{type(error).__name__}: {error}", code)

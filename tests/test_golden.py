@@ -55,7 +55,7 @@ def test_ten_steps_equal_the_original_optimizer(golden, case):
     update = optimizer.make(config.optimizer, rate)
     params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
     state = step.State(jnp.int32(0), params, step_guard.guarded(jax.jit(update.init)(params)))
-    train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
+    train = partial(step.train, objective=objective, optimizer=update, seed=0)
     train = jax.jit(train)
     for number in range(len(batches["labels"])):
         batch = {name: array[number] for name, array in batches.items()}

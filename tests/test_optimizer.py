@@ -219,12 +219,12 @@ def test_layers_that_are_not_trained_yet_do_not_count(name):
         outputs=None,
     )
     update = optimizer.make(settings, lambda step: 1e-3)
-    select = partial(optimizer.select_trained, settings)
-    options = dict(objective=objective, optimizer=update, seed=0, micro_batches=1, select=select)
+    options = step.Options(select=partial(optimizer.select_trained, settings))
+    train = partial(step.train, objective=objective, optimizer=update, seed=0, options=options)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     batch = {"sequence_ids": np.ones((1, 1))}
     for number in range(3):
-        before, (state, values, _) = state, step.train(state, batch, **options)
+        before, (state, values, _) = state, train(state, batch)
         trained = 3 + 4 + 2 * (number == 2)
         assert float(values["gradient_norm"][0]) == pytest.approx(trained**0.5)
         moments = optax.tree.get(state.opt_state, "nu")["encoder"]["blocks_0"]["bias"]

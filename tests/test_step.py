@@ -18,7 +18,7 @@ def test_dropout_follows_seed_step_and_row():
     objective, batch = small_objective("model.layers=1"), small_batch()
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     state = jax.jit(partial(step.init, objective, update, 3))(batch)
-    function = partial(step.train, objective=objective, optimizer=update, micro_batches=1)
+    function = partial(step.train, objective=objective, optimizer=update)
     function = jax.jit(function, static_argnames="seed")
 
     def loss(number, seed=3, first_row=0):

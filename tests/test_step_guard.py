@@ -43,7 +43,7 @@ def make_step():
     update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20))
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
     train = partial(step.train, objective=objective, optimizer=update, seed=3)
-    return state, jax.jit(partial(train, micro_batches=1))
+    return state, jax.jit(train)
 
 
 def batch(number: int, bad: str = "") -> dict:

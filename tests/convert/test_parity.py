@@ -131,7 +131,7 @@ def test_losses_of_a_run_equal_those_of_pytorch(theirs, tmp_path):
     objective = base.make(config, vocabulary)
     update = optimizer.make(config.optimizer, optimizer.schedule("linear", **RATE))
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
-    train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
+    train = partial(step.train, objective=objective, optimizer=update, seed=0)
     train = jax.jit(train)
     losses, moments = [], {}
     for number, batch in enumerate(batches):
