@@ -28,10 +28,9 @@ class LayerOptions(NamedTuple):
     """What the layers of a network have in common."""
 
     activation: str  # of ACTIVATIONS
-    initializer: float  # standard deviation of the weights
-    out_initializer: (
-        float  # that of the weights whose output is added to the stream, and of the masked-LM head
-    )
+    initializer: float  # standard deviation of weights
+    # That of weights whose output is added to the stream, and of the masked-LM head.
+    out_initializer: float
     epsilon: float  # of layer norms
     gradient_dtype: jnp.dtype
     bias: bool  # whether layers have biases
@@ -129,8 +128,8 @@ class Block(nn.Module):
 
         def add(x, layer, number, name, is_normal=False):
             norm = LayerNorm(self.options.epsilon, x.dtype, self.options.bias, name=name)
-            y = layer(norm(x) if self.norm == "pre" and not is_normal else x)
-            y = x + maybe_dropout(y, keys, number, self.dropouts[number - 1])
+            y = norm(x) if self.norm == "pre" and not is_normal else x
+            y = x + maybe_dropout(layer(y), keys, number, self.dropouts[number - 1])
             return constraints.stream(norm(y) if self.norm == "post" else y)
 
         mix = partial(attention, attend=attend, keys=keys)

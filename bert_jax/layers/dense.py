@@ -135,7 +135,8 @@ class Dense(nn.Module):
         bias = maybe_bias(self, self.features)
         if self.scale != 1:
             kernel = self.scale * kernel
-            bias = None if bias is None else self.scale * bias
+            if bias is not None:
+                bias = self.scale * bias
         return affine(x, kernel, bias, self.gradient_dtype)
 
 

@@ -44,11 +44,12 @@ class Encoder(nn.Module, kw_only=True):
 
     @property
     def out_initializer(self) -> float:
-        """The field of LayerOptions."""
+        """The standard deviation of some weights, see LayerOptions."""
         return self.initializer
 
     @property
     def options(self) -> LayerOptions:
+        """What the layers have in common."""
         return LayerOptions(
             self.activation,
             self.initializer,
@@ -63,6 +64,7 @@ class Encoder(nn.Module, kw_only=True):
         return self.states(batch, keys)[-1]
 
     def make_embedder(self, max_length: int, type_vocabulary: int) -> Embedder:
+        """Returns the embeddings, with these numbers of positions and segments; 0: none."""
         return Embedder(
             self.vocabulary_size,
             max_length,
@@ -86,11 +88,18 @@ class Encoder(nn.Module, kw_only=True):
         """
         # `init` runs on a short row, which the kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
-        remat = self.remat == "attention"
         angles = ()
         if base:
             angles = rotary.angles(batch["positions"], self.width // self.heads, base)
-        return attention.make(name, batch, dropout, remat, self.causal, window, angles)
+        return attention.make(
+            name,
+            batch,
+            dropout,
+            remat=self.remat == "attention",
+            causal=self.causal,
+            window=window,
+            angles=angles,
+        )
 
     def apply_blocks(self, x, attends: list, keys) -> list:
         """Returns x and the output of each block, [B, L, D] each; the last is normalized if there is a `final_norm`.

@@ -72,9 +72,9 @@ def check(config) -> None:
     check_keys(config, choices={"objective.features": FEATURES}, shares=["objective.dropout"])
     if "pool" in keys:
         check_keys(config, choices={"objective.pool": POOLS})
-        is_possible = keys.pool != "cls" or keys.features == "last"
-        hint = "the pooler reads the last states alone; use first"
-        require(is_possible, "objective.pool", config, hint)
+        if keys.pool == "cls":
+            hint = "the pooler reads the last states alone; use first"
+            require(keys.features == "last", "objective.pool", config, hint)
 
 
 class Mix(nn.Module):
@@ -106,9 +106,8 @@ class Classifier(nn.Module):
     def setup(self):
         encoder = self.encoder
         self.mix = Mix()
-        self.mlm = None
-        if getattr(encoder, "shared_head", False):
-            self.mlm = lm_head(encoder)
+        has_head = getattr(encoder, "shared_head", False)
+        self.mlm = lm_head(encoder) if has_head else None
         self.label = Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
