@@ -6,14 +6,14 @@ import os
 import runpy
 import tempfile
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax import config_checks
-from bert_jax.config_checks import GROUPS, find_module, sources, split_list, value_of
+from bert_jax.config_checks import GROUPS, find_module, value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import atomic, json_file, remote
@@ -93,14 +93,6 @@ def steps_by_phase(config: ConfigDict, step: int) -> dict[str, int]:
     return {phase.name: max(0, min(step, phase.stop) - phase.first) for phase in phases(config)}
 
 
-def formats(config: ConfigDict) -> list[str]:
-    """Returns the text format of each source of `corpus.source`."""
-    names = split_list(config.corpus.format)
-    if len(names) == 1:
-        return names * len(sources(config))
-    return names
-
-
 def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     """Returns the validated and locked config of `name` with `a.b=value` overrides; raises BadInput.
 
@@ -122,7 +114,7 @@ def find(name: str) -> ConfigDict:
     What follows a colon, as in configs/glue.py:sst2, is the argument of the file's function `get_config`.
     """
     if remote.is_address(name):
-        return read_remote(name) if name.endswith(".json") else find(f"{name}/config.json")
+        return read_remote(name if name.endswith(".json") else f"{name}/config.json")
     if name.endswith(".json"):
         return read(Path(name))
     if (Path(name) / "run.json").is_file() and not is_shipped(name):
@@ -188,14 +180,11 @@ def read_remote(name: str) -> ConfigDict:
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
         with remote.explain(f"--config {name}"), remote.naming(copy.parent, place):
-            copy.write_bytes(remote.Directory(place).read(file))
+            bucket = remote.Directory(place)
+            copy.write_bytes(bucket.read(file))
             config = read(copy)
-            path = config.tokenizer.path
-            file = f"tokenizer/{Path(path).name}"
-            if path and not os.path.exists(path) and remote.Directory(place).exists(file):
-                # The run trained in another workdir, and was then copied here. A path that is itself an address is
-                # replaced, too: no request is sent to another bucket.
-                config.tokenizer.path = f"{place}/{file}"
+            # A path that is itself an address is replaced, too: no request is sent to another bucket.
+            take_tokenizer(config, place, bucket.exists)
         return config
 
 
@@ -216,10 +205,18 @@ def read(path: Path) -> ConfigDict:
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except ODD as error:
         raise BadInput(f"{path}: not a config ({key}: {one_line(error)})") from None
-    file = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
-    if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and file.is_file():
-        config.tokenizer.path = str(file)  # the workdir was moved after it was saved
+    directory = Path(path).absolute().parent
+    take_tokenizer(config, directory, lambda name: (directory / name).is_file())
     return config
+
+
+def take_tokenizer(config: ConfigDict, workdir: Path | str, exists: Callable[[str], bool]) -> None:
+    """Sets a `tokenizer.path` that does not exist to the file in the workdir, which was moved or copied after it was
+    saved. exists: whether the workdir has a file of a name."""
+    path = config.tokenizer.path
+    name = f"tokenizer/{Path(path).name}"
+    if path and not os.path.exists(path) and exists(name):
+        config.tokenizer.path = f"{workdir}/{name}"
 
 
 def save(config: ConfigDict, path: Path) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import re
 import shutil
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +41,6 @@ from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
 from bert_jax.tokenizers import tokenizer
 
-# Seconds until all hosts must see a new file: network file systems cache, too, that a file does not exist.
-VISIBLE = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
@@ -127,8 +124,8 @@ def pretrain_together(
 def share_id(run: Workdir, processes: Cluster) -> str:
     """Returns the id of the run, once all processes see the same workdir."""
     if not run.bucket:
-        wait_until_equal(lambda: run_id(run), run, processes)
-    wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
+        processes.wait_until_equal(lambda: run_id(run), run.name)
+    processes.wait_until_equal(lambda: reader.newest(run.checkpoints), run.name)
     return processes.from_main(run_id(run) if processes.is_main else None)
 
 
@@ -163,7 +160,7 @@ def is_summarized(config: ConfigDict, run: Workdir, step: int) -> bool:
 def newest_checkpoint(run: Workdir, processes: Cluster, last: int = sys.maxsize) -> reader.Newest:
     """Returns the newest checkpoint up to the step `last` that verifies, according to process 0, once all processes see
     the same files: some file systems show a new file late to other hosts."""
-    wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
+    processes.wait_until_equal(lambda: reader.newest(run.checkpoints), run.name)
     verified = None
     if processes.is_main:
         verified = reader.newest_verified(run.checkpoints, run_id(run), last=last)
@@ -194,24 +191,6 @@ def read_start(run: Workdir, step: int, name: str) -> Start:
     """Returns the checkpoint of a step of a run as a Start."""
     config = configs.read(run.directory / "config.json")
     return Start(step, run.checkpoints / str(step), name, config, workdir.read_info(run.directory))
-
-
-def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
-    """Waits until `get`, which reads the workdir, returns the same in all processes as in process 0. Raises BadInput
-    after VISIBLE seconds."""
-    expected = processes.from_main(get())
-    deadline = time.monotonic() + VISIBLE
-    seen = get()
-    while seen != expected and time.monotonic() < deadline:
-        time.sleep(0.1)
-        seen = get()
-    views = processes.gather([seen == expected, run.name])
-    for number, (is_same, name) in enumerate(views):
-        if not is_same:
-            raise BadInput(
-                f"--workdir {name}: process {number} does not see the files that process 0 sees in {views[0][1]};"
-                " it must be on a file system that all processes share"
-            )
 
 
 def run_id(run: Workdir) -> str:
@@ -253,7 +232,7 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
     steps = configs.total_steps(config)
-    check_average(config)
+    preflight.check_average(config)
     old = start.config
     if old:
         tasks.take_filled(config, old.task)
@@ -265,19 +244,6 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
         if start.step and before != steps:
             print(f"{steps} steps instead of {before}: the learning rate follows the new number")
     return mesh
-
-
-def check_average(config: ConfigDict) -> None:
-    """Raises BadInput if fewer checkpoints are left at the end of the run than are averaged."""
-    keys = config.checkpoint
-    last = configs.total_steps(config)
-    ends = {phase.stop for phase in configs.phases(config)}
-    saved = sorted({*range(keys.every, last, keys.every), *ends})
-    kept = {*saved[-keys.keep :]}
-    if keys.keep_every:
-        kept |= {step for step in saved if step % keys.keep_every == 0}
-    hint = f"the other keys of checkpoint keep {len(kept)} of {last} steps"
-    require(keys.average <= len(kept), "checkpoint.average", config, hint)
 
 
 def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Watchdog):

@@ -13,7 +13,7 @@ from kits.small import write_corpus
 from bert_jax import config, train
 from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.errors import BadInput, Unavailable
-from bert_jax.runs import status
+from bert_jax.runs import preflight, status
 from bert_jax.runs.workdir import Workdir
 
 half_a_run = saved_batches.half_a_run
@@ -36,7 +36,7 @@ def test_fewer_checkpoints_than_their_average_needs_are_refused(finished, tmp_pa
     with pytest.raises(BadInput, match=rf"checkpoint\.average={number + 1}.* {number} of 20"):
         train.pretrain(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    train.check_average(load(finished[0], **keys, **{"checkpoint.average": number}))
+    preflight.check_average(load(finished[0], **keys, **{"checkpoint.average": number}))
 
 
 def test_a_run_leaves_its_files(finished):

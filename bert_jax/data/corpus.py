@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from bert_jax import config as configs
+from bert_jax.config_checks import sources, split_list
 from bert_jax.data.sources import encodings, files, hf, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
@@ -98,11 +98,12 @@ class Source(NamedTuple):
 
 def open_sources(config) -> list[Source]:
     """Returns the sources in the order of the config. Raises BadInput for every error that a quick check can find."""
+    names = sources(config)
+    formats = split_list(config.corpus.format)
+    if len(formats) == 1:
+        formats *= len(names)
     try:
-        return [
-            open_source(config, name, form)
-            for name, form in zip(configs.sources(config), configs.formats(config), strict=True)
-        ]
+        return [open_source(config, name, form) for name, form in zip(names, formats, strict=True)]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
 

@@ -45,6 +45,8 @@ GONE = (
 COLLECTIVE = ("Gloo", "NCCL")  # libraries of collectives
 NO_OTHERS = "coordinator_address should be defined"  # JAX's message for a single process
 TASKS = "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"  # set by schedulers: number of tasks
+# Seconds until all hosts must see a new file: network file systems cache, too, that a file does not exist.
+VISIBLE = 60.0
 SECOND = 1000  # milliseconds
 HOUR = 3600 * SECOND
 
@@ -100,6 +102,27 @@ class Cluster:
     def from_main(self, value):
         """Returns process 0's JSON value in every process."""
         return self.gather(value if self.is_main else None)[0]
+
+    def wait_until_equal(self, read: Callable[[], str | int | None], name: str) -> None:
+        """Waits until `read`, which reads the workdir, returns the same in all processes as in process 0.
+
+        name: of the workdir in this process.
+
+        Raises BadInput after VISIBLE seconds.
+        """
+        expected = self.from_main(read())
+        deadline = time.monotonic() + VISIBLE
+        seen = read()
+        while seen != expected and time.monotonic() < deadline:
+            time.sleep(0.1)
+            seen = read()
+        views = self.gather([seen == expected, name])
+        for number, (is_same, name) in enumerate(views):
+            if not is_same:
+                raise BadInput(
+                    f"--workdir {name}: process {number} does not see the files that process 0 sees in {views[0][1]};"
+                    " it must be on a file system that all processes share"
+                )
 
     def agree(self, config: ConfigDict) -> None:
         """Raises BadInput if processes have different configs or different numbers of devices, with which Orbax cannot

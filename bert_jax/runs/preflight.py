@@ -1,4 +1,4 @@
-"""Checks of the data and the disk before step 0."""
+"""Checks of the data, the disk and the checkpoints to come before step 0."""
 
 import math
 import shutil
@@ -8,6 +8,7 @@ import jax
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
+from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs.out_of_memory import gib
@@ -44,3 +45,16 @@ def check_disk(config, directory: Path, state_shapes) -> None:
             f"config.checkpoint.keep={keys.keep}: {count} checkpoints of {gib(size)} will be written, but"
             f" {directory} has {gib(free)} free; delete files, or reduce config.checkpoint.keep"
         )
+
+
+def check_average(config) -> None:
+    """Raises BadInput if fewer checkpoints are left at the end of the run than are averaged."""
+    keys = config.checkpoint
+    last = configs.total_steps(config)
+    ends = {phase.stop for phase in configs.phases(config)}
+    saved = sorted({*range(keys.every, last, keys.every), *ends})
+    kept = set(saved[-keys.keep :])
+    if keys.keep_every:
+        kept |= {step for step in saved if step % keys.keep_every == 0}
+    hint = f"the other keys of checkpoint keep {len(kept)} of {last} steps"
+    require(keys.average <= len(kept), "checkpoint.average", config, hint)

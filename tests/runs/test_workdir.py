@@ -4,16 +4,17 @@ import pytest
 
 from bert_jax import train
 from bert_jax.errors import BadInput
+from bert_jax.parallel import processes
 from bert_jax.runs.workdir import Workdir, write_info
 
 
-class Processes:
+class Processes(processes.Cluster):
     """A Cluster whose other processes return fixed values."""
 
-    is_single = False
-
     def __init__(self, process: int, of_main: str = "", others=()):
-        self.is_main, self.of_main, self.others = process == 0, of_main, list(others)
+        super().__init__(process, processes=2)
+        self.of_main = of_main
+        self.others = list(others)
 
     def from_main(self, value):
         return value if self.is_main else self.of_main
@@ -24,7 +25,7 @@ class Processes:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(train, "VISIBLE", 0.3)
+    monkeypatch.setattr(processes, "VISIBLE", 0.3)
 
 
 def look(directory, run: str):
@@ -39,7 +40,7 @@ def test_a_process_waits_for_a_file_that_becomes_visible_late(tmp_path):
         calls.append(1)
         return "a" if len(calls) > 2 else ""
 
-    train.wait_until_equal(late, Workdir(tmp_path), Processes(1, "a", [True, ""]))
+    Processes(1, "a", [True, ""]).wait_until_equal(late, str(tmp_path))
     assert len(calls) == 3
 
 
@@ -47,7 +48,7 @@ def test_a_workdir_that_only_process_0_sees_is_refused_with_both_names(tmp_path)
     """The paths may differ, because hosts mount the file system differently."""
     of_main = Processes(0, others=[[True, "/mnt/same"], [False, "/mnt/other"]])
     with pytest.raises(BadInput, match=f"/mnt/other.*process 2.*{tmp_path}"):
-        train.wait_until_equal(look(tmp_path, "a"), Workdir(tmp_path), of_main)
+        of_main.wait_until_equal(look(tmp_path, "a"), str(tmp_path))
     with pytest.raises(BadInput, match=f"{tmp_path}.*process 1.*/mnt/main"):
         other = Processes(1, "b", [True, "/mnt/main"])
-        train.wait_until_equal(look(tmp_path, "a"), Workdir(tmp_path), other)
+        other.wait_until_equal(look(tmp_path, "a"), str(tmp_path))
