@@ -1,6 +1,7 @@
 """Finds the modules that a config names, and checks types, choices and ranges of its keys."""
 
 import ast
+import contextlib
 import difflib
 import functools
 import importlib
@@ -60,9 +61,8 @@ def find_path(group: str, name: str) -> str:
 
 def file_names(package: str) -> set[str]:
     """Returns the names of the files and folders in a package."""
-    return {
-        module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)
-    }
+    folder = importlib.import_module(package).__path__
+    return {module.name for module in pkgutil.iter_modules(folder)}
 
 
 def registered(group: str) -> set[str]:
@@ -136,30 +136,37 @@ def parse(key: str, text: str, default):
     expected = type(default)
     if expected is str:
         return text
+    if expected is tuple:
+        return parse_tuple(key, text)
     if expected is bool and text.lower() in ("true", "false", "1", "0"):
         return text.lower() in ("true", "1")
-    try:
+    with contextlib.suppress(ValueError, SyntaxError, OverflowError):
         value = ast.literal_eval(text)
-        if expected is tuple:
-            value = tuple(value) if isinstance(value, tuple | list) else (value,)
-            if key in NUMBERS or all(isinstance(each, str) for each in value):
-                return value
-            raise ValueError
         if type(value) in (int, float) and expected(value) == value:
             return expected(value)
-    except (ValueError, SyntaxError, OverflowError):
-        if expected is tuple:
-            inner = re.fullmatch(r"[(\[]([^()\[\]]*)[)\]]", text)
-            parts = (inner[1] if inner else text).strip(", ")
-            return tuple(part.strip() for part in parts.split(","))
     raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
+
+
+def parse_tuple(key: str, text: str) -> tuple:
+    """Returns the parts of a tuple: numbers for the keys of NUMBERS, otherwise texts, which need no quotes."""
+    with contextlib.suppress(ValueError, SyntaxError, OverflowError):
+        value = ast.literal_eval(text)
+        if not isinstance(value, tuple | list):
+            value = [value]
+        if key in NUMBERS or all(isinstance(part, str) for part in value):
+            return tuple(value)
+    if brackets := re.fullmatch(r"[(\[]([^()\[\]]*)[)\]]", text):
+        text = brackets[1]
+    return tuple(split_list(text.strip(", ")))
 
 
 def explain(error: BaseException, names: Iterable[str]) -> str:
     """Returns what went wrong in a config file, in one line. names: all keys, `a.b`."""
     text = str(error)
-    if isinstance(error, AttributeError | KeyError) and (match := UNKNOWN.search(text)):
-        return f"no such key: {match[match.lastindex]}{suggestion(match[match.lastindex], names)}"
+    match = UNKNOWN.search(text)
+    if match and isinstance(error, AttributeError | KeyError):
+        key = match[match.lastindex]
+        return f"no such key: {key}{suggestion(key, names)}"
     if match := MISTYPED.search(text):
         return " ".join("{}={:.99}: expected {}".format(*match.groups()).split())
     # ConfigDict's other messages continue with the whole config.
@@ -176,8 +183,9 @@ def suggestion(key: str, names: Iterable[str]) -> str:
     # The most common slip is a key without its group: `--config.width=64`.
     same = [name for name in parts if parts[name] in likely]
     close = difflib.get_close_matches(f"{group}{dot}{last}", same, 2, 0)
-    hint = f"; did you mean {' or '.join(close)}?"
-    return hint if close else "; see bert-jax config for all keys"
+    if not close:
+        return "; see bert-jax config for all keys"
+    return f"; did you mean {' or '.join(close)}?"
 
 
 def split_list(text: str) -> list[str]:

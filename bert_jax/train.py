@@ -16,11 +16,9 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
-from bert_jax.config_checks import require
-from bert_jax.convert import init_from, names
+from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
-from bert_jax.layers import counts
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
@@ -57,13 +55,16 @@ class Start(NamedTuple):
 def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = None) -> int:
     """Trains to the last step of the config, from the newest checkpoint in the workdir if it has one.
 
-    name: the workdir, a directory or an address. resolve: config -> the config to train; called in every process once
-    they are connected. Returns the exit code: 0 done, 75 preempted after saving, 130
-    interrupted after saving, 76 if a device or another process was lost.
+    name: the workdir, a directory or an address.
+    resolve: config -> the config to train; called in every process once they are connected.
+
+    Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 if a device or another
+    process was lost.
     """
     with cluster.joined(config.distributed) as processes, Watchdog(config.timeouts) as watchdog:
         watchdog.arm("compile")
-        config = resolve(config) if resolve else config
+        if resolve:
+            config = resolve(config)
         config = jax_setup.start(config)  # JAX waits here for the devices of all processes
         # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
@@ -94,13 +95,11 @@ def pretrain_together(
     data, encoder = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop:
-        # Hashing a large store takes as long as compiling, so both run at the same time. If a program does not compile,
-        # nobody waits for the hashes.
-        check_hashes = data.check_hashes if config.verify_store else (lambda: None)
-        hashes_checked = ThreadPoolExecutor(1).submit(check_hashes)
-        trainer = build(config, mesh, data.vocabulary, step is None)
-        trainer, imported = with_encoder(trainer, encoder, start.info)
-        hashes_checked.result()
+        trainer = build_and_verify(config, mesh, data, init_state=step is None)
+        imported = {key: start.info[key] for key in ("imported", "fresh") if key in start.info}
+        if encoder:
+            imported = init_from.describe(encoder, trainer.shapes.params)
+            trainer = start_from(trainer, encoder.arrays)
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
             reporter = report.SilentReporter()
@@ -119,6 +118,20 @@ def pretrain_together(
             id = share_id(run, processes)
             loop = Loop(config, run, data, trainer, reporter, processes, watchdog, stop, id)
             return run_loop(loop, start.checkpoint)
+
+
+def build_and_verify(config: ConfigDict, mesh, data: Data, init_state: bool) -> Trainer:
+    """Compiles the programs, see `build`, and verifies the checksums of the data.
+
+    Hashing a large store takes as long as compiling, so both run at the same time. If a program does not compile,
+    nobody waits for the hashes.
+    """
+    if not config.verify_store:
+        return build(config, mesh, data.vocabulary, init_state)
+    hashes_checked = ThreadPoolExecutor(1).submit(data.check_hashes)
+    trainer = build(config, mesh, data.vocabulary, init_state)
+    hashes_checked.result()
+    return trainer
 
 
 def share_id(run: Workdir, processes: Cluster) -> str:
@@ -261,7 +274,7 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
         watchdog.arm("")  # preparing or downloading a store may take any time
     data = open_feed(config, start.step or 0)
     if not is_new:
-        check_encoder(config, start, processes)
+        init_from.check_same(config, start.name, start.config, start.info, processes)
         run_info.check_store(start.name, start.info, start.step, data)
     if encoder:
         path = data.path / "tokenizer"
@@ -270,37 +283,10 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
     return data, encoder
 
 
-def check_encoder(config: ConfigDict, start: Start, processes: Cluster) -> None:
-    """Raises BadInput if a resumed run names another model than it started from, whose content decides: a place that
-    has not changed is not read."""
-    if config.init_from in ("", start.config.init_from):
-        return
-    source = init_from.read(config, processes).source
-    expected = start.info.get("imported", {}).get("fingerprint")
-    hint = f"not the model that {start.name} started from"
-    require(source["fingerprint"] == expected, "init_from", config, hint)
-
-
-def with_encoder(trainer: Trainer, encoder: init_from.Encoder | None, info: dict):
-    """Returns (trainer that starts with the encoder, if any, and fresh heads; values for run.json about it). Without an
-    encoder these are those in `info`, the run.json of the run that is continued, or {}."""
-    if not encoder:
-        return trainer, {key: info[key] for key in ("imported", "fresh") if key in info}
-    paths = names.by_path(trainer.shapes.params)
-    restored = {path: encoder.arrays[path] for path in paths if path in encoder.arrays}
-    others = set(paths) - set(restored)
-    fresh = sorted({path.removeprefix("encoder/").partition("/")[0] for path in others})
-    number = counts.count(restored, encoder.vocabulary)
-    text = f"{number:,} parameters of the encoder of {encoder.source['source']}"
-    print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
-    imported = encoder.source | {"parameters": number}
-    return start_from(trainer, encoder.arrays), {"imported": imported, "fresh": fresh}
-
-
 def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: dict) -> None:
     """Writes config.json, tokenizer/ and run.json, and prints the head of the log.
 
-    imported: values for run.json about the encoder that the run started from.
+    imported: values for run.json about the encoder that the run started from, see `init_from.describe`.
     """
     configs.save(config, directory / "config.json")
     is_new = not (directory / "run.json").is_file()

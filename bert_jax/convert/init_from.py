@@ -17,6 +17,7 @@ from bert_jax.data import download
 from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
+from bert_jax.layers import counts
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import jax_setup
 from bert_jax.storage import checksums
@@ -88,6 +89,36 @@ def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -
         " prepare a store with config.tokenizer.path set to its file; if the model has more rows, or other rules in"
         " tokenizer_config.json, import it first",
     )
+
+
+def check_same(
+    config: ConfigDict, run: str, saved: ConfigDict, info: dict, processes: Cluster
+) -> None:
+    """Raises BadInput if a resumed run names another model than it started from. Its content decides: a name that has
+    not changed is not read.
+
+    run: the name of the run.
+    saved, info: its config.json and run.json.
+    """
+    if config.init_from in ("", saved.init_from):
+        return
+    source = read(config, processes).source
+    expected = info.get("imported", {}).get("fingerprint")
+    hint = f"not the model that {run} started from"
+    require(source["fingerprint"] == expected, "init_from", config, hint)
+
+
+def describe(encoder: Encoder, params) -> dict:
+    """Returns what run.json says about a run that starts with an encoder, and prints it: the source as `imported`, and
+    as `fresh` the names of the other parts. params: the run's parameters or their shapes."""
+    paths = names.by_path(params)
+    restored = {path: encoder.arrays[path] for path in paths if path in encoder.arrays}
+    others = set(paths) - set(restored)
+    fresh = sorted({path.removeprefix("encoder/").partition("/")[0] for path in others})
+    number = counts.count(restored, encoder.vocabulary)
+    text = f"{number:,} parameters of the encoder of {encoder.source['source']}"
+    print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
+    return {"imported": encoder.source | {"parameters": number}, "fresh": fresh}
 
 
 # --- Fine-tuning ----------------------------------------------------------------------------------

@@ -100,14 +100,12 @@ def test_a_resumed_run_knows_the_source_by_its_content(finished, random, tmp_pat
     for place in (source, tmp_path / "copy", ""):
         config = load(settings, **START | {"init_from": place, "phases.main.steps": 9})
         train.check(config, Workdir(tmp_path / "run"), start)
-        train.check_encoder(config, start, Cluster())
+        init_from.check_same(config, "run", start.config, start.info, Cluster())
     for steps in (5, 9):  # also of a run that is done
         changes = START | {"init_from": random, "phases.main.steps": steps}
         assert "config.init_from=" in refused(*pretraining(settings, tmp_path / "run", **changes))
-    for name in (
-        "config.json",
-        "run.json",
-    ):  # a moved run, whose paths are replaced by hand, is no altered one
+    # A moved run, whose paths are replaced by hand, is no altered one.
+    for name in ("config.json", "run.json"):
         path = tmp_path / "run" / name
         path.write_text(path.read_text().replace(str(source), str(tmp_path / "copy")))
     assert load_model.open_model(tmp_path / "run").step == 5
