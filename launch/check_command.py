@@ -25,9 +25,7 @@ def check_relative(text: str) -> None:
         raise BadInput(f"{text}: a path of this machine; expected one in the checkout, or gs://...")
 
 
-def check_config(name: str, overrides: list[str]) -> config.ConfigDict:
-    check_relative(name)
-    values = config.load(name, overrides)
+def check_config(values: config.ConfigDict) -> None:
     for key, value in config.flatten(values).items():
         for part in split_list(str(value)):
             check_relative(part)
@@ -35,7 +33,6 @@ def check_config(name: str, overrides: list[str]) -> config.ConfigDict:
             value = value.partition("@")[0]
         if key in PATHS and value and ":" not in value and not os.path.exists(value):
             raise BadInput(f"config.{key}={value}: does not exist")
-    return values
 
 
 def check_text(values: config.ConfigDict, chips: int) -> None:
@@ -52,11 +49,13 @@ def check(chips: int, arguments: list[str]) -> None:
     options = cli.parser(words[:1]).parse_args(words)
     if options.command not in ("pretrain", "finetune", "benchmark"):
         raise BadInput(f"{options.command}: expected pretrain, finetune or benchmark")
+    check_relative(options.config)
     if options.command == "finetune":
         for trial in cli.load_command("finetune").trials(options.config, options.search, overrides):
-            check_config(trial.config, trial.overrides)
+            check_config(trial.config)
     else:
-        values = check_config(options.config, overrides)
+        values = config.load(options.config, overrides)
+        check_config(values)
         if options.command == "pretrain":
             check_text(values, chips)
     if options.command != "benchmark" and not re.match("gs://[^/]", str(options.workdir)):
