@@ -149,20 +149,29 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         shapes,
         shardings,
         initial_state.result if init_state else initialize.result(),
-        {name: by_length(programs) for name, programs in train.items()},
-        {name: by_length(programs) for name, programs in evaluators.items()},
+        by_phase(train),
+        by_phase(evaluators),
         fingerprints.result(),
         flops,
         time.monotonic() - started,
     )
 
 
-def by_length(programs: dict) -> Callable:
-    """Returns the only program, or a function that calls that of its batch's length. programs: {length: future}."""
-    compiled = {length: program.result() for length, program in programs.items()}
-    if len(compiled) == 1:
-        return next(iter(compiled.values()))
-    return lambda state, batch: compiled[batch["tokens"].shape[1]](state, batch)
+def by_phase(futures: dict) -> dict[str, Callable]:
+    """Returns {phase: its only program, or a function that calls that of its batch's length}.
+
+    futures: {phase: {length: future of a program}}.
+    """
+
+    def choose(programs: dict) -> Callable:
+        if len(programs) == 1:
+            return next(iter(programs.values()))
+        return lambda state, batch: programs[batch["tokens"].shape[1]](state, batch)
+
+    return {
+        phase: choose({length: future.result() for length, future in lengths.items()})
+        for phase, lengths in futures.items()
+    }
 
 
 def start_from(trainer: Trainer, arrays: dict) -> Trainer:

@@ -176,16 +176,15 @@ def base(config: ConfigDict | dict = ()) -> ConfigDict:
 
 def read_remote(name: str) -> ConfigDict:
     """Reads a config in a workdir in a bucket, like `read`; `tokenizer.path` becomes that of the workdir."""
-    place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
-        copy = Path(directory) / file
-        with remote.explain(f"--config {name}"), remote.naming(copy.parent, place):
-            bucket = remote.Directory(place)
+        copy = Path(directory) / "config.json"
+        with remote.explain(f"--config {name}"), remote.naming(copy, name):
+            bucket, file = remote.split_address(name)
             copy.write_bytes(bucket.read(file))
             config = read(copy)
             # A path that is itself an address is replaced, too: no request is sent to another bucket.
-            take_tokenizer(config, place, bucket.exists)
-        return config
+            take_tokenizer(config, bucket.address, bucket.exists)
+    return config
 
 
 def read(path: Path) -> ConfigDict:

@@ -137,9 +137,9 @@ def build_and_verify(config: ConfigDict, mesh, data: Data, init_state: bool) -> 
 def share_id(run: Workdir, processes: Cluster) -> str:
     """Returns the id of the run, once all processes see the same workdir."""
     if not run.bucket:
-        processes.wait_until_equal(lambda: run_id(run), run.name)
+        processes.wait_until_equal(lambda: preflight.read_run_id(run), run.name)
     processes.wait_until_equal(lambda: reader.newest(run.checkpoints), run.name)
-    return processes.from_main(run_id(run) if processes.is_main else None)
+    return processes.from_main(preflight.read_run_id(run) if processes.is_main else None)
 
 
 def run_loop(loop: Loop, checkpoint: Path | None) -> int:
@@ -176,7 +176,8 @@ def newest_checkpoint(run: Workdir, processes: Cluster, last: int = sys.maxsize)
     processes.wait_until_equal(lambda: reader.newest(run.checkpoints), run.name)
     verified = None
     if processes.is_main:
-        verified = reader.newest_verified(run.checkpoints, run_id(run), last=last)
+        id = preflight.read_run_id(run)
+        verified = reader.newest_verified(run.checkpoints, id, last=last)
     step, skipped = processes.from_main(verified)
     return reader.Newest(step, {int(number): reason for number, reason in skipped.items()})
 
@@ -204,18 +205,6 @@ def read_start(run: Workdir, step: int, name: str) -> Start:
     """Returns the checkpoint of a step of a run as a Start."""
     config = configs.read(run.directory / "config.json")
     return Start(step, run.checkpoints / str(step), name, config, workdir.read_info(run.directory))
-
-
-def run_id(run: Workdir) -> str:
-    """Returns the id that a run's checkpoints carry; '' before the run has started."""
-    path = run.directory / "run.json"
-    if path.exists():
-        return workdir.read_info(run.directory).get("run", "")
-    if reader.steps(run.checkpoints):
-        raise BadInput(
-            f"{path}: missing, but there are checkpoints; restore it, or name another --workdir"
-        )
-    return ""
 
 
 def prepare_workdir(

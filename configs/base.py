@@ -48,13 +48,13 @@ def phase_defaults(module) -> dict:
 
 def keep_changed(values: ConfigDict, old: dict, new: dict) -> dict:
     """Returns the defaults `new` with the values that differ from the defaults `old`. Keys in neither are kept."""
-    same = {key for key in old if key in new and type(old[key]) is type(new[key])}
-    kept = {
-        key: value
-        for key, value in values.items()
-        if key not in old or (key in same and value != old[key])
-    }
-    return new | kept
+    kept = dict(new)
+    for key, value in values.items():
+        if key not in old:
+            kept[key] = value
+        elif key in new and type(old[key]) is type(new[key]) and value != old[key]:
+            kept[key] = value
+    return kept
 
 
 def get_config(
@@ -157,8 +157,8 @@ def get_config(
     config.schedule.decay = 0
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
-    own = phase_defaults(find_module("task", task)) | phase_defaults(find_module("model", model))
-    main = phase(steps=1000, length=128, batch=256, **own)
+    keys = phase_defaults(find_module("task", task)) | phase_defaults(find_module("model", model))
+    main = phase(steps=1000, length=128, batch=256, **keys)
     config.phases = ConfigDict(dict(main=main))
 
     config.mesh = ConfigDict()
@@ -277,43 +277,49 @@ FORMATS = ("lines", "files", "wiki", "jsonl", "parquet")
 def check(config: ConfigDict) -> None:
     """Raises BadInput for the first shared key that has an invalid value."""
     check_keys(config, CHOICES, SHARES, AT_LEAST_ONE, NOT_NEGATIVE)
-    fits = config.distributed.process >= -1
-    require(fits, "distributed.process", config, "expected 0 or more, or -1")
-    fits = config.mesh.fsdp >= 1 or config.mesh.fsdp == -1
-    require(fits, "mesh.fsdp", config, "expected 1 or more, or -1")
+    is_valid = config.distributed.process >= -1
+    require(is_valid, "distributed.process", config, "expected 0 or more, or -1")
+    is_valid = config.mesh.fsdp >= 1 or config.mesh.fsdp == -1
+    require(is_valid, "mesh.fsdp", config, "expected 1 or more, or -1")
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
-    fits = config.guard.spike == 0 or config.guard.spike >= 2
-    require(fits, "guard.spike", config, "expected 0, or at least 2 mean deviations")
+    is_valid = config.guard.spike == 0 or config.guard.spike >= 2
+    require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
     check_corpus(config)
     check_optimizer(config)
     check_phases(config)
-    both = config.train.tokens_per_device and config.train.micro_batches > 1
-    hint = (
-        f"computed from train.tokens_per_device={config.train.tokens_per_device}; set one of them"
-    )
-    require(not both, "train.micro_batches", config, hint)
-    fits = config.checkpoint.every % config.log.every == 0
+    tokens = config.train.tokens_per_device
+    is_valid = tokens == 0 or config.train.micro_batches <= 1
+    hint = f"computed from train.tokens_per_device={tokens}; set one of them"
+    require(is_valid, "train.micro_batches", config, hint)
+    check_checkpoints(config)
+
+
+def check_checkpoints(config: ConfigDict) -> None:
+    """Checks when checkpoints are saved and evaluated, and which of them are the start and the result of a run."""
+    every = config.checkpoint.every
+    is_valid = every % config.log.every == 0
     hint = f"expected a multiple of log.every={config.log.every}: no report may span a restart"
-    require(fits, "checkpoint.every", config, hint)
-    each = config.evaluate.every
-    fits = config.evaluate.patience == 0 or (each > 0 and each % config.checkpoint.every == 0)
-    hint = f"needs evaluate.every={each} to be a multiple of checkpoint.every={config.checkpoint.every}"
-    require(fits, "evaluate.patience", config, hint)
+    require(is_valid, "checkpoint.every", config, hint)
+    has_patience = config.evaluate.patience > 0
+    evaluations = config.evaluate.every
+    is_valid = not has_patience or (evaluations > 0 and evaluations % every == 0)
+    hint = f"needs evaluate.every={evaluations} to be a multiple of checkpoint.every={every}"
+    require(is_valid, "evaluate.patience", config, hint)
     hint = f"expected '' with init_from={config.init_from}: both say where the run starts"
     require(not (config.continue_from and config.init_from), "continue_from", config, hint)
-    fits = config.checkpoint.average == 1 or config.evaluate.patience == 0
+    is_valid = config.checkpoint.average == 1 or not has_patience
     hint = "expected 1 with evaluate.patience, which keeps the best checkpoint alone"
-    require(fits, "checkpoint.average", config, hint)
+    require(is_valid, "checkpoint.average", config, hint)
 
 
 def check_corpus(config: ConfigDict) -> None:
     """Checks that there is one text format, or one for each source."""
-    number = len(sources(config))
-    require(number >= 1, "corpus.source", config, "names no source")
-    names = split_list(config.corpus.format)
-    hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"
-    fits = set(names) <= set(FORMATS) and len(names) in (1, number)
-    require(fits, "corpus.format", config, hint)
+    count = len(sources(config))
+    require(count >= 1, "corpus.source", config, "names no source")
+    formats = split_list(config.corpus.format)
+    is_valid = set(formats) <= set(FORMATS) and len(formats) in (1, count)
+    hint = f"expected one of {', '.join(FORMATS)}, or one for each of {count} sources"
+    require(is_valid, "corpus.format", config, hint)
 
 
 def check_optimizer(config: ConfigDict) -> None:
@@ -321,27 +327,31 @@ def check_optimizer(config: ConfigDict) -> None:
     require(0 <= keys.beta1 < 1, "optimizer.beta1", config, "expected in [0, 1)")
     require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
-    fits = keys.unfreeze_every < MAX_STEPS // 1000  # its product with the layers is a step
-    require(fits, "optimizer.unfreeze_every", config, f"expected less than {MAX_STEPS // 1000}")
+    is_valid = keys.unfreeze_every < MAX_STEPS // 1000  # its product with the layers is a step
+    require(is_valid, "optimizer.unfreeze_every", config, f"expected less than {MAX_STEPS // 1000}")
     require(0 < keys.layer_decay <= 1, "optimizer.layer_decay", config, "expected in (0, 1]")
-    fits = keys.name != "adafactor" or keys.moment_dtype == "float32"
-    hint = "expected float32: optimizer.name='adafactor' has no first moment"
-    require(fits, "optimizer.moment_dtype", config, hint)
-    is_stable = keys.name == "stable_adamw"
-    hint = "expected more than 0 with optimizer.name='stable_adamw'"
-    require(keys.learning_rate > 0 or not is_stable, "optimizer.learning_rate", config, hint)
-    hint = "expected less than 0.01 with stable_adamw, whose decay is not multiplied by the rate"
-    require(keys.weight_decay < 0.01 or not is_stable, "optimizer.weight_decay", config, hint)
-    fits = config.schedule.name == "wsd" or config.schedule.decay == 0
-    require(fits, "schedule.decay", config, "expected 0 without schedule.name='wsd'")
+    if keys.name == "adafactor":
+        hint = "expected float32: optimizer.name='adafactor' has no first moment"
+        require(keys.moment_dtype == "float32", "optimizer.moment_dtype", config, hint)
+    if keys.name == "stable_adamw":
+        hint = "expected more than 0 with optimizer.name='stable_adamw'"
+        require(keys.learning_rate > 0, "optimizer.learning_rate", config, hint)
+        hint = (
+            "expected less than 0.01 with stable_adamw, whose decay is not multiplied by the rate"
+        )
+        require(keys.weight_decay < 0.01, "optimizer.weight_decay", config, hint)
+    if config.schedule.name != "wsd":
+        hint = "expected 0 without schedule.name='wsd'"
+        require(config.schedule.decay == 0, "schedule.decay", config, hint)
 
 
 def check_phases(config: ConfigDict) -> None:
     order = config.phase_order
-    named = order and all(isinstance(name, str) for name in order)
-    named = named and len(set(order)) == len(order) and set(order) == set(config.phases)
+    is_valid = order and all(isinstance(name, str) for name in order)
+    if is_valid:
+        is_valid = sorted(order) == sorted(config.phases)
     hint = f"expected the keys of phases, each once: {tuple(sorted(config.phases))}"
-    require(named, "phase_order", config, hint)
+    require(is_valid, "phase_order", config, hint)
     total = 0
     for name in order:
         phase = config.phases[name]
@@ -360,7 +370,8 @@ def check_phases(config: ConfigDict) -> None:
 
 def check_profile(config: ConfigDict, total: int) -> None:
     steps = config.profile.steps
-    numbers = len(steps) == 2 and all(type(step) is int for step in steps)
+    is_valid = steps == ()
+    if len(steps) == 2 and all(type(step) is int for step in steps):
+        is_valid = 0 <= steps[0] < steps[1] <= total
     hint = f"expected (), or (first, last + 1) among the steps 0 to {total - 1}"
-    fits = steps == () or (numbers and 0 <= steps[0] < steps[1] <= total)
-    require(fits, "profile.steps", config, hint)
+    require(is_valid, "profile.steps", config, hint)

@@ -1,4 +1,4 @@
-"""Checks of the data, the disk and the checkpoints to come before step 0."""
+"""Checks of the workdir, the data, the disk and the checkpoints to come, before step 0."""
 
 import math
 import shutil
@@ -11,8 +11,22 @@ from bert_jax.checkpoints import reader
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
+from bert_jax.runs import workdir
 from bert_jax.runs.out_of_memory import gib
-from bert_jax.runs.workdir import CHECKPOINTS
+from bert_jax.runs.workdir import CHECKPOINTS, Workdir
+
+
+def read_run_id(run: Workdir) -> str:
+    """Reads the id that a run's checkpoints carry; '' before the run has started. Raises BadInput if there are
+    checkpoints, but no run.json."""
+    path = run.directory / "run.json"
+    if path.exists():
+        return workdir.read_info(run.directory).get("run", "")
+    if reader.steps(run.checkpoints):
+        raise BadInput(
+            f"{path}: missing, but there are checkpoints; restore it, or name another --workdir"
+        )
+    return ""
 
 
 def check_data(config, data) -> list[str]:

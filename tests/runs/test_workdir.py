@@ -2,9 +2,9 @@
 
 import pytest
 
-from bert_jax import train
 from bert_jax.errors import BadInput
 from bert_jax.parallel import processes
+from bert_jax.runs import preflight
 from bert_jax.runs.workdir import Workdir, write_info
 
 
@@ -30,7 +30,7 @@ def soon(monkeypatch):
 
 def look(directory, run: str):
     write_info(directory, {"run": run})
-    return lambda: train.run_id(Workdir(directory))
+    return lambda: preflight.read_run_id(Workdir(directory))
 
 
 def test_a_process_waits_for_a_file_that_becomes_visible_late(tmp_path):
