@@ -1,5 +1,6 @@
 """Evaluates a model on whole splits, in batches of one size: means on the device, scores on the host."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -18,7 +19,8 @@ def program(objective, mesh, is_scored: bool) -> Callable:
     is_scored: whether the task has a score, which needs the outputs.
     """
     function = partial(step.evaluate, objective=objective, with_outputs=is_scored)
-    return jax.jit(function, out_shardings=meshes.replicated(mesh))
+    everywhere = meshes.replicated(mesh)
+    return jax.jit(function, out_shardings=everywhere)
 
 
 def measure(program: Callable, params, batches: "Batches", stopped=lambda: False) -> dict | None:
@@ -38,15 +40,17 @@ def measure(program: Callable, params, batches: "Batches", stopped=lambda: False
         total = sums if total is None else metrics.add(total, sums)
         outputs.append(jax.device_get(batch_outputs))
     means, terms = map(metrics.means, total)
-    return {"loss": sum(terms.values()), **means, **score(batches, outputs)}
+    loss = sum(terms.values())
+    return {"loss": loss, **means, **score(batches, outputs)}
 
 
 def score(batches: "Batches", outputs: list[dict]) -> dict[str, float]:
     """Returns the task's scores of a split, computed on the host. outputs: those of each batch."""
     if not batches.score:
         return {}
-    joined = {name: array[: batches.local.rows] for name, array in join(outputs).items()}
-    scores = batches.score(joined, batches.local.chosen())
+    rows = batches.local.rows
+    arrays = {name: array[:rows] for name, array in join(outputs).items()}
+    scores = batches.score(arrays, batches.local.chosen())
     return {name: float(value) for name, value in scores.items()}
 
 
@@ -57,7 +61,7 @@ def join(outputs: list[dict]) -> dict[str, np.ndarray]:
         longest = np.max([array.shape[1:] for array in arrays], axis=0)
         padded = []
         for array in arrays:
-            sizes = [0, *(longest - array.shape[1:])]
+            sizes = 0, *(longest - array.shape[1:])
             padded.append(np.pad(array, [(0, size) for size in sizes]))
         return np.concatenate(padded)
 
@@ -67,11 +71,12 @@ def join(outputs: list[dict]) -> dict[str, np.ndarray]:
 def batch_size(config, phase, mesh) -> int:
     """Returns the rows of a batch that is evaluated: `evaluate.batch`, or the rows of a micro-batch, rounded up to a
     multiple of the number of row shards. Batches of all lengths of a phase have the same number of rows."""
+    rows = config.evaluate.batch
+    if not rows:
+        longest = phase._replace(length=phase.keys.length)
+        rows = math.ceil(phase.batch / meshes.micro_batches(mesh, longest, config.train))
     shards = meshes.axis_size(mesh, meshes.ROWS)
-    longest = phase._replace(length=phase.keys.length)
-    parts = meshes.micro_batches(mesh, longest, config.train)
-    rows = config.evaluate.batch or -(-phase.batch // parts)
-    return -(-rows // shards) * shards
+    return math.ceil(rows / shards) * shards
 
 
 class Batches:

@@ -4,7 +4,6 @@
 gradients, which the training step has already computed.
 """
 
-import re
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ import jax.numpy as jnp
 import optax
 
 RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
-BLOCK = re.compile(r"encoder/blocks_(\d+)/")
 
 
 def make(config, rate) -> optax.GradientTransformationExtraArgs:
@@ -37,13 +35,13 @@ def layers_above(params):
     top = 1 + sum(name.startswith("blocks_") for name in params.get("encoder", ()))
 
     def above(path, _):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if not name.startswith("encoder/") or name.startswith("encoder/pooler/"):
+        if path[0].key != "encoder" or path[1].key == "pooler":
             return 0
-        if name.startswith("encoder/final_norm/"):
+        name = path[1].key
+        if name == "final_norm":
             return 1
-        if block := BLOCK.match(name):
-            return top - 1 - int(block[1])
+        if name.startswith("blocks_"):
+            return top - 1 - int(name.removeprefix("blocks_"))
         return top
 
     return jax.tree.map_with_path(above, params)
@@ -86,18 +84,19 @@ def scale_by_rate(config, rate) -> optax.GradientTransformationExtraArgs:
     3.2 and 3.3; its factor is 1 / 2.6. ELECTRA's model/optimization.py has the same rates, but counts one more layer
     between the last block and the heads.
     """
-    layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
+    is_layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
 
     def update(updates, state, params=None, *, step, **_):
         size = -rate(step)
 
         def scale_layer(u, above: int):
-            is_trained = (step >= above * config.unfreeze_every) & (above == 0 or not config.frozen)
+            is_trained = step >= above * config.unfreeze_every
+            is_trained &= above == 0 or not config.frozen
             # x + -0.0 has the bits of x, and x + 0.0 has not if x is -0.0.
             return jnp.where(is_trained, config.layer_decay**above * u, -0.0)
 
         updates = jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates)
-        if layered:
+        if is_layered:
             updates = jax.tree.map(scale_layer, updates, layers_above(updates))
         return updates, state
 

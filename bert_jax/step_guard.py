@@ -26,9 +26,8 @@ class Guarded(NamedTuple):
 
     inner: Any
     band: Band
-    bad_in_a_row: (
-        jax.Array
-    )  # int32[], number of steps in a row, up to the last one, that were not finite
+    # int32[], number of steps in a row, up to the last one, that were not finite.
+    bad_in_a_row: jax.Array
 
 
 class Verdict(NamedTuple):
@@ -39,15 +38,15 @@ class Verdict(NamedTuple):
     top: jax.Array  # float32[], of the band; infinite while there is no band
     is_spike: jax.Array  # bool[], the loss is finite and above the top
     is_applied: jax.Array  # bool[]
-    bad_in_a_row: (
-        jax.Array
-    )  # int32[], number of steps in a row, up to this one, that were not finite
+    # int32[], number of steps in a row, up to this one, that were not finite.
+    bad_in_a_row: jax.Array
 
 
 def guarded(inner) -> Guarded:
     """Returns the initial Guarded state around the optimizer's state `inner`."""
     zero = jnp.zeros((), jnp.float32)
-    return Guarded(inner, Band(jnp.zeros((), jnp.int32), zero, zero), jnp.zeros((), jnp.int32))
+    band = Band(jnp.zeros((), jnp.int32), zero, zero)
+    return Guarded(inner, band, jnp.zeros((), jnp.int32))
 
 
 def judge(
@@ -60,7 +59,8 @@ def judge(
     is_applied = is_finite & ~is_spike if skip_spikes else is_finite
     # The loss is clipped so that one spike hardly moves the band. Each spike widens it, so it soon contains a lasting
     # change of level.
-    band = choose(is_finite, follow(state.band, jnp.minimum(loss, highest), window), state.band)
+    next_band = follow(state.band, jnp.minimum(loss, highest), window)
+    band = choose(is_finite, next_band, state.band)
     bad_in_a_row = jnp.where(is_finite, 0, state.bad_in_a_row + 1)
     return Verdict(loss, gradient_norm, highest, is_spike, is_applied, bad_in_a_row), band
 
@@ -90,11 +90,15 @@ def check_level(step: int, loss: float, losses: list[float], config) -> list[flo
     0. Returns `losses`, with that of the first report. config: the group `guard`.
     """
     is_first = len(losses) == 1
-    highest = config.diverged * (1 + losses[-1]) * (config.diverged if is_first else 1)
+    highest = config.diverged * (1 + losses[-1])
+    if is_first:
+        highest *= config.diverged
     if config.diverged and loss > highest:
         text = f"step {step}: the mean loss {loss:.4g} is far above {losses[-1]:.4g}, that of the start"
         raise FloatingPointError(f"{text}; reduce the learning rate, or see config.guard.diverged")
-    return [*losses, loss] if is_first and math.isfinite(loss) else losses
+    if is_first and math.isfinite(loss):
+        return [*losses, loss]
+    return losses
 
 
 def choose(is_new, new, old):
@@ -114,8 +118,11 @@ def reason(verdict: Verdict) -> str:
 
 def describe(step: int, verdict: Verdict) -> str:
     """Describes a step that was skipped or is suspect in one line, otherwise ''. step: as in `inspect --step`."""
-    if not (what := reason(verdict)):
+    problem = reason(verdict)
+    if not problem:
         return ""
-    done = "applied" if verdict.is_applied else "skipped"
-    repeated = f" ({verdict.bad_in_a_row} in a row)" if verdict.bad_in_a_row > 1 else ""
-    return f"step {step}: {what}; {done}{repeated}"
+    result = "applied" if verdict.is_applied else "skipped"
+    text = f"step {step}: {problem}; {result}"
+    if verdict.bad_in_a_row > 1:
+        text += f" ({verdict.bad_in_a_row} in a row)"
+    return text

@@ -85,12 +85,11 @@ def pretrain_together(
     start = find_start(config, run, newest.step, processes)
     watchdog.arm("compile")
     step = start.step
-    total = configs.total_steps(config)
     mesh = check(config, run, start)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
-        if not set(configs.BY_CONTENT).isdisjoint(configs.differences(start.config, config)):
+        if set(configs.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
-        print(f"{run.name}: already done, {step} of {total} steps")
+        print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
         return 0
     data, encoder = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -278,18 +277,19 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
     imported: values for run.json about the encoder that the run started from, see `init_from.describe`.
     """
     configs.save(config, directory / "config.json")
-    is_new = not (directory / "run.json").is_file()
-    if is_new:  # otherwise it is there, and the same
+    kept = {}
+    if (directory / "run.json").is_file():
+        before = workdir.read_info(directory)
+        kept = {key: before[key] for key in ("run", "starts") if key in before}
+    else:  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     values = {
         "run": workdir.new_run_id(),
         "tokenizer": tokenizer.load(directory / "tokenizer").fingerprint,
         "config": configs.digest(config),
+        **run_info.collect(config, data, trainer),
+        **kept,
+        **imported,
     }
-    values |= run_info.collect(config, data, trainer)
-    if not is_new:
-        before = workdir.read_info(directory)
-        values |= {key: before[key] for key in ("run", "starts") if key in before}
-    values |= imported
     workdir.write_info(directory, values)
     print(run_info.describe(config, values), flush=True)
