@@ -80,7 +80,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     update = optimizer.make(config.optimizer, rate())
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
-    example = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}
+    example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh)
@@ -163,15 +163,13 @@ def by_phase(futures: dict) -> dict[str, Callable]:
     futures: {phase: {length: future of a program}}.
     """
 
-    def choose(programs: dict) -> Callable:
+    def choose(futures: dict) -> Callable:
+        programs = {length: future.result() for length, future in futures.items()}
         if len(programs) == 1:
             return next(iter(programs.values()))
         return lambda state, batch: programs[batch["tokens"].shape[1]](state, batch)
 
-    return {
-        phase: choose({length: future.result() for length, future in lengths.items()})
-        for phase, lengths in futures.items()
-    }
+    return {phase: choose(by_length) for phase, by_length in futures.items()}
 
 
 def start_from(trainer: Trainer, arrays: dict) -> Trainer:
@@ -208,12 +206,16 @@ def lower_train(config, design: Design, phase):
     """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within `jax.set_mesh`."""
     mesh = design.mesh
     everywhere = meshes.replicated(mesh)
-    guard = {key: config.guard[key] for key in ("window", "spike", "skip_spikes")}
     options = step.Options(
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
         summed=meshes.summed(mesh, config.gradient_dtype),
         select=partial(optimizer.select_trained, config.optimizer),
-        judge=partial(step_guard.judge, **guard),
+        judge=partial(
+            step_guard.judge,
+            window=config.guard.window,
+            spike=config.guard.spike,
+            skip_spikes=config.guard.skip_spikes,
+        ),
     )
     function = partial(
         step.train,

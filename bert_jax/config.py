@@ -6,7 +6,7 @@ import os
 import runpy
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +18,24 @@ from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import atomic, json_file, remote
 
-# Keys and groups that a resumed run may change. `store` and `batches` are here because their contents are compared by
-# fingerprint instead.
-CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "timeouts")
-CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
-CHANGEABLE += ("model.attention", "corpus.workers")
+# Keys and groups that a resumed run may change.
+CHANGEABLE = (
+    "mesh",
+    "train",
+    "guard",
+    "log",
+    "profile",
+    "evaluate",
+    "checkpoint",
+    "timeouts",
+    "store",  # its content is compared by its fingerprint
+    "batches",  # likewise
+    "verify_store",
+    "compilation_cache",
+    "distributed",
+    "model.attention",
+    "corpus.workers",
+)
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
 # Keys that name content, which is compared where it is opened; another name of the same content is no change. The run
 # that one continues is not opened again.
@@ -101,9 +114,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     config = find(name)
     apply(config, overrides)
     check(config)
-    for key in ("store", "batches", *STARTS):
-        config[key] = os.path.expanduser(config[key])
-    config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
+    for key in ("store", "batches", "tokenizer.path", *STARTS):
+        assign(config, key, os.path.expanduser(value_of(config, key)))
     config.lock()
     return config
 
@@ -236,7 +248,7 @@ def flatten(tree, prefix: str = "") -> dict:
     return result
 
 
-def apply(config: ConfigDict, overrides: Iterable[str]) -> None:
+def apply(config: ConfigDict, overrides: list[str]) -> None:
     """Sets keys by overrides `a.b=value`, each text parsed as the type of the key's value.
 
     The names of model, objective and task come first: they decide which other keys there are, see `base.use`.
@@ -346,9 +358,10 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
 def is_of_future(key: str, old: ConfigDict, new: ConfigDict, step: int) -> bool:
     """Returns whether a key is of phases, and its change has no effect on the first `step` steps."""
     before = phases(old)
-    started = [phase.name for phase in before if phase.first < step]
+    count = sum(phase.first < step for phase in before)
+    started = old.phase_order[:count]
     if key == "phase_order":
-        return old.phase_order[: len(started)] == new.phase_order[: len(started)]
+        return started == new.phase_order[:count]
     group, _, rest = key.partition(".")
     name, _, field = rest.partition(".")
     if group != "phases":
@@ -378,7 +391,9 @@ def digest(config: ConfigDict | dict) -> str:
 
 def changes(config: ConfigDict) -> dict[str, tuple]:
     """Returns {key: (default, value)} of the keys that differ from their defaults; without a default it is None."""
-    defaults = flatten(base(config)) | {name: value_of(base(), name) for name in NAMES}
+    defaults = flatten(base(config))
+    for name in NAMES:
+        defaults[name] = value_of(base(), name)
     changed = {}
     for key, value in flatten(config).items():
         if value != defaults.get(key):

@@ -29,8 +29,14 @@ MAIN = "phases.main."
 UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|^["'\\]+(\w+)[\\']""")
 MISTYPED = re.compile(r"field '(\w+)'.*?\. (.*) is of original .* type <class '(\w+)'>", re.S)
 # {name of a key in other programs: the last part of its name here}
-SHORT_NAMES = {"lr": "learning_rate", "batch_size": "batch", "warmup_steps": "warmup"}
-SHORT_NAMES |= {"hidden_size": "width", "num_layers": "layers", "num_heads": "heads"}
+SHORT_NAMES = {
+    "lr": "learning_rate",
+    "batch_size": "batch",
+    "warmup_steps": "warmup",
+    "hidden_size": "width",
+    "num_layers": "layers",
+    "num_heads": "heads",
+}
 
 
 def find_module(group: str, name: str) -> ModuleType:

@@ -19,8 +19,7 @@ def program(objective, mesh, is_scored: bool) -> Callable:
     is_scored: whether the task has a score, which needs the outputs.
     """
     function = partial(step.evaluate, objective=objective, with_outputs=is_scored)
-    everywhere = meshes.replicated(mesh)
-    return jax.jit(function, out_shardings=everywhere)
+    return jax.jit(function, out_shardings=meshes.replicated(mesh))
 
 
 def measure(program: Callable, params, batches: "Batches", stopped=lambda: False) -> dict | None:
@@ -84,14 +83,13 @@ class Batches:
 
     def __init__(self, feed, config, phase, split: str, mesh):
         self.mesh = mesh
-        self.config = config
         self.batch = batch_size(config, phase, mesh)
-        self.vocabulary = feed.vocabulary.size
+        self.check = partial(check_ids, config, feed.vocabulary.size)
         self.positions = meshes.host_rows(mesh, self.batch)
         self.local = feed.evaluation(phase, split, self.batch, self.positions)
         self.score = feed.score and partial(feed.score, split)
 
     def __iter__(self):
         for arrays in self.local:
-            check_ids(self.config, self.vocabulary, arrays)
+            self.check(arrays)
             yield meshes.to_devices(self.mesh, arrays, self.positions, self.batch)

@@ -23,10 +23,7 @@ from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import metrics, out_of_memory, timing
-from bert_jax.runs.profiler import Traces
-from bert_jax.runs.report import Reporter, SilentReporter
-from bert_jax.runs.signals import Stop
+from bert_jax.runs import metrics, out_of_memory, profiler, report, signals, timing
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
 from bert_jax.tasks.feed import SavedFeed, StoreFeed
@@ -68,10 +65,10 @@ class Loop:
     workdir: Workdir
     data: Data
     trainer: Trainer
-    reporter: Reporter | SilentReporter
+    reporter: report.Reporter  # silent in all processes but the first
     processes: Cluster
     watchdog: Watchdog
-    stop: Stop
+    stop: signals.Stop
     id: str  # of the run; its checkpoints carry it
 
     def __post_init__(self):
@@ -82,7 +79,8 @@ class Loop:
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest training line
         traced_steps = self.config.profile.steps if self.processes.is_main else ()
-        self.traces = Traces(traced_steps, self.workdir.directory / TRACES, self.reporter.log)
+        directory = self.workdir.directory / TRACES
+        self.traces = profiler.Traces(traced_steps, directory, self.reporter.log)
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict

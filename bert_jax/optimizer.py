@@ -196,15 +196,11 @@ class Span(NamedTuple):
     """The steps over which a learning rate changes, and the library that computes it."""
 
     warmup: int
+    first: int  # after the warm-up, at least 1
     total: int
     decay: int  # the last steps, in which `wsd` falls
     phases: Any  # [config.Phase], of which a step has batch x length tokens
     numpy: Any  # jax.numpy or NumPy
-
-    @property
-    def first(self) -> int:
-        """The first step after the warm-up, at least 1."""
-        return max(1, self.warmup)
 
 
 def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0, phases=()):
@@ -219,7 +215,7 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     phases: [config.Phase], which `wsd` needs. A warm-up that is longer than the run ends as if its last phase went on.
     """
-    span = Span(warmup, total, decay, phases, numpy)
+    span = Span(warmup, max(1, warmup), total, decay, phases, numpy)
     shape = SHAPES[name]
 
     def rate(step):
@@ -293,9 +289,7 @@ def share_of_tokens(step, start: int, end: int, span: Span):
     parts = []
     for phase in span.phases:
         first = max(start, phase.first)
-        stop = end
-        if phase is not span.phases[-1]:
-            stop = min(end, phase.stop)
+        stop = end if phase is span.phases[-1] else min(end, phase.stop)
         if first < stop:
             parts.append((first, stop, (stop - first) * phase.batch * phase.length))
     total = sum(tokens for *_, tokens in parts)

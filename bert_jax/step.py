@@ -78,9 +78,11 @@ def train(state: State, batch, *, objective, optimizer, seed: int, options: Opti
         state.params,
         state.opt_state.inner,
     )
-    metrics["loss"] = loss, 1.0
-    metrics["gradient_norm"] = gradient_norm, 1.0
-    metrics["real_token_share"] = real_token_share(batch)
+    metrics |= {
+        "loss": (loss, 1.0),
+        "gradient_norm": (gradient_norm, 1.0),
+        "real_token_share": real_token_share(batch),
+    }
     metrics = jax.tree.map(jnp.float32, metrics)
     zeros = jax.tree.map(jnp.zeros_like, metrics)
     metrics = step_guard.choose(verdict.is_applied, metrics, zeros)

@@ -175,8 +175,7 @@ def newest_checkpoint(run: Workdir, processes: Cluster, last: int = sys.maxsize)
     processes.wait_until_equal(lambda: reader.newest(run.checkpoints), run.name)
     verified = None
     if processes.is_main:
-        id = preflight.read_run_id(run)
-        verified = reader.newest_verified(run.checkpoints, id, last=last)
+        verified = reader.newest_verified(run.checkpoints, preflight.read_run_id(run), last=last)
     step, skipped = processes.from_main(verified)
     return reader.Newest(step, {int(number): reason for number, reason in skipped.items()})
 
