@@ -104,7 +104,6 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
     """
     started = time.monotonic()
     parts = design(config, mesh, vocabulary)
-    shapes, shardings = parts.shapes, parts.shardings
 
     def of_lengths(make: Callable) -> dict:
         """Returns {phase: {length: make(a phase with rows of this length)}}."""
@@ -116,7 +115,8 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
 
     def step_flops(phase) -> float:
         rows = parts.dataset.shapes(phase, phase.batch)
-        return base.step_flops(configs.of_phase(config, phase), vocabulary, shapes.params, rows)
+        keys = configs.of_phase(config, phase)
+        return base.step_flops(keys, vocabulary, parts.shapes.params, rows)
 
     flops = of_lengths(step_flops)
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
@@ -138,16 +138,18 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
             return of_lengths(compile_phase)
 
         train = programs(lower_train, "a step")
-        fingerprints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
-        fingerprints = compiled(fingerprints, "fingerprints of the state")
+        fingerprints = compiled(
+            fingerprint.lower(mesh, reader.items(parts.shapes), reader.items(parts.shardings)),
+            "fingerprints of the state",
+        )
         evaluators = programs(lower_evaluate, "evaluation")
     if init_state:
         initial_state.result()  # raises its error before anything is written
     return Trainer(
         mesh,
         parts.rate,
-        shapes,
-        shardings,
+        parts.shapes,
+        parts.shardings,
         initial_state.result if init_state else initialize.result(),
         by_phase(train),
         by_phase(evaluators),

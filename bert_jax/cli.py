@@ -208,13 +208,13 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
     for argument in remaining:
         if argument == "--":
             others += [argument, *remaining]
-        elif not argument.startswith("--config."):
-            others.append(argument)
-        elif "=" in argument:
-            overrides.append(argument.removeprefix("--config."))
+        elif argument.startswith("--config."):
+            parts = [argument.removeprefix("--config.")]
+            if "=" not in argument:
+                parts += itertools.islice(remaining, 1)
+            overrides.append("=".join(parts))
         else:
-            value = itertools.islice(remaining, 1)
-            overrides.append("=".join([argument.removeprefix("--config."), *value]))
+            others.append(argument)
     return others, overrides
 
 

@@ -146,8 +146,9 @@ def file_of(name: str) -> Path:
     if name.endswith(".py") and Path(name).is_file():
         return Path(name)
     names = ", ".join(sorted(path.stem for path in SHIPPED.glob("[!_]*.py")))
-    hint = f"expected one of {names}, or a path to a .py file"
-    raise BadInput(f"--config {name}: no such config; {hint}")
+    raise BadInput(
+        f"--config {name}: no such config; expected one of {names}, or a path to a .py file"
+    )
 
 
 def arguments(name: str) -> list[str]:
@@ -302,7 +303,7 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
         if values.get("model.feed_forward") == 0:
             values["model.feed_forward"] = 4 * values["model.width"]
     pairs = {key: (before.get(key), after.get(key)) for key in sorted(before | after)}
-    return {key: (was, now) for key, (was, now) in pairs.items() if was != now}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
@@ -343,8 +344,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
         if not has_decay_changed and is_of_future(key, old, new, step):
             continue
         facts = []
-        group, _, rest = key.partition(".")
-        if done := steps_by_phase(old, step).get(rest.removesuffix(".steps")):
+        name = key.partition(".")[2].removesuffix(".steps")
+        if done := steps_by_phase(old, step).get(name):
             facts.append(f"{done} are done")
         if has_decay_changed:
             facts.append("the decay has begun")

@@ -77,10 +77,10 @@ class Loop:
         self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
-        self.reported = 0  # the step of the newest training line
         traced_steps = self.config.profile.steps if self.processes.is_main else ()
-        directory = self.workdir.directory / TRACES
-        self.traces = profiler.Traces(traced_steps, directory, self.reporter.log)
+        self.traces = profiler.Traces(
+            traced_steps, self.workdir.directory / TRACES, self.reporter.log
+        )
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict
@@ -171,7 +171,7 @@ class Loop:
         flops = 0.0
         stopped = False
         self.clock.start()
-        self.reported = step
+        self.reported = step  # that of the newest training line
         self.watchdog.arm("compile")  # the first step may wait until the row index is built
         for rows in self.batches(phase, step):
             self.trace(step, state)

@@ -109,8 +109,9 @@ def choose(is_new, new, old):
 def reason(verdict: Verdict) -> str:
     """Says what is wrong with a step, given its verdict on the host; '' if nothing is."""
     if verdict.bad_in_a_row:
-        name = "gradient_norm" if math.isfinite(verdict.loss) else "loss"
-        return f"the {name.replace('_', ' ')} is {getattr(verdict, name)}"
+        if math.isfinite(verdict.loss):
+            return f"the gradient norm is {verdict.gradient_norm}"
+        return f"the loss is {verdict.loss}"
     if verdict.is_spike:
         return f"the loss {verdict.loss:.4g} is a spike: above {verdict.top:.4g}"
     return ""

@@ -231,7 +231,6 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     nothing."""
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
-    steps = configs.total_steps(config)
     preflight.check_average(config)
     old = start.config
     if old:
@@ -240,8 +239,9 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
         if refused:
             what = f"started with another config: {refused}"
             raise BadInput(f"{start.name}: {what}; use its values, or start a new run")
+        steps = configs.total_steps(config)
         before = configs.total_steps(old)
-        if start.step and before != steps:
+        if start.step and steps != before:
             print(f"{steps} steps instead of {before}: the learning rate follows the new number")
     return mesh
 
