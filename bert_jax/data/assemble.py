@@ -33,47 +33,54 @@ def map_file(path: Path) -> tf.Tensor:
 def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str, tf.Tensor]:
     """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
-    Besides arrays of the batch contract, it returns inputs of masking.apply: ends, int32[B, S], where each pair ends;
-    sizes, int32[B, S], the number of tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins,
-    bool[B, L], the first token of A and of B.
+    Besides arrays of the batch contract, it returns inputs of masking.apply:
+        ends: int32[B, S], where each pair ends.
+        sizes: int32[B, S], the number of tokens of A and B together.
+        maskable: bool[B, L], tokens of A or B.
+        begins: bool[B, L], the first token of A and of B.
 
     tokens: all of the split.
     pairs: int64[B, S, 5], with the columns of dataset.py; zeros for an absent pair.
     special: {name: id}.
     paired: whether rows have B.
     """
-    a_start, a_length, b_start, b_length, label = tf.unstack(pairs, axis=2)
-    used = a_length > 0
-    lengths = a_length + b_length + (3 if paired else 2)
-    ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
-    starts = exclusive(ends)
-    first_seps = starts + 1 + a_length
-    position = tf.range(length, dtype=tf.int64)[None, :]
-    owner = owners(ends, position)
+    a_start, a_size, b_start, b_size, labels = tf.unstack(pairs, axis=2)
+    sizes = a_size + b_size
+    is_present = a_size > 0
+    special_tokens = 3 if paired else 2
+    ends = tf.cumsum(tf.where(is_present, sizes + special_tokens, 0), axis=1)
+    starts = shift_right(ends)
+    first_seps = starts + 1 + a_size
     before_a = a_start - starts - 1
     before_b = b_start - first_seps - 1
-    values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    start, first_sep, last_sep, before_a, before_b = tf.unstack(of_pair(values, owner), axis=2)
+    position = number_columns(length, tf.int64)
+    owners = find_owners(ends, position)
+    numbers = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
+    numbers = gather_by_pair(numbers, owners)
+    start, first_sep, last_sep, before_a, before_b = tf.unstack(numbers, axis=2)
     in_a = (position > start) & (position < first_sep)
     in_b = (position > first_sep) & (position < last_sep)
+    maskable = in_a | in_b
     source = tf.where(in_a, before_a, before_b) + position
-    ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
-    separator = (position == first_sep) | (position == last_sep)
-    around = tf.where(separator, special["sep"], special["pad"])
+    ids = as_ids(tf.gather(tokens, tf.where(maskable, source, 0)))
+    is_sep = (position == first_sep) | (position == last_sep)
+    around = tf.where(is_sep, special["sep"], special["pad"])
     around = tf.where(position == start, special["cls"], around)
     real = position < ends[:, -1:]
+    around = tf.where(real, around, special["pad"])
+    begins_b = (position == first_sep + 1) & in_b
     return {
-        "tokens": tf.where(in_a | in_b, ids, tf.where(real, around, special["pad"])),
+        "tokens": tf.where(maskable, ids, around),
         "segments": as_ids((position > first_sep) & real),
         "positions": as_ids(tf.where(real, position - start, 0)),
-        "sequence_ids": tf.where(real, owner + 1, 0),
-        "cls_positions": as_ids(tf.where(used, starts, 0)),
-        "pair_labels": as_ids(label),
-        "pair_weights": as_weights(used & paired),
+        "sequence_ids": tf.where(real, owners + 1, 0),
+        "cls_positions": as_ids(tf.where(is_present, starts, 0)),
+        "pair_labels": as_ids(labels),
+        "pair_weights": as_weights(is_present & paired),
         "ends": as_ids(ends),
-        "sizes": as_ids(a_length + b_length),
-        "maskable": in_a | in_b,
-        "begins": (position == start + 1) | ((position == first_sep + 1) & in_b),
+        "sizes": as_ids(sizes),
+        "maskable": maskable,
+        "begins": (position == start + 1) | begins_b,
     }
 
 
@@ -93,8 +100,9 @@ def look_up(path: Path, numbers):
 
 
 def gather_range(tokens, separators, ranges, length: int, special: dict, sequences: int) -> dict:
-    """Returns rows before masking, what `gather` returns without pairs, but `ends` and `sizes` as of one sequence:
-    [CLS], a range of the stream of tasks/documents.py, [SEP].
+    """Returns rows before masking: [CLS], a range of the stream of tasks/documents.py, [SEP].
+
+    The arrays are those of `gather` without pairs, but `ends` and `sizes` as of one sequence.
 
     tokens: all of the split.
     separators: int64[D], where they are.
@@ -103,51 +111,55 @@ def gather_range(tokens, separators, ranges, length: int, special: dict, sequenc
     """
     start = ranges[:, :1]
     size = ranges[:, 1:]
-    position = tf.range(length, dtype=tf.int64)[None, :]
+    position = number_columns(length, tf.int64)
     inside = (position > 0) & (position <= size)
-    places = start + tf.minimum(tf.maximum(position - 1, 0), size - 1)
-    ids, ends_there, owner, ends = gather_stream(tokens, separators, places, min(sequences, 2))
+    offsets = tf.minimum(tf.maximum(position - 1, 0), size - 1)
+    width = min(sequences, 2)
+    ids, ends_there, owners, ends = gather_stream(tokens, separators, start + offsets, width)
     if sequences == 1:
-        owner = tf.zeros_like(owner)
+        owners = tf.zeros_like(owners)
         ends = ends[:, :0]
     begins = tf.concat([tf.zeros_like(start), ends + 2 - start], axis=1)  # of sequences in the row
-    place = position - of_pair(begins, owner)  # in its sequence
+    place = position - gather_by_pair(begins, owners)  # in its sequence
     maskable = inside & ~ends_there & (place > 0)
     real = position < size + 2
     around = tf.where(place == 0, special["cls"], special["sep"])
-    begins = tf.pad(tf.where(begins < size, begins, 0), [[0, 0], [0, sequences]])
+    around = tf.where(real, around, special["pad"])
+    begins = tf.where(begins < size, begins, 0)
+    begins = tf.pad(begins, [[0, 0], [0, sequences]])
     return {
-        "tokens": tf.where(maskable, ids, tf.where(real, around, special["pad"])),
+        "tokens": tf.where(maskable, ids, around),
         "segments": tf.zeros_like(ids),
         "positions": as_ids(tf.where(real, place, 0)),
-        "sequence_ids": tf.where(real, owner + 1, 0),
+        "sequence_ids": tf.where(real, owners + 1, 0),
         "cls_positions": as_ids(begins[:, :sequences]),
         "ends": as_ids(size + 2),
         "sizes": tf.reduce_sum(as_ids(maskable), axis=1, keepdims=True),
         "maskable": maskable,
-        "begins": maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1],
+        "begins": maskable & ~shift_right(maskable),
     }
 
 
 def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict[str, tf.Tensor]:
     """Returns full rows: blocks of the stream of tasks/documents.py. starts: int64[B], where they start there."""
-    position = tf.range(length, dtype=tf.int64)[None, :]
-    ids, between, *_ = gather_stream(tokens, separators, starts[:, None] + position)
+    position = number_columns(length, tf.int64)
+    ids, is_separator, *_ = gather_stream(tokens, separators, starts[:, None] + position)
+    zeros = tf.zeros_like(ids)
     return {
-        "tokens": tf.where(between, separator, ids),
-        "segments": tf.zeros_like(ids),
-        "positions": tf.zeros_like(ids) + tf.cast(position, tf.int32),
+        "tokens": tf.where(is_separator, separator, ids),
+        "segments": zeros,
+        "positions": zeros + as_ids(position),
         "sequence_ids": tf.ones_like(ids),
-        "cls_positions": tf.zeros_like(ids[:, :1]),
-        "next_weights": tf.ones_like(ids, tf.float32) * as_weights(position < length - 1),
+        "cls_positions": zeros[:, :1],
+        "next_weights": as_weights(zeros + as_ids(position < length - 1)),
     }
 
 
 def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
-    """Returns the ids at places of the stream of tasks/documents.py, int32[B, L]; whether a document ends there, bool;
-    how many have ended before it in the row, int32; and where they end, int64[B, N], the row's and at least one more.
+    """Returns the ids at places of the stream of tasks/documents.py, int32[B, L], and the documents' ends among them.
 
-    An id is meaningless at a separator.
+    These are: whether a document ends there, bool[B, L]; how many have ended before it in the row, int32[B, L]; and
+    where they end, int64[B, N], the row's and at least one more. An id is meaningless at a separator.
 
     tokens: all of the split.
     separators: int64[D], the first one after each document, which has `width` of them.
@@ -157,35 +169,51 @@ def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
         separators = tf.constant(separators)
     # Searches the few separators that may be in a row instead of all.
     first = tf.searchsorted(separators, places[:, 0])
-    most = tf.reduce_max(tf.searchsorted(separators, places[:, -1]) - first)
-    near = tf.minimum(first[:, None] + tf.range(most + 1)[None, :], separators.shape[0] - 1)
-    near = tf.gather(separators, near)
+    last = tf.searchsorted(separators, places[:, -1])
+    most = tf.reduce_max(last - first)
+    numbers = first[:, None] + number_columns(most + 1)
+    numbers = tf.minimum(numbers, separators.shape[0] - 1)
+    near = tf.gather(separators, numbers)
     passed = tf.searchsorted(near, places)
-    between = tf.gather(near, passed, batch_dims=1) == places
-    source = places - width * tf.cast(first[:, None] + passed, tf.int64)
-    ids = tf.cast(tf.gather(tokens, tf.where(~between, source, 0)), tf.int32)
-    return ids, between, passed, near
+    is_separator = gather_by_row(near, passed) == places
+    documents = tf.cast(first[:, None] + passed, tf.int64)
+    source = places - width * documents
+    ids = as_ids(tf.gather(tokens, tf.where(~is_separator, source, 0)))
+    return ids, is_separator, passed, near
 
 
-def exclusive(sums):
-    """Converts inclusive cumulative sums along axis 1 to exclusive ones."""
-    return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
+def shift_right(array):
+    """Moves the columns of [B, N] to the right by one, after zeros: cumulative sums become exclusive ones."""
+    return tf.concat([tf.zeros_like(array[:, :1]), array[:, :-1]], axis=1)
 
 
-def owners(ends, positions):
+def number_columns(length, dtype=tf.int32):
+    """Returns a row of the numbers of columns, from 0: dtype[1, length]."""
+    return tf.range(length, dtype=dtype)[None, :]
+
+
+def gather_by_row(array, columns):
+    """Gathers array[b, columns[b]] for each row b: [B, N, ...] by int[B, M] -> [B, M, ...]."""
+    return tf.gather(array, columns, batch_dims=1)
+
+
+def find_owners(ends, positions):
     """Returns int32[B or 1, N]: the number of the pair at each position, from 0; after the last pair, that of the last.
 
-    ends: int[B, S], where each pair ends in its row; an absent pair ends where it begins.    positions: int[B or 1, N].
+    ends: int[B, S], where each pair ends in its row; an absent pair ends where it begins.
+    positions: int[B or 1, N].
     """
     sequences = ends.shape[1]
     if sequences == 1:
         return tf.zeros_like(positions, tf.int32)
-    positions = tf.broadcast_to(positions, [tf.shape(ends)[0], tf.shape(positions)[1]])
-    return tf.minimum(tf.searchsorted(ends, positions, side="right"), sequences - 1)
+    shape = [tf.shape(ends)[0], tf.shape(positions)[1]]
+    positions = tf.broadcast_to(positions, shape)
+    owners = tf.searchsorted(ends, positions, side="right")
+    return tf.minimum(owners, sequences - 1)
 
 
-def of_pair(values, owner):
-    """Gathers the value of each position's pair: [B, S, ...] -> [B, N, ...], or [B, 1, ...] if S is 1."""
-    if values.shape[1] == 1:
-        return values
-    return tf.gather(values, owner, batch_dims=1)
+def gather_by_pair(array, owners):
+    """Gathers the element of each position's pair: [B, S, ...] -> [B, N, ...], or [B, 1, ...] if S is 1."""
+    if array.shape[1] == 1:
+        return array
+    return gather_by_row(array, owners)
