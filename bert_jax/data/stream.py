@@ -31,22 +31,27 @@ tf.config.set_visible_devices([], "GPU")
 class Pipeline:
     """A tf.data graph from steps of one split to batches of the rows at `positions`; traced once for all epochs.
 
-    batch: rows of the global batch. positions: those of its rows to make, in this order; all by default. Raises what
-    `dataset.rows` raises, immediately.
+    batch: rows of the global batch.
+    positions: those of its rows to make, in this order; all by default.
+    limit: rows that are evaluated, at most; None for training.
+
+    Raises what `dataset.rows` raises, immediately.
     """
 
-    def __init__(self, dataset: Dataset, phase, split, seed: int, batch: int, positions=None):
-        self.seed = seed
-        self.phase = phase
-        self.batch = batch
+    def __init__(
+        self, dataset: Dataset, phase, split, seed: int, batch: int, positions=None, limit=None
+    ):
         self.dataset = dataset
+        self.phase = phase
+        self.split = dataset.splits.index(split)
+        self.seed = seed
+        self.batch = batch
         self.positions = np.arange(batch)
         if positions is not None:
             self.positions = np.asarray(positions)
-        self.lengths = np.array(lengths(dataset, phase))
-        self.limit = None  # rows that are evaluated, at most
+        self.limit = limit
+        self.lengths = lengths(dataset, phase)
         self.orders = {}  # {epoch: see `order`}, of the newest two
-        self.split = dataset.splits.index(split)
         self.epochs = Epochs(dataset, phase, split)
         self.shape = self.epochs.open(0)[np.zeros(1, np.int64)].shape[1:]  # of a row's numbers
 
@@ -67,25 +72,30 @@ class Pipeline:
         """Yields what the task makes for these steps, int64[N]."""
         rows = []
         keys = []
-        epochs = steps // epoch_steps
-        for epoch in np.unique(epochs):
-            rows_of_epoch, keys_of_epoch = self.rows(steps[epochs == epoch] % epoch_steps, epoch)
+        epochs, steps = np.divmod(steps, epoch_steps)
+        for epoch in np.unique(epochs).tolist():
+            rows_of_epoch, keys_of_epoch = self.rows(steps[epochs == epoch], epoch)
             rows.append(rows_of_epoch)
             keys.append(keys_of_epoch)
         batches = self.make_dataset(np.concatenate(rows), np.concatenate(keys))
         batches = batches.with_options(options()).as_numpy_iterator()
-        for step, arrays in zip(steps, batches, strict=True):
+        for epoch, step, arrays in zip(epochs.tolist(), steps, batches, strict=True):
             if self.dataset.sizes:
-                arrays = self.cut(arrays, step % epoch_steps, step // epoch_steps)
+                arrays = self.cut(arrays, step, epoch)
             yield arrays
 
     def cut(self, arrays: dict, step: int, epoch: int) -> dict:
         """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
         numbers = step * self.batch + np.arange(self.batch)
         longest = self.dataset.sizes(self.choose(numbers, epoch)).max()
-        length = int(self.lengths[np.searchsorted(self.lengths, longest)])
-        shapes = self.dataset.shapes(self.phase._replace(length=length), len(self.positions))
-        return {key: arrays[key][tuple(map(slice, shapes[key].shape))] for key in arrays}
+        length = self.lengths[np.searchsorted(self.lengths, longest)]
+        phase = self.phase._replace(length=length)
+        shapes = self.dataset.shapes(phase, len(self.positions))
+        result = {}
+        for name, array in arrays.items():
+            ranges = map(slice, shapes[name].shape)
+            result[name] = array[tuple(ranges)]
+        return result
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows, int64[N, B, ...], and their keys, uint32[N, B], of N steps of an epoch."""
@@ -95,17 +105,17 @@ class Pipeline:
 
     def choose(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the rows with these numbers, int64[...], in the epoch's random order."""
-        return self.epochs.open(int(epoch))[self.places(numbers, epoch)]
+        return self.epochs.open(epoch)[self.places(numbers, epoch)]
 
     def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
-        rows = self.epochs.open(int(epoch))
         if self.dataset.sizes or self.dataset.group:
-            order = self.order(rows, int(epoch))
+            order = self.order(epoch)
             return order[numbers % len(order)]
-        return prng.shuffle(numbers % len(rows), len(rows), self.key("order", epoch))
+        count = len(self.epochs.open(epoch))
+        return prng.shuffle(numbers % count, count, self.key("order", epoch))
 
-    def order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+    def order(self, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
         The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
@@ -113,11 +123,12 @@ class Pipeline:
         """
         if epoch not in self.orders:
             newest = list(self.orders.items())[:1]
-            self.orders = {epoch: self.make_order(rows, epoch), **dict(newest)}
+            self.orders = {epoch: self.make_order(epoch), **dict(newest)}
         return self.orders[epoch]
 
-    def make_order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+    def make_order(self, epoch: int) -> np.ndarray:
         """Computes `order`."""
+        rows = self.epochs.open(epoch)
         count = len(rows)
         order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
         if self.limit is not None:
@@ -129,31 +140,39 @@ class Pipeline:
         if self.dataset.sizes:
             sizes = self.dataset.sizes(rows)
         if self.split:
-            return order[np.argsort(sizes[order], kind="stable")]
+            return sort_by_size(order, sizes)
         # Rows that fill no batch are the last ones of the random order, not the longest ones.
         batches = count // self.batch
-        used = batches * self.batch or count
+        stop = batches * self.batch or count
         pool = POOL * self.batch
-        for first in range(0, used, pool):
-            part = order[first : min(first + pool, used)]
-            order[first : first + len(part)] = part[np.argsort(sizes[part], kind="stable")]
+        for first in range(0, stop, pool):
+            places = slice(first, min(first + pool, stop))
+            order[places] = sort_by_size(order[places], sizes)
         in_batches = order[: batches * self.batch].reshape(batches, self.batch)
         moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
-        order[: in_batches.size] = in_batches[moved].reshape(-1)
+        order[: in_batches.size] = in_batches[moved].ravel()
         return order
 
     def key(self, purpose: str, epoch: int) -> np.ndarray:
-        return draw_key(self.seed, purpose, self.split, self.phase.number, int(epoch))
+        return draw_key(self.seed, purpose, self.split, self.phase.number, epoch)
 
 
-def choose_groups(groups: np.ndarray, most: int) -> np.ndarray:
-    """Returns the places, increasing, of the first groups that have at most `most` rows together, or of the first group
-    if it alone has more. groups: int64[R], equal for the rows of a group."""
+def sort_by_size(rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Sorts numbers of rows by the sizes of these rows; rows of the same size stay in their order."""
+    return rows[np.argsort(sizes[rows], kind="stable")]
+
+
+def choose_groups(groups: np.ndarray, limit: int) -> np.ndarray:
+    """Returns the places, increasing, of the first groups that have at most `limit` rows together.
+
+    If the first group alone has more, returns those of this group. groups: int64[R], equal for the rows of a group.
+    """
     _, first, number = np.unique(groups, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    ends = np.cumsum(np.bincount(number)[order])
-    count = np.searchsorted(ends, most, "right")
-    return np.flatnonzero(np.isin(number, order[: max(1, count)]))
+    sizes = np.bincount(number)[order]
+    count = np.searchsorted(np.cumsum(sizes), limit, "right")
+    is_chosen = np.isin(number, order[: max(1, count)])
+    return np.flatnonzero(is_chosen)
 
 
 def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
@@ -167,33 +186,35 @@ def batches(pipeline: Pipeline, first: int, last: int, epoch_steps: int, rows: f
     epoch_steps: steps per epoch.
     rows: those after the first `rows` only fill a batch.
     """
-    row_bytes = 8 * int(np.prod(pipeline.shape))
+    numbers_of_row = int(np.prod(pipeline.shape))
+    step_bytes = 8 * numbers_of_row * len(pipeline.positions)
     epochs = -(-last // epoch_steps)
-    for steps in windows(first, last, epoch_steps, len(pipeline.positions) * row_bytes):
+    for steps in windows(first, last, epoch_steps, step_bytes):
         epoch = int(steps[0]) // epoch_steps
         after = int(steps[-1]) // epoch_steps + 1
         # The previous epoch is kept: a host that is some steps behind still maps its files.
         pipeline.epochs.close_before(epoch - 1)
-        pipeline.epochs.open_in_background(range(after, min(2 * after - epoch, epochs)))
+        stop = min(2 * after - epoch, epochs)  # as many epochs as these steps have
+        pipeline.epochs.open_in_background(range(after, stop))
         for step, arrays in zip(steps, pipeline(steps, epoch_steps), strict=True):
-            used = step * pipeline.batch + pipeline.positions < rows
-            yield contract.weighted(arrays, pipeline.positions, used)
+            is_used = step * pipeline.batch + pipeline.positions < rows
+            yield contract.weighted(arrays, pipeline.positions, is_used)
 
 
 class Evaluation:
-    """Batches of the first `rows` rows of a split that is evaluated (all, if there are fewer), in a random order. Those
-    of a group are all among them or none, so they may be fewer, or as many more as the only group has.
+    """Batches of the first `rows` rows of a split that is evaluated (all, if there are fewer), in a random order.
+
+    The rows of a group are all among them or none, so they may be fewer, or as many more as the only group has.
 
     Every iteration yields the same batches; the graph is traced once. They depend neither on the seed nor on the number
     of the phase, so that runs are evaluated on the same rows. Rows that pad the last batch have row_weights 0.
     """
 
     def __init__(self, dataset, phase, split: str, rows: int, batch: int, positions=None):
-        self.pipeline = Pipeline(dataset, phase, split, 0, batch, positions)
-        everything = self.pipeline.epochs.open(0)
-        self.rows = self.pipeline.limit = min(rows, len(everything))
+        self.pipeline = Pipeline(dataset, phase, split, 0, batch, positions, rows)
+        self.rows = min(rows, len(self.pipeline.epochs.open(0)))
         if dataset.group:
-            self.rows = len(self.pipeline.order(everything, 0))
+            self.rows = len(self.pipeline.order(0))
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         steps = -(-self.rows // self.pipeline.batch)
@@ -216,13 +237,13 @@ def windows(first: int, last: int, epoch_steps: int, step_bytes: int) -> Iterato
     epoch_steps: steps per epoch.
     step_bytes: of the rows of a step.
     """
-    most = max(1, WINDOW // max(1, step_bytes))
+    most_steps = max(1, WINDOW // max(1, step_bytes))
     while first < last:
         if epoch_steps < SHORT:
             stop = first + SHORT
         else:
             stop = (first // epoch_steps + 1) * epoch_steps
-        stop = min(stop, first + most, last)
+        stop = min(stop, first + most_steps, last)
         yield np.arange(first, stop)
         first = stop
 
