@@ -100,6 +100,7 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
     """Compiles the programs of all phases before the first step, so that no compilation fails in the middle of a run.
 
     init_state: computes the initial state during compilation; `initialize` then returns it, and may be called once.
+
     Raises BadInput if a program exceeds a device's memory.
     """
     started = time.monotonic()

@@ -224,7 +224,10 @@ def read(path: Path) -> ConfigDict:
 
 def take_tokenizer(config: ConfigDict, workdir: Path | str, exists: Callable[[str], bool]) -> None:
     """Sets a `tokenizer.path` that does not exist to the file in the workdir, which was moved or copied after it was
-    saved. exists: whether the workdir has a file of a name."""
+    saved.
+
+    exists: returns whether the workdir has a file of a name.
+    """
     path = config.tokenizer.path
     name = f"tokenizer/{Path(path).name}"
     if path and not os.path.exists(path) and exists(name):
@@ -382,8 +385,10 @@ def decay_from(step: int, config: ConfigDict) -> list:
 def digest(config: ConfigDict | dict) -> str:
     """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
 
-    config: of a finished run, as its config.json was saved, so that keys which were added since change nothing. Leaves
-    out what a resumed run may change, the phases and the decay (future ones may change), and the keys of BY_CONTENT.
+    Leaves out what a resumed run may change, the phases and the decay (future ones may change), and the keys of
+    BY_CONTENT.
+
+    config: of a finished run, as its config.json was saved, so that keys which were added since change nothing.
     """
     free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order", "schedule.decay")
     fixed = {key: value for key, value in flatten(config).items() if not may_change(key, free)}

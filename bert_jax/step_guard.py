@@ -86,8 +86,11 @@ def check_level(step: int, loss: float, losses: list[float], config) -> list[flo
     """Raises FloatingPointError if the mean loss of a report is far above the level at which the run began.
 
     losses: of the first step, and then of the first report. That of a step is the loss of one batch, and may be small
-    by chance, so the first report may be more than `diverged` times higher, up to its square. The 1 is for losses near
-    0. Returns `losses`, with that of the first report. config: the group `guard`.
+        by chance, so the first report may be more than `diverged` times higher, up to its square. The 1 is for losses
+        near 0.
+    config: the group `guard`.
+
+    Returns `losses`, with that of the first report.
     """
     is_first = len(losses) == 1
     highest = config.diverged * (1 + losses[-1])

@@ -24,10 +24,17 @@ TASKS = {
         metrics=PARAPHRASE,
     ),
     "stsb": dict(
-        data="glue/STS-B", text=PAIR, label="score", kind="number", metrics=("spearman", "pearson")
+        data="glue/STS-B",
+        text=PAIR,
+        label="score",
+        kind="number",
+        metrics=("spearman", "pearson"),
     ),
     "qqp": dict(
-        data="glue/QQP", text=("question1", "question2"), label="is_duplicate", metrics=PARAPHRASE
+        data="glue/QQP",
+        text=("question1", "question2"),
+        label="is_duplicate",
+        metrics=PARAPHRASE,
     ),
     "mnli": dict(
         data="glue/MNLI",

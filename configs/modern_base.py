@@ -60,15 +60,12 @@ def set_phases(config, billions, rows: int, sizes: int, growth: float, warmup: f
     first = multiple(rows * share**0.5)
     *growing, full = (first * number for number in range(1, sizes + 1))
     phases = {}
-
-    def add_short(name: str, batch: int, steps: float):
-        keys = dict(length=length, max_predictions=312, rotary_base=10_000.0)
-        phases[name] = base.phase(round(steps), batch=batch, **keys)
-
+    short = dict(length=length, max_predictions=312, rotary_base=10_000.0)
+    steps = round(billion * growth / sum(growing) / length)
     for batch in growing:
-        add_short(f"batch{batch}", batch, billion * growth / sum(growing) / length)
-    rest = PAPER - growth - sum(ENDS.values())
-    add_short("short", full, billion * rest / full / length)
+        phases[f"batch{batch}"] = base.phase(steps, batch=batch, **short)
+    steps = round(billion * (PAPER - growth - sum(ENDS.values())) / full / length)
+    phases["short"] = base.phase(steps, batch=full, **short)
     batch = multiple(full * length / long)
     for name, tokens in ENDS.items():
         steps = round(billion * tokens / batch / long)
@@ -85,10 +82,10 @@ def steps_of(tokens: float, phases) -> int:
     """Returns the number of the first steps that have this many tokens."""
     steps = 0
     for phase in phases:
-        step_tokens = phase.batch * phase.length
-        number = min(phase.steps, tokens / phase.batch / phase.length)
+        tokens_per_step = phase.batch * phase.length
+        number = min(phase.steps, tokens / tokens_per_step)
         steps += number
-        tokens -= number * step_tokens
+        tokens -= number * tokens_per_step
     return round(steps)
 
 

@@ -14,13 +14,20 @@ def get_config():
     recipe = modern_base.get_config()
     base.use(config, model="modernbert", task="packed_documents")
     config.objective.pair_task = "none"
-    config.model.update(layers=2, width=128, heads=2, feed_forward=192, max_length=64, window=32)
+    config.model.layers = 2
+    config.model.width = 128
+    config.model.heads = 2
+    config.model.feed_forward = 192
+    config.model.max_length = 64
+    config.model.window = 32
     config.model.dropout = 0.0
     config.model.initializer = 0.06
     config.task.update(recipe.task)
     config.optimizer = recipe.optimizer
     config.optimizer.learning_rate = 3e-3
-    config.schedule.update(name="wsd", warmup=200, decay=560)
+    config.schedule.name = "wsd"
+    config.schedule.warmup = 200
+    config.schedule.decay = 560
     config.phases.main.update(steps=2800, length=64, batch=64, max_predictions=22)
     config.evaluate.every = 700
     config.checkpoint.every = 700
