@@ -9,7 +9,6 @@ A split has questions.json: [id, text, [answer]] of each question; answers are t
 """
 
 import json
-from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -17,11 +16,9 @@ import numpy as np
 from bert_jax.config_checks import check_keys
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.sources.text import replace_surrogates
-from bert_jax.errors import BadInput, one_line
 from bert_jax.tasks.labelled import examples, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
-from bert_jax.tasks.question_answering import answer_scores, answers, windows
+from bert_jax.tasks.question_answering import answer_scores, answers, squad, windows
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -33,6 +30,7 @@ DEFAULTS = {
     "null_threshold": 0.0,
     "metrics": ("f1", "exact"),  # in tables; the first one decides which run is the best
 }
+load = squad.load
 FREE = ("stride", "question_length", "answer_length", "no_answer", "null_threshold")
 
 
@@ -46,44 +44,9 @@ def check(config) -> None:
     texts.check(config, config.task.question_length + 4, paired=True)
 
 
-def load(config, path) -> list[Example]:
-    """Reads a file of SQuAD. A label is a list of {text, answer_start}; None if the file has no answers.
-
-    Raises BadInput for a file of another format, for an answer that is not in its text where it should be, and for two
-    questions with the same id.
-    """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-        questions = [
-            read_question(path, question, paragraph["context"], article.get("title", ""))
-            for article in replace_surrogates(json.loads(content), path)["data"]
-            for paragraph in article["paragraphs"]
-            for question in paragraph["qas"]
-        ]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: not a file of SQuAD ({one_line(error)})") from None
-    for name, count in Counter(question.place for question in questions).most_common(1):
-        if count > 1:
-            raise BadInput(f"{path}: {count} questions with the id {name!r}")
-    return questions
-
-
 def target(config, example: Example, names) -> list | None:
     """Returns the answers."""
     return example.label
-
-
-def read_question(path, question: dict, context: str, title: str) -> Example:
-    """Returns the example of a question; its place is its id."""
-    "".join([question["question"], context])  # raises TypeError for a null
-    label = [] if question.get("is_impossible") else question.get("answers")
-    for answer in label or []:
-        start = answer["answer_start"]
-        text = answer["text"]
-        if not text or start < 0 or not context.startswith(text, start):
-            there = f"the text of {len(context)} characters has not {text!r} there"
-            raise BadInput(f"{path}: question {question['id']}: answer_start={start}: {there}")
-    return Example(str(question["id"]), [question["question"], context], label, title)
 
 
 def parse(config, lines: list[str]) -> list[Example]:

@@ -1,11 +1,8 @@
-"""Named entities and tags: labels of words, from files of columns in the CoNLL format (doi:10.3115/1119176.1195).
+"""Named entities and tags: labels of words.
 
-A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
--DOCSTART- separate sentences. All lines may be indented. Left out are comments, which begin with # and have another
-number of columns than words, and of CoNLL-U, whose words are in the second of ten columns, the lines for several words
-or for none, such as 1-2 and 1.1. An example is a sentence, and its texts are its words; in the store it is one text.
-The first piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the
-batch contract,
+The examples are sentences of files in the CoNLL format, see conll.py; the texts of an example are its words, and in the
+store it is one text. The first piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has,
+besides the arrays of the batch contract,
 
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label
@@ -14,11 +11,7 @@ Words that do not fit into a row are predicted as O: scores are those of whole f
 examples of transformers leave these words out of the score.
 """
 
-import io
-import re
-import textwrap
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -26,10 +19,9 @@ from bert_jax.config_checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey
 from bert_jax.data.store import open_array
-from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, scores, tables, texts
+from bert_jax.tasks.labelled import examples, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
-from bert_jax.tasks.token_classification import entity_labels, entity_scores
+from bert_jax.tasks.token_classification import conll, entity_labels, entity_scores
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -39,8 +31,7 @@ DEFAULTS = {
     # (): the first four if the labels in `train` are of entities, else the other two; see entity_labels.py
     "metrics": (),
 }
-BLANKS = " \t"
-CONLLU = 10  # its columns
+load = conll.load
 
 
 def check(config) -> None:
@@ -50,70 +41,6 @@ def check(config) -> None:
     require(is_valid, "task.columns", config, "expected two numbers, such as (0, -1)")
     texts.check(config, least=3)
     scores.check_names(config, entity_scores.functions(), may_be_empty=True)
-
-
-def load(config, path) -> list[Example]:
-    """Reads the sentences of a file. The label of a sentence is a list of Example, its words; None if its first word
-    has none."""
-    if not isinstance(path, Path):
-        raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
-    columns = config.task.columns
-    text = io.StringIO(tables.read_text(path), newline=None).read()
-    lines = textwrap.dedent(text).split("\n")
-    first = ""
-    for line in lines:
-        if line.strip(BLANKS) and line[0] not in "#-":
-            first = line
-            break
-    is_tabbed = "\t" in first.strip(BLANKS)
-    size = len(split_columns(first, is_tabbed))
-    sentences = [[]]
-    for number, line in enumerate(lines, 1):
-        row = split_columns(line, is_tabbed)
-        if not row:
-            sentences.append([])
-        elif not is_comment(columns, row, size):
-            sentences[-1].append((f"{path}:{number}", row))
-    return [read_sentence(columns, rows) for rows in sentences if rows]
-
-
-def split_columns(line: str, is_tabbed: bool) -> list[str]:
-    """Returns the columns of a line, between tabs or else blanks; [] if it separates sentences."""
-    text = line.strip(BLANKS)
-    if not text or line.startswith("-DOCSTART-"):
-        return []
-    if is_tabbed:
-        return line.rstrip(BLANKS).split("\t")
-    return re.split("[ \t]+", text)
-
-
-def is_comment(columns: tuple, row: list[str], size: int) -> bool:
-    """Returns whether a row is no word: a comment, or of CoNLL-U for several words or none.
-
-    columns: config.task.columns.
-    size: the number of columns of words.
-    """
-    if row[0].startswith("#"):
-        return len(row) != size > 0
-    is_conllu = len(row) == CONLLU and columns[0] == 1
-    return is_conllu and bool(re.fullmatch(r"\d+[-.]\d+", row[0]))
-
-
-def read_sentence(columns: tuple, rows: tables.Rows) -> Example:
-    """Returns the sentence of the rows of its words, which have no labels if there is one column."""
-    word_column, label_column = columns
-    first_place, first_row = rows[0]
-    size = len(first_row)
-    if not {*columns} <= {*range(-size, size)}:
-        hint = f"too few for config.task.columns={columns}"
-        raise BadInput(f"{first_place}: {size} columns, {hint}")
-    words = []
-    for place, row in rows:
-        if len(row) != size:
-            raise BadInput(f"{place}: {len(row)} columns, expected {size} as above")
-        words.append(Example(place, [row[word_column]], row[label_column]))
-    forms = [word.texts[0] for word in words]
-    return Example(first_place, forms, words if size > 1 else None)
 
 
 def parse(config, lines: list[str]) -> list[Example]:
