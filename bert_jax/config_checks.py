@@ -50,19 +50,27 @@ def find_module(group: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    if missing := [item for item in NEEDED if not hasattr(module, item)]:
+    missing = [item for item in NEEDED if not hasattr(module, item)]
+    if missing and "." not in name:  # a file that others share
+        raise unknown(group, name)
+    if missing:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     return module
 
 
 def find_path(group: str, name: str) -> str:
-    """Returns the dotted path of a module of bert_jax. Raises BadInput, with the names that exist, if there is none."""
+    """Returns the dotted path of a file of bert_jax. Raises BadInput if there is none."""
     for place in PLACES[group]:
         if name in file_names(place):
             return f"{place}.{name}"
+    raise unknown(group, name)
+
+
+def unknown(group: str, name: str) -> BadInput:
+    """Returns the error for a name that does not exist, with those that do."""
     names = ", ".join(sorted(registered(group)))
     hint = f"expected one of {names}, or the dotted name of a module"
-    raise BadInput(f"config.{group}.name={name!r}: {hint}")
+    return BadInput(f"config.{group}.name={name!r}: {hint}")
 
 
 def file_names(package: str) -> set[str]:

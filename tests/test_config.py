@@ -278,3 +278,13 @@ def test_wrong_keys_and_modules_are_named(own, override):
     with pytest.raises(BadInput) as error:
         config.load("demo", [*NAMES, override])
     assert override.partition("=")[0] in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["classify", "base", "feed", "text", "labelled", "masked_rows"])
+def test_a_task_that_does_not_exist_is_refused_with_those_that_do(name):
+    with pytest.raises(BadInput) as error:
+        config.load("demo", [f"task.name={name}"])
+    message = str(error.value)
+    assert message.startswith(f"config.task.name={name!r}")
+    assert "sentence_pairs" in message and "token_classification" in message
+    assert "masked_rows," not in message

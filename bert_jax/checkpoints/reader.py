@@ -285,8 +285,8 @@ def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     """Restores {item: tree} of some ITEMS of a State with these shapes and shardings. Raises Unfinished if it cannot be
     read, and Unavailable if an address is unreachable."""
     trees = with_shardings(items(shapes), items(shardings))
-    arguments = ocp.checkpoint_utils.construct_restore_args(trees)
     try:
+        arguments = ocp.checkpoint_utils.construct_restore_args(trees)
         return {name: read_tree(path / name, trees[name], arguments[name]) for name in names}
     except Exception as error:  # Orbax raises any type. Process 0 has verified the files before
         if cluster.is_loss(error):

@@ -9,7 +9,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import check_free
-from bert_jax.tasks.feed import StoreFeed, check_unscored, open_feed, open_or_prepare
+from bert_jax.tasks.feed import check_unscored, open_feed, prepare_feed
 from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -47,10 +47,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
-    if config.batches:
-        feed = open_feed(config)
-    else:
-        feed = StoreFeed(config, open_or_prepare(config, log))
+    feed = open_feed(config) if config.batches else prepare_feed(config, log)
     tokenizer = tokenizers.load(feed.path / "tokenizer")
     phase = configs.phase_at(config, step + 1)
     arrays = next(feed.train(phase, step, step + 1))
@@ -76,7 +73,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) 
     if config.batches:
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
     check_unscored(config)
-    feed = StoreFeed(config, open_or_prepare(config, log))
+    feed = prepare_feed(config, log)
     if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)

@@ -100,7 +100,7 @@ def look_up(path: Path, numbers):
 
 
 def gather_range(tokens, separators, ranges, length: int, special: dict, sequences: int) -> dict:
-    """Returns rows before masking: [CLS], a range of the stream of tasks/documents.py, [SEP].
+    """Returns rows before masking: [CLS], a range of the stream of tasks/text/documents.py, [SEP].
 
     The arrays are those of `gather` without pairs, but `ends` and `sizes` as of one sequence.
 
@@ -141,7 +141,7 @@ def gather_range(tokens, separators, ranges, length: int, special: dict, sequenc
 
 
 def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict[str, tf.Tensor]:
-    """Returns full rows: blocks of the stream of tasks/documents.py. starts: int64[B], where they start there."""
+    """Returns full rows: blocks of the stream of tasks/text/documents.py. starts: int64[B], where they start there."""
     position = number_columns(length, tf.int64)
     ids, is_separator, *_ = gather_stream(tokens, separators, starts[:, None] + position)
     zeros = tf.zeros_like(ids)
@@ -156,7 +156,7 @@ def gather_blocks(tokens, separators, starts, length: int, separator: int) -> di
 
 
 def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
-    """Returns the ids at places of the stream of tasks/documents.py, int32[B, L], and the documents' ends among them.
+    """Returns the ids at places of the stream of tasks/text/documents.py, int32[B, L], and the documents' ends among them.
 
     These are: whether a document ends there, bool[B, L]; how many have ended before it in the row, int32[B, L]; and
     where they end, int64[B, N], the row's and at least one more. An id is meaningless at a separator.

@@ -1,7 +1,7 @@
 """Row indexes as .npy files in the store, reused by later runs.
 
-    index/train-128-0123456789abcdef-epoch3.npy             int64[R, 3], see tasks/pair_rows.py
-    index/train-128-0123456789abcdef-rows8-epoch3.npy       uint32[R, 8], see tasks/packing.py
+    index/train-128-0123456789abcdef-epoch3.npy             int64[R, 3], see tasks/text/pair_rows.py
+    index/train-128-0123456789abcdef-rows8-epoch3.npy       uint32[R, 8], see tasks/text/packing.py
 
 The digest in a name covers everything that the file depends on. Several processes may build the same file at once; it
 is renamed into place when complete. Index files may be deleted at any time. They are not in the manifest, so `verify`

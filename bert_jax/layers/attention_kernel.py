@@ -83,7 +83,7 @@ def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, option
     """Runs a kernel over all rows and all groups of heads that share 128 lanes; returns `results` arrays [B, L, D]."""
     batch, length, width = vectors[0].shape
     dtype = vectors[0].dtype
-    rows = rows_at_once(batch, length)
+    rows = block_size(batch, max(1, TOKENS // length), step=1)
     queries, keys = block_shape(length, options.window)
     # As many keys on each side of a block, except at the ends of the row.
     starts = np.arange(0, length, queries) - (keys - queries) // 2
@@ -128,11 +128,6 @@ def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, option
     )(*operands)
 
 
-def rows_at_once(batch: int, length: int) -> int:
-    """Returns the rows per kernel step: a divisor of the batch."""
-    return next(rows for rows in range(max(1, TOKENS // length), 0, -1) if batch % rows == 0)
-
-
 def block_shape(length: int, window: int) -> tuple[int, int]:
     """Returns the queries of a block, and the keys whose scores with all of them are computed."""
     if not window:
@@ -143,6 +138,7 @@ def block_shape(length: int, window: int) -> tuple[int, int]:
 
 def block_size(length: int, longest: int, step: int = LANES) -> int:
     """Returns the tokens per block: the whole row up to `longest`, otherwise as many as divide it, in steps of `step`.
+    Likewise the rows of a batch per step of the kernel.
 
     Large blocks pay: splash's kernels have less than five times the instructions for blocks of 512 as for blocks of
     128, for 16 times the work (numbers in benchmarks/LOG.md).

@@ -1,1 +1,1 @@
-"""One pretraining objective per file, each with `make(config, vocabulary) -> Objective`."""
+"""One loss a file."""

@@ -131,9 +131,9 @@ class Workdir:
                 if path.name.startswith(".") or not path.is_file():
                     continue
                 name = path.relative_to(self.directory).as_posix()
-                stamp = checksums.stamp(path)
-                if stamp != self.uploaded.get(name):
-                    with suppress(FileNotFoundError):  # replaced in the meantime
+                with suppress(FileNotFoundError):  # replaced in the meantime
+                    stamp = checksums.stamp(path)
+                    if stamp != self.uploaded.get(name):
                         self.bucket.upload(path, name)
                         self.uploaded[name] = stamp
 

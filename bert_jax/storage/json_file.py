@@ -11,7 +11,7 @@ def read(path: Path) -> dict:
     try:
         values = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: unreadable ({error}); restore it") from None
+        raise BadInput(f"{path}: unreadable ({error})") from None
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a JSON object")
     return values

@@ -1,1 +1,1 @@
-"""Tasks: where the rows of a run come from, one task per file."""
+"""What is trained on: a file or a folder for each task."""

@@ -40,9 +40,9 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     the hashes.
     """
     if config.batches:
-        hashes, read = config.verify_store, batch_files.read_manifest
         check_unscored(config)
-        path = download.local(config.batches, hashes=hashes, read=read)
+        read = batch_files.read_manifest
+        path = download.local(config.batches, hashes=config.verify_store, read=read)
         saved = read(path)["config"]
         base.take_filled(config, {key: saved.get(f"task.{key}", ()) for key in config.task})
         feed = SavedFeed(config, path, base.make(config).splits[1:])
@@ -53,7 +53,7 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         feed = StoreFeed(config, stores.open_store(path))
     else:
         log = print if jax.process_index() == 0 else lambda line: None
-        feed = StoreFeed(config, open_or_prepare(config, log))
+        feed = prepare_feed(config, log)
     if step is None and config.verify_store:
         feed.check_hashes()
     return feed
@@ -66,6 +66,17 @@ def check_unscored(config: ConfigDict) -> None:
         raise BadInput(f"config.task.name={config.task.name}: {reason}")
 
 
+def prepare_feed(config: ConfigDict, log: Callable[[str], None]) -> "StoreFeed":
+    """Opens the store of a config, as `open_or_prepare` does, for its batches.
+
+    Raises BadInput, too, if TensorFlow is missing, or the store with several processes.
+    """
+    import_stream()  # reported before hours of work
+    if jax.process_count() > 1 and not download.exists(config.store):
+        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    return StoreFeed(config, open_or_prepare(config, log))
+
+
 def open_or_prepare(config: ConfigDict, log: Callable[[str], None]) -> stores.Store:
     """Opens the store of a config, of running text or of examples; prepares it first if it is missing.
 
@@ -73,13 +84,9 @@ def open_or_prepare(config: ConfigDict, log: Callable[[str], None]) -> stores.St
     """
     from bert_jax.data import prepare
 
-    import_stream()  # a missing TensorFlow is reported before hours of work
-    is_missing = not download.exists(config.store)
-    if is_missing and jax.process_count() > 1:
-        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
     if examples.module_of(config):
         return examples.open_or_build(config)
-    if is_missing:
+    if not download.exists(config.store):
         prepare.prepare(config, log)
     store, changed = prepare.open_matching(config)
     if changed:
@@ -119,8 +126,9 @@ class StoreFeed:
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
-        settings = self.dataset, phase, self.dataset.splits[0], self.config.seed, phase.batch
-        pipeline = self.stream.Pipeline(*settings, positions)
+        split = self.dataset.splits[0]
+        seed = self.config.seed
+        pipeline = self.stream.Pipeline(self.dataset, phase, split, seed, phase.batch, positions)
         return self.stream.train_batches(pipeline, first - phase.first, last - phase.first)
 
     def evaluation(self, phase, split: str, batch: int, positions=None) -> Iterable[dict]:

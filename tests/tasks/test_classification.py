@@ -1,9 +1,12 @@
 """Classification of texts: rows, targets, scores, predictions."""
 
+import sys
+
 import numpy as np
 import pytest
 from kits import labelled
 
+from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.tasks import classification
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
@@ -175,3 +178,10 @@ def test_a_share_is_held_out_for_every_example_once(tmp_path):
     parts = examples.split_off(found, 0.2)
     assert len(parts["dev"]) == 19 and sorted(parts["dev"] + parts["train"]) == sorted(found)
     assert parts == examples.split_off(found, 0.2)
+
+
+@pytest.mark.parametrize("task", ["classification", "multiple_choice", "token_classification"])
+def test_a_missing_library_of_scores_is_refused_before_training(task, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(BadInput, match="finetune"):
+        configs.load("base", [f"task.name={task}"])

@@ -58,6 +58,7 @@ def check(config) -> None:
     hint = "f1 needs two labels; see macro_f1"
     is_valid = "f1" not in chosen or len(config.task.labels) in (0, 2)
     require(is_valid, "task.metrics", config, hint)
+    functions()  # raises BadInput if a library is not installed
     check_names(config, FITTING[config.task.get("kind", "classes")].split())
 
 
