@@ -156,7 +156,7 @@ def gather_blocks(tokens, separators, starts, length: int, separator: int) -> di
 
 
 def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
-    """Returns the ids at places of the stream of tasks/text/documents.py, int32[B, L], and the documents' ends among them.
+    """Returns the ids at places of the stream of tasks/text/documents.py, int32[B, L], and the ends of documents there.
 
     These are: whether a document ends there, bool[B, L]; how many have ended before it in the row, int32[B, L]; and
     where they end, int64[B, N], the row's and at least one more. An id is meaningless at a separator.
