@@ -2,10 +2,12 @@
 
 import contextlib
 import itertools
+import math
 import sys
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import cli
@@ -14,7 +16,7 @@ from bert_jax.config_checks import split_list
 from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics, metrics_file, workdir
+from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import json_file, remote
 from bert_jax.tasks.labelled import examples
 
@@ -47,7 +49,7 @@ def run(options, overrides) -> int:
     with contextlib.redirect_stdout(output):
         code, values = train(options, overrides)
     if code in (0, 1) and (len(values) > 1 or options.seeds or options.json):
-        cli.show(options, values, metrics.table(values))
+        cli.show(options, values, table(values))
     return code
 
 
@@ -139,3 +141,18 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
         for name in task.get("metrics", ["loss"]):
             scores[f"{split} {name}"] = values[split].get(name)
     return scores
+
+
+def table(values: dict) -> str:
+    """Returns a Markdown table: a row for each trial and metric.
+
+    values: {trial: {metric: scores by seed}}.
+    """
+    lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
+    for trial, scores_by_metric in values.items():
+        for metric, scores in scores_by_metric.items():
+            numbers = [math.nan if score is None else score for score in scores]  # null: not finite
+            deviation = f"{np.std(numbers, ddof=1):.4f}" if len(numbers) > 1 else ""
+            cells = f"{trial} | {metric} | {np.mean(numbers):.4f} | {deviation} | {len(numbers)}"
+            lines.append(f"| {cells} |")
+    return "\n".join(lines)

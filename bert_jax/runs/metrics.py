@@ -5,7 +5,6 @@ import operator
 from collections.abc import Iterable
 
 import jax
-import numpy as np
 
 
 def add(a: dict, b: dict) -> dict:
@@ -131,18 +130,3 @@ def describe_speed(values: dict) -> str:
     if values["peak_bytes"] is not None:
         parts.append(f"peak {values['peak_bytes'] / 2**30:.2f} GiB")
     return "  ".join(parts)
-
-
-def table(values: dict) -> str:
-    """Returns a Markdown table: a row for each trial and metric.
-
-    values: {trial: {metric: scores by seed}}.
-    """
-    lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
-    for trial, scores_by_metric in values.items():
-        for metric, scores in scores_by_metric.items():
-            numbers = [math.nan if score is None else score for score in scores]  # null: not finite
-            deviation = f"{np.std(numbers, ddof=1):.4f}" if len(numbers) > 1 else ""
-            cells = f"{trial} | {metric} | {np.mean(numbers):.4f} | {deviation} | {len(numbers)}"
-            lines.append(f"| {cells} |")
-    return "\n".join(lines)
