@@ -13,6 +13,7 @@ from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
+from bert_jax.data.dataset import B_START, LABEL
 from bert_jax.tasks.text import documents, pair_rows
 
 V, LENGTH, BATCH = 30522, 128, 2048
@@ -79,11 +80,11 @@ def test_random_pairs_and_splits_of_chunks_are_uniform(store, size):
         chunks.append(pair_rows.find_chunks(block))
         made = pair_rows.make_rows(block, chunks[-1])
         ends = store.splits["train"].sentence_ends[store.splits["train"].document_ends - 1]
-        starts = made[made[:, 4] == 1, 2]
+        starts = made[made[:, LABEL] == 1, B_START]
         others.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
     length, a_size, random = (
         np.concatenate([getattr(part, name) for part in chunks])
-        for name in ("size", "a_size", "random")
+        for name in ("size", "a_size", "is_random")
     )
     assert len(length) > 0.9 * size and random[length == 1].all()
     check("random second sentences", np.bincount(random[length > 1]))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.data.dataset import A_SIZE, LABEL
 from bert_jax.data.store import Split
 
 BLOCK = 1 << 19  # sentences processed at a time; a document is never split, however long it is
@@ -35,11 +36,13 @@ def spans(ends: np.ndarray, numbers) -> tuple[np.ndarray, np.ndarray]:
 def sentences(split: Split, documents: np.ndarray) -> Sentences:
     """Returns the sentences of these documents, int64[D], ascending."""
     begin, end = spans(split.document_ends, documents)
-    after = np.cumsum(end - begin)
-    firsts = after - (end - begin)
-    owner = np.repeat(np.arange(len(documents)), end - begin)
-    places = spans(split.sentence_ends, np.arange(len(owner)) + (begin - firsts)[owner])
-    return Sentences(*places, owner, firsts, after - 1)
+    counts = end - begin
+    after = np.cumsum(counts)
+    firsts = after - counts
+    owner = np.repeat(np.arange(len(documents)), counts)
+    numbers = np.arange(len(owner)) + (begin - firsts)[owner]  # of the sentences in the split
+    begins, ends = spans(split.sentence_ends, numbers)
+    return Sentences(begins, ends, owner, firsts, after - 1)
 
 
 def ranges(split: Split) -> Iterator[np.ndarray]:
@@ -48,8 +51,9 @@ def ranges(split: Split) -> Iterator[np.ndarray]:
     while first < len(split.document_ends):
         begin, _ = spans(split.document_ends, first)
         after = int(np.searchsorted(split.document_ends, begin + BLOCK, "right"))
-        yield np.arange(first, max(first + 1, after))
-        first = max(first + 1, after)
+        after = max(first + 1, after)
+        yield np.arange(first, after)
+        first = after
 
 
 def sequence_sizes(rows: np.ndarray) -> np.ndarray:
@@ -58,8 +62,9 @@ def sequence_sizes(rows: np.ndarray) -> np.ndarray:
     rows: int64[..., 2 or more], begins with the start and the length of A, and those of B if there is one, as
     assemble.gather reads them.
     """
-    lengths = rows[..., 1:4:2]
-    return np.where(lengths[..., 0] > 0, 1 + (lengths + (lengths > 0)).sum(axis=-1), 0)
+    sizes = rows[..., A_SIZE:LABEL:2]  # of A and, if there is one, of B
+    with_separators = sizes + (sizes > 0)
+    return np.where(rows[..., A_SIZE] > 0, 1 + with_separators.sum(axis=-1), 0)
 
 
 def separators(split: Split, width: int = 1) -> np.ndarray:

@@ -41,11 +41,14 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         part = store.splits[split]
         rules = phase.length - masked_rows.SPECIAL, config.task.cross_documents
         key = partial(draw_key, config.seed, "cuts", SPLITS.index(split), phase.number)
-        name = f"{split}-{phase.length}-{digest(store, VERSION, rules, int(key(0)[0]))}"
+        settings = digest(store, VERSION, rules, int(key(0)[0]))
+        name = f"{split}-{phase.length}-{settings}"
         parts = partial(build, part, rules, key)
         index = Indexes(index_directory(store.path), name, np.int64, 2, parts)
         stream = documents.stream_length(part)
-        return masked_rows.indexed([index], epoch, phase.length, stream)
+        return masked_rows.open_rows(
+            [index], epoch, phase.length, stream, lambda numbers, rows: rows[numbers]
+        )
 
     return masked_rows.of_ranges(config, store, word_starts, rows)
 
@@ -68,23 +71,27 @@ def cut(split: Split, room: int, cross_documents: bool, key, numbers: np.ndarray
     key: uint32[1].
     numbers: those of the documents.
     """
-    begins, ends, owner, _, lasts = documents.sentences(split, numbers)
-    count = len(ends)
-    document_ends = lasts[owner] + 1
+    sentences = documents.sentences(split, numbers)
+    count = len(sentences.ends)
+    document_ends = sentences.lasts[sentences.owner] + 1
     if cross_documents:
         document_ends = np.full(count, count)
-    draws = prng.uniform(prng.fold(key, np.arange(count, dtype=np.uint32))).tolist()
-    # Places in the stream. Lists are faster than arrays in the loop. After the last sentence, none begins.
-    begins = [*(begins + numbers[owner]).tolist(), None]
-    ends = (ends + numbers[owner]).tolist()
+    # Lists are faster than arrays in the loop.
     document_ends = document_ends.tolist()
+    keys = prng.fold(key, np.arange(count, dtype=np.uint32))
+    draws = prng.uniform(keys).tolist()
+    # Places in the stream, which has a separator after each document. After the last sentence, none begins.
+    separators = numbers[sentences.owner]
+    begins = (sentences.begins + separators).tolist()
+    begins.append(None)
+    ends = (sentences.ends + separators).tolist()
     rows = []
     sentence = 0
     start = begins[0]
     while sentence < count:
         limit = start + room
-        most = min(document_ends[sentence], sentence + room)
-        after = bisect_right(ends, limit, sentence, most)  # the first sentence that does not fit
+        last = min(document_ends[sentence], sentence + room)
+        after = bisect_right(ends, limit, sentence, last)  # the first sentence that does not fit
         if after == sentence:  # it is longer than the row, and continues in the next one
             rows.append((start, room))
             start = limit

@@ -49,8 +49,9 @@ def check(config, paired: bool = False) -> None:
         is_valid = 1 <= phase.max_predictions <= most
         hint = f"expected 1 to {most} in a row of {phase.length} tokens"
         require(is_valid, f"phases.{name}.max_predictions", config, hint)
-    is_valid = paired or pair_task(config) == "none"
-    require(is_valid, "objective.pair_task", config, f"expected none for {config.task.name}")
+    if not paired:
+        hint = f"expected none for {config.task.name}"
+        require(pair_task(config) == "none", "objective.pair_task", config, hint)
 
 
 def pair_task(config) -> str:
@@ -58,38 +59,44 @@ def pair_task(config) -> str:
     return config.objective.get("pair_task", "none")
 
 
-def indexed(indexes: list[Indexes], epoch: int, length: int, tokens: int, read=None):
+def open_rows(indexes: list[Indexes], epoch: int, length: int, tokens: int, read: Callable):
     """Returns the documents.Rows of an epoch from mapped index files, which are built if they are missing.
 
-    The last file has as many rows as the epoch. read: (numbers, *files) -> their rows, see documents.sequence_sizes; by
-    default those of the only file. Reading raises BadInput for a row that is empty, exceeds `length`, or ends after
-    `tokens`.
+    Reading raises BadInput for a row that is empty, exceeds `length`, or ends after `tokens`.
+
+    indexes: the last one has as many rows as the epoch.
+    read: (numbers, *files) -> the rows with these numbers, see documents.sequence_sizes.
     """
     files = [index.open(epoch) for index in indexes]
 
-    def checked(numbers: np.ndarray) -> np.ndarray:
-        rows = read(numbers, *files) if read else files[0][numbers]
+    def read_valid(numbers: np.ndarray) -> np.ndarray:
+        rows = read(numbers, *files)
         starts = rows[..., A_START:LABEL:2]  # of A and, if there is one, of B
         sizes = rows[..., A_SIZE:LABEL:2]
-        row_sizes = documents.sequence_sizes(rows).reshape(*numbers.shape, -1).sum(axis=-1)
         is_outside = (starts < 0) | (sizes < 0) | (starts + sizes > tokens)
-        if is_outside.any() or (row_sizes < 1).any() or (row_sizes > length).any():
+        sequences = documents.sequence_sizes(rows).reshape(*numbers.shape, -1)
+        row_sizes = sequences.sum(axis=-1)
+        has_wrong_size = (row_sizes < 1) | (row_sizes > length)
+        if is_outside.any() or has_wrong_size.any():
             raise damaged(indexes, epoch)
         return rows
 
-    return documents.Rows(len(files[-1]), checked)
+    return documents.Rows(len(files[-1]), read_valid)
 
 
 def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=False) -> Dataset:
     """Returns the dataset of rows that are ranges of the stream of documents.py, between [CLS] and [SEP].
 
-    word_starts: see `mask`. rows: (phase, split, epoch) -> int64[R, 2], start and size of each range in the stream.
+    word_starts: see `mask`.
+    rows: (phase, split, epoch) -> int64[R, 2], start and size of each range in the stream.
     packed: whether each document is a sequence of its own, and the stream has [SEP] and [CLS] between two.
     """
 
     def sequences(phase) -> int:
+        if not packed:
+            return 1
         # As many as fit of [CLS], a token, [SEP]; 2 or more mark rows as packed.
-        return max(2, phase.length // 3) if packed else 1
+        return max(2, phase.length // 3)
 
     def shapes(phase, rows: int) -> dict:
         masked = batch.structs({mlm_batch.MASKED: (rows, phase.keys.max_predictions)})
@@ -101,15 +108,16 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         part = store.splits[split]
         tokens = assemble.map_file(part.path / "tokens.npy")
         separators = documents.separators(part, 1 + packed)
-        arrays = assemble.gather_range(
-            tokens, separators, rows, phase.length, store.manifest["special"], sequences(phase)
-        )
+        special = store.manifest["special"]
+        length = phase.length
+        arrays = assemble.gather_range(tokens, separators, rows, length, special, sequences(phase))
         return mask(config, phase, split, store, word_starts, keys, arrays)
 
     def survey_rows(phase) -> Survey:
         ranges = rows(phase, SPLITS[0], 0)
-        sample = ranges[np.arange(0, len(ranges), 1 + len(ranges) // SAMPLE)]
-        return survey(config, phase, sample[:, 1:] + SPECIAL)
+        numbers = np.arange(0, len(ranges), 1 + len(ranges) // SAMPLE)
+        sizes = ranges[numbers][:, [A_SIZE]]
+        return survey(config, phase, sizes + SPECIAL)
 
     return Dataset(shapes, SPLITS, rows, make_batch, survey_rows)
 
@@ -138,12 +146,12 @@ def survey(config, phase, real: np.ndarray) -> Survey:
     """
     share = float(real.sum() / len(real) / phase.length)
     most = phase.keys.max_predictions
-    # As in masking.py.
     rate = max(config.task.mask_rate, config.task.heldout_mask_rate)
-    wanted = np.where(real, np.maximum(1, np.rint(rate * real)), 0).sum(axis=1)
+    predicted = np.maximum(1, np.rint(rate * real))  # as in masking.py
+    wanted = np.where(real, predicted, 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()
     warnings = []
     if dropped > DROPPED:
         key = f"phases.{phase.name}.max_predictions={most}"
-        warnings = [f"{key} drops {dropped:.0%} of the masked positions: raise it"]
+        warnings.append(f"{key} drops {dropped:.0%} of the masked positions: raise it")
     return Survey(share, f"{share:.0%} full", warnings)

@@ -11,14 +11,14 @@ first sentence of each document. An index is int64[R, 3]: the start of A in toke
 the label packed into one number (see `pack`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data.dataset import draw_key
+from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, LABEL, draw_key
 from bert_jax.data.row_index import Indexes, digest, index_directory
 from bert_jax.data.store import SPLITS, Split, Store
 from bert_jax.tasks.text import documents
@@ -26,6 +26,8 @@ from bert_jax.tasks.text import documents
 VERSION = 4  # of the algorithm; part of the digest in the names of index files
 HALF = np.uint32(1 << 31)
 LONGEST = (1 << 16) - 1  # tokens of A or B: a length has 16 bits in the index
+# The columns of a row that become those of the row with A and B swapped.
+SWAPPED = B_START, B_SIZE, A_START, A_SIZE, LABEL
 
 
 class Rules(NamedTuple):
@@ -43,7 +45,7 @@ class Block(NamedTuple):
 
     split: Split
     rules: Rules
-    key: Callable[[str], np.ndarray]  # purpose -> uint32[1], the key of its draws
+    epoch: int
     numbers: np.ndarray  # uint32[D], those of the documents in the split
     sentences: documents.Sentences
 
@@ -54,7 +56,7 @@ class Chunks(NamedTuple):
     start: np.ndarray  # first sentence, in the block
     size: np.ndarray  # number of sentences
     a_size: np.ndarray  # number of sentences in A
-    random: np.ndarray  # bool: B is from another document
+    is_random: np.ndarray  # bool: B is from another document
 
 
 def room_for_tokens(rules: Rules) -> int:
@@ -66,15 +68,18 @@ def room_for_tokens(rules: Rules) -> int:
 def pack(rows: np.ndarray) -> np.ndarray:
     """Packs rows, int64[R, 5], into an index, int64[R, 3]: starts of A and B, and both lengths and the label in one
     number."""
-    a_start, a_length, b_start, b_length, label = rows.T
-    return np.stack([a_start, b_start, a_length | b_length << 16 | label << 32], axis=1)
+    a_start, a_size, b_start, b_size, label = rows.T
+    sizes = a_size | b_size << 16 | label << 32
+    return np.stack([a_start, b_start, sizes], axis=1)
 
 
 def unpack(index: np.ndarray) -> np.ndarray:
     """Inverts `pack`: int64[..., 3] -> int64[..., 5]."""
     a_start, b_start, sizes = np.moveaxis(index, -1, 0)
-    rows = a_start, sizes & LONGEST, b_start, sizes >> 16 & LONGEST, sizes >> 32
-    return np.stack(rows, axis=-1)
+    a_size = sizes & LONGEST
+    b_size = sizes >> 16 & LONGEST
+    label = sizes >> 32
+    return np.stack([a_start, a_size, b_start, b_size, label], axis=-1)
 
 
 def indexes(store: Store, split: str, rules: Rules) -> Indexes:
@@ -88,45 +93,49 @@ def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:
     """Yields the index of an epoch in document order, in parts int64[r, 3]."""
     for numbers in documents.ranges(split):
         block = open_block(split, rules, epoch, numbers)
-        yield pack(make_rows(block, find_chunks(block)))
+        chunks = find_chunks(block)
+        yield pack(make_rows(block, chunks))
 
 
 def open_block(split: Split, rules: Rules, epoch: int, numbers: np.ndarray) -> Block:
     """Returns the block of the documents with these numbers, int64[D], ascending."""
-    key = partial(purpose_key, split, rules, epoch)
-    return Block(split, rules, key, numbers.astype(np.uint32), documents.sentences(split, numbers))
+    sentences = documents.sentences(split, numbers)
+    return Block(split, rules, epoch, numbers.astype(np.uint32), sentences)
 
 
 def find_chunks(block: Block) -> Chunks:
     """Returns the chunks of a block, in order: those reached from the first sentence of each document."""
-    possible, following = every_chunk(block)
-    reached = np.zeros(len(following), bool)
+    possible, following = find_possible_chunks(block)
+    is_reached = np.zeros(len(following), bool)
     current = block.sentences.firsts
     while current.size:  # one chunk of every document at a time
-        reached[current] = True
+        is_reached[current] = True
         current = following[current]
         current = current[current >= 0]
-    return Chunks(*(field[reached] for field in possible))
+    return Chunks(*(field[is_reached] for field in possible))
 
 
-def every_chunk(block: Block) -> tuple[Chunks, np.ndarray]:
+def find_possible_chunks(block: Block) -> tuple[Chunks, np.ndarray]:
     """Returns the chunk that would start at every sentence, and the start of the next chunk; -1 at a document's end."""
-    begins, ends, owner, _, lasts = block.sentences
-    start = np.arange(len(ends))
-    lasts = lasts[owner]
-    goal = begins + target_lengths(block)[owner]
-    size = np.minimum(np.searchsorted(ends, goal), lasts) - start + 1
-    a_size = size
-    random = np.zeros(len(start), bool)
-    if block.rules.pair_task != "none":
-        draw = drawer(block, start)
-        a_size = 1 + prng.below(draw("sentences_in_a"), np.maximum(size - 1, 1))
-        random = size == 1
-        if block.rules.pair_task == "nsp":
-            random |= draw("random_pair") < HALF
-    following = start + np.where(random, a_size, size)  # unused sentences are put back
-    following[following > lasts] = -1
-    return Chunks(start, size, a_size, random), following
+    sentences = block.sentences
+    pair_task = block.rules.pair_task
+    start = np.arange(len(sentences.ends))
+    last = sentences.lasts[sentences.owner]
+    goal = sentences.begins + target_lengths(block)[sentences.owner]
+    size = np.minimum(np.searchsorted(sentences.ends, goal), last) - start + 1
+    if pair_task == "none":
+        a_size = size
+        is_random = np.zeros(len(start), bool)
+    else:
+        bits = draw_bits(block, start, "sentences_in_a")
+        a_size = 1 + prng.below(bits, np.maximum(size - 1, 1))
+        is_random = size == 1
+    if pair_task == "nsp":
+        is_random |= draw_bits(block, start, "random_pair") < HALF
+    # The sentences that a random B leaves unused go into the next chunk.
+    following = start + np.where(is_random, a_size, size)
+    following[following > last] = -1
+    return Chunks(start, size, a_size, is_random), following
 
 
 def target_lengths(block: Block) -> np.ndarray:
@@ -135,9 +144,10 @@ def target_lengths(block: Block) -> np.ndarray:
     It is a full row or, with probability `short_rate`, a random length from 2 to a full row.
     """
     room = room_for_tokens(block.rules)
-    key = prng.fold(block.key("target_length"), block.numbers)
-    short = prng.uniform(prng.fold(key, np.uint32(0))) < block.rules.short_rate
-    return np.where(short, 2 + prng.below(prng.fold(key, np.uint32(1)), room - 1), room)
+    keys = document_keys(block, "target_length")
+    is_short = prng.uniform(prng.fold(keys, np.uint32(0))) < block.rules.short_rate
+    short = 2 + prng.below(prng.fold(keys, np.uint32(1)), room - 1)
+    return np.where(is_short, short, room)
 
 
 def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
@@ -147,36 +157,36 @@ def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
 
     nsp: 1 if B is random. sop: 1 if A and B are swapped.
     """
-    draw = drawer(block, chunks.start)
-    label = chunks.random
-    middle = block.sentences.ends[chunks.start + chunks.a_size - 1]
-    begins = np.array([block.sentences.begins[chunks.start], middle])  # int64[2, R], of A and B
-    ends = np.array([middle, block.sentences.ends[chunks.start + chunks.size - 1]])
-    draw_random_b(block, chunks, begins, ends)
+    sentences = block.sentences
+    begin = sentences.begins[chunks.start]
+    middle = sentences.ends[chunks.start + chunks.a_size - 1]
+    end = sentences.ends[chunks.start + chunks.size - 1]
+    columns = [begin, middle - begin, middle, end - middle, chunks.is_random]
+    rows = np.stack(columns, axis=1)
+    draw_random_b(block, chunks, rows)
     if block.rules.pair_task == "sop":
-        swap = ~chunks.random & (draw("swap") < HALF)
-        begins[:, swap] = begins[::-1, swap]
-        ends[:, swap] = ends[::-1, swap]
-        label = label | swap
-    lengths = np.array(truncated_lengths(*(ends - begins), room_for_tokens(block.rules)))
-    bits = draw("truncate")
-    lost = ends - begins - lengths
-    begins += [fair_coins(prng.fold(bits, np.uint32(side)), lost[side]) for side in (0, 1)]
-    return np.stack([begins[0], lengths[0], begins[1], lengths[1], label], axis=1)
+        swap = ~chunks.is_random & (draw_bits(block, chunks.start, "swap") < HALF)
+        rows[swap] = rows[swap][:, SWAPPED]
+        rows[swap, LABEL] = 1
+    truncate(rows, room_for_tokens(block.rules), draw_bits(block, chunks.start, "truncate"))
+    return rows
 
 
-def draw_random_b(block: Block, chunks: Chunks, begins: np.ndarray, ends: np.ndarray) -> None:
-    """Draws B for the chunks with a random B, and writes its token range into `begins` and `ends`, int64[2, R]."""
-    where = np.flatnonzero(chunks.random)
+def draw_random_b(block: Block, chunks: Chunks, rows: np.ndarray) -> None:
+    """Draws B for the chunks with a random B, and writes it into their rows, int64[R, 5]."""
+    where = np.flatnonzero(chunks.is_random)
     start = chunks.start[where]
     split = block.split
-    draw = drawer(block, start)
     owner = block.sentences.owner[start]
-    other = other_documents(split, block.numbers[owner].astype(int), draw("random_document"))
+    bits = draw_bits(block, start, "random_document")
+    other = other_documents(split, block.numbers[owner].astype(int), bits)
     first, after = documents.spans(split.document_ends, other)
-    sentence = first + prng.below(draw("random_start"), after - first)
-    wanted = target_lengths(block)[owner] - (ends[0] - begins[0])[where]
-    begins[1, where], ends[1, where] = sentences_from(split, sentence, after, wanted)
+    bits = draw_bits(block, start, "random_start")
+    sentence = first + prng.below(bits, after - first)
+    wanted = target_lengths(block)[owner] - rows[where, A_SIZE]
+    begin, end = sentences_from(split, sentence, after, wanted)
+    rows[where, B_START] = begin
+    rows[where, B_SIZE] = end - begin
 
 
 def other_documents(split: Split, documents_of_a: np.ndarray, bits: np.ndarray) -> np.ndarray:
@@ -210,11 +220,20 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
     return begin, end
 
 
-def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lengths after removing tokens from the longer of the two, or from B if equal, until both fit."""
-    most_a = np.maximum(room - b, (room + 1) // 2)
-    most_b = np.maximum(room - a, room // 2)
-    return np.minimum(a, most_a), np.minimum(b, most_b)
+def truncate(rows: np.ndarray, room: int, keys: np.ndarray) -> None:
+    """Removes tokens from both ends of A and B, at random, in rows, int64[R, 5], until both have `room` together.
+
+    They are removed from the longer of the two, or from B if equal. keys: uint32[R], of the draws.
+    """
+    a_size = rows[:, A_SIZE]
+    b_size = rows[:, B_SIZE]
+    most_a = np.maximum(room - b_size, (room + 1) // 2)
+    most_b = np.maximum(room - a_size, room // 2)
+    columns = [(A_START, A_SIZE, most_a), (B_START, B_SIZE, most_b)]
+    for side, (start, size, most) in enumerate(columns):
+        lost = np.maximum(rows[:, size] - most, 0)
+        rows[:, start] += fair_coins(prng.fold(keys, np.uint32(side)), lost)
+        rows[:, size] -= lost
 
 
 def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
@@ -234,16 +253,17 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     return np.where(tosses > 1024, np.rint(stretched).astype(np.int64).clip(0, tosses), heads)
 
 
-def drawer(block: Block, start: np.ndarray) -> Callable[[str], np.ndarray]:
-    """Returns a function (purpose) -> uint32 bits for each chunk, keyed by its document and first sentence."""
+def draw_bits(block: Block, start: np.ndarray, purpose: str) -> np.ndarray:
+    """Returns uint32[R]: the bits of chunks for a purpose, keyed by the document and the first sentence, `start`."""
     owner = block.sentences.owner[start]
     number = (start - block.sentences.firsts[owner]).astype(np.uint32)
+    return prng.fold(document_keys(block, purpose)[owner], number)
 
-    def draw(purpose: str) -> np.ndarray:
-        document_keys = prng.fold(block.key(purpose), block.numbers)
-        return prng.fold(document_keys[owner], number)
 
-    return draw
+def document_keys(block: Block, purpose: str) -> np.ndarray:
+    """Returns uint32[D]: the key of a purpose for each document of a block."""
+    key = purpose_key(block.split, block.rules, block.epoch, purpose)
+    return prng.fold(key, block.numbers)
 
 
 def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndarray:

@@ -49,8 +49,8 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         indexes = [pair_rows.indexes(store, split, settings)]
         if sequences > 1 and split == SPLITS[0]:  # held-out rows have one pair each
             indexes.append(packing.indexes(indexes[0], part, settings, sequences))
-        limits = phase.length, len(part.tokens)
-        return masked_rows.indexed(indexes, epoch, *limits, partial(read, sequences))
+        reader = partial(read, sequences)
+        return masked_rows.open_rows(indexes, epoch, phase.length, len(part.tokens), reader)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -79,12 +79,14 @@ def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:
     numbers: int64[...].
     pairs, packed: the indexes of the epoch; without `packed`, each row has one pair.
     """
-    places = numbers[..., None] if packed is None else packed[numbers]
-    members = np.full((*numbers.shape, sequences), packing.NONE, np.int64)
-    members[..., : places.shape[-1]] = places
-    used = members != packing.NONE
-    chosen = pairs[np.where(used, members, 0) % len(pairs)]
-    return pair_rows.unpack(np.where(used[..., None], chosen, 0))
+    if packed is None:
+        places = np.full((*numbers.shape, sequences), packing.NONE, np.int64)
+        places[..., 0] = numbers
+    else:
+        places = packed[numbers].astype(np.int64)
+    is_used = places != packing.NONE
+    rows = pairs[np.where(is_used, places, 0) % len(pairs)]
+    return pair_rows.unpack(np.where(is_used[..., None], rows, 0))
 
 
 def survey(config, store: Store, phase) -> Survey:
@@ -98,7 +100,7 @@ def survey(config, store: Store, phase) -> Survey:
     pairs = sample(store.splits[SPLITS[0]], settings)
     sizes = documents.sequence_sizes(pairs)
     packed = packing.pack(sizes, phase.length, sequences)
-    sizes = np.where(packed < 0, 0, sizes[packed])
+    sizes = np.where(packed < 0, 0, sizes[packed])  # of the pairs of each row
     share, text, warnings = masked_rows.survey(config, phase, sizes)
     if sequences > 1:
         text += f", {len(pairs) / len(packed):.1f} pairs a row"
