@@ -106,7 +106,8 @@ def refuse_skip(report):
     if report.skipped and "CI" in os.environ and not hasattr(report, "wasxfail"):
         *_, reason = report.longrepr
         if reason not in MAY_SKIP:
-            report.outcome, report.longrepr = "failed", f"{reason}: may not be skipped here"
+            report.outcome = "failed"
+            report.longrepr = f"{reason}: may not be skipped here"
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -121,7 +121,8 @@ def test_malformed_files_give_one_line(tmp_path, name):
 @pytest.mark.parametrize("is_older", [False, True])
 def test_saved_configs_read_back(tmp_path, is_older):
     """Keys that an older one lacks have their defaults."""
-    before, path = config.load("bert_base", ["seed=9"]), tmp_path / "config.json"
+    before = config.load("bert_base", ["seed=9"])
+    path = tmp_path / "config.json"
     config.save(before, path)
     values = json.loads(path.read_text())
     if is_older:
@@ -185,7 +186,8 @@ def test_what_a_resumed_run_may_change():
 
 
 def test_a_past_phase_may_not_change():
-    old, new = config.load("bert_base"), config.load("bert_base", ["phases.short.steps=950000"])
+    old = config.load("bert_base")
+    new = config.load("bert_base", ["phases.short.steps=950000"])
     assert [bool(config.refusals(old, new, step)) for step in (899_999, 900_001)] == [False, True]
     new = config.load("bert_base", ["phases.long.steps=200000"])
     assert config.refusals(old, new, step=950_000) == []
@@ -233,7 +235,8 @@ def own(tmp_path, monkeypatch):
 def test_other_modules_bring_their_own_keys(own, tmp_path):
     """The values that demo changed are kept where both have the key, and with the same type."""
     changes = ["task.stride=5", "phases.main.spans=3"]  # before the names that bring these keys
-    loaded, path = config.load("demo", [*changes, *NAMES]), tmp_path / "config.json"
+    loaded = config.load("demo", [*changes, *NAMES])
+    path = tmp_path / "config.json"
     assert loaded.model.to_dict() == dict(name="own.model", width=128, dropout=0.0, depth=3)
     assert loaded.objective.to_dict() == dict(name="own.objective")
     assert loaded.task.to_dict() == dict(name="own.task", stride=5, masking=1, mask_rate=0.3)
@@ -254,7 +257,8 @@ def test_other_modules_bring_their_own_keys(own, tmp_path):
     "line", ["config = base.get_config(task='own.task')", "base.use(config, task='own.task')"]
 )
 def test_a_config_file_chooses_its_task(own, tmp_path, line):
-    path, lines = tmp_path / "mine.py", ["config = base.get_config()", line]
+    path = tmp_path / "mine.py"
+    lines = ["config = base.get_config()", line]
     lines += ["config.task.stride = 3", "config.phases.main = base.phase(9, 32, 8, spans=2)"]
     body = "".join(f"    {line}\n" for line in [*lines, "return config"])
     path.write_text(f"from bert_jax.configs import base\ndef get_config():\n{body}")

@@ -44,7 +44,8 @@ def keys(tree, prefix=""):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_config_has_the_keys_of_base_and_its_command(name):
     source = FOLDER / f"{name}.py"
-    by_name, by_path = config.load(name), config.load(str(source))
+    by_name = config.load(name)
+    by_path = config.load(str(source))
     assert by_name.to_json() == by_path.to_json()
     assert set(keys(by_name)) == set(keys(config.base(by_name)))
     text = source.read_text(encoding="utf-8")

@@ -89,14 +89,17 @@ EARLY |= {"checkpoint.every": 5, "checkpoint.keep": 1}
 def test_a_run_without_progress_ends_early(finished, tmp_path, capsys):
     """A killed one ends at the same step, with the same bits. Its model is that of the best step, unless the newest is
     asked for; a restart does nothing, unless it has more patience."""
-    settings, run, killed = finished[0], tmp_path / "run", tmp_path / "killed"
+    settings = finished[0]
+    run = tmp_path / "run"
+    killed = tmp_path / "killed"
     assert train.pretrain(load(settings, **EARLY), run) == 0
     fault = {faulty_program.FAULT: "0:step:8:kill"}
     (ended,) = processes.run(pretraining(settings, killed, **EARLY), tmp_path, 1, 8, **fault)
     assert ended.code == -signal.SIGKILL, ended
     assert train.pretrain(load(settings, **EARLY), killed) == 0
     for each in (run, killed):
-        summary, now = json.loads((each / "summary.json").read_text()), status.status(each)
+        summary = json.loads((each / "summary.json").read_text())
+        now = status.status(each)
         steps = now["step"], summary["steps"], summary["best"]["step"]
         assert now["state"] == "done" and steps == (10, 10, 5)
         assert summary["best"]["value"] < summary["heldout"]["loss"]
@@ -150,7 +153,8 @@ def test_patience_begins_with_the_checkpoints_that_exist(finished, tmp_path):
 def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_path):
     """During the save of step 15, the third one, when only some of its items are written."""
     settings, undisturbed = finished
-    run, changes = tmp_path / "run", {"checkpoint.every": 5}
+    run = tmp_path / "run"
+    changes = {"checkpoint.every": 5}
     command = pretraining(settings, run, **changes)
     fault = {faulty_program.FAULT: "0:commit:10:kill"}
     (ended,) = processes.run(command, tmp_path, 1, 8, **fault)

@@ -128,7 +128,8 @@ def test_commands_know_it(finished, capsys):
 
 def test_what_it_cannot_do_is_refused(finished, tmp_path):
     """Other programs have no such model, it has no masks, and saved batches have no rows to score."""
-    run, output = finished[1], tmp_path / "output"
+    run = finished[1]
+    output = tmp_path / "output"
     assert "my_code.model" in refused("export", "--workdir", run, "--output", output)
     assert "my_code.objective" in refused("predict", "--model", run, "a [MASK]")
     files = "--input", run / "config.json", "--output", tmp_path / "vectors.npy"
@@ -143,7 +144,8 @@ def test_saved_batches_of_it_have_its_labels(finished, tmp_path, monkeypatch):
     """For a machine that has no store; the bits are the same."""
     from kits import scored_task  # needs the modules of the page
 
-    settings, make = finished[0], scored_task.make
+    settings = finished[0]
+    make = scored_task.make
     unscored = lambda *inputs: make(*inputs)._replace(score=None)  # noqa: E731
     monkeypatch.setattr(scored_task, "make", unscored)
     batch_files.save(open_feed(load(settings)), 0, 20, tmp_path / "saved", lambda line: None)

@@ -32,7 +32,8 @@ def read_json(array) -> dict:
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_losses_and_gradients_equal_transformers(golden, case, part):
     case = within(golden, f"{case}/")
-    theirs, expected = read_json(case["config"]), within(case, f"{part}/")
+    theirs = read_json(case["config"])
+    expected = within(case, f"{part}/")
     batch = within(expected, "batch/")
     ours = transformers_bert.evaluate(
         transformers_bert.config_of(theirs),
@@ -48,7 +49,8 @@ def test_outputs_losses_and_gradients_equal_transformers(golden, case, part):
 @pytest.mark.parametrize("case", CASES)
 def test_ten_steps_equal_the_original_optimizer(golden, case):
     case = within(golden, f"{case}/")
-    theirs, batches = read_json(case["config"]), within(case, "steps/")
+    theirs = read_json(case["config"])
+    batches = within(case, "steps/")
     config = transformers_bert.config_of(theirs)
     objective = base.make(config, transformers_bert.vocabulary_of(theirs))
     rate = optimizer.schedule("linear", **read_json(golden["schedule"]))

@@ -67,7 +67,8 @@ def imports(source):
 def is_upward(path: str, first: str) -> bool:
     """Whether the file at `path` may not import bert_jax.`first`, a subpackage or a module of the top level."""
     parts = path.split("/")
-    here, file = parts[1] if len(parts) > 2 else "", parts[-1].removesuffix(".py")
+    here = parts[1] if len(parts) > 2 else ""
+    file = parts[-1].removesuffix(".py")
     if here:
         below = BASE.union(PACKAGES[: PACKAGES.index(here) + 1])
         is_top = here in ("planning", "commands") and first not in PACKAGES

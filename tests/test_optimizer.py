@@ -64,7 +64,8 @@ def test_adafactor_equals_the_formulas_of_its_paper():
         return np.sqrt((x**2).mean())
 
     def update(gradient, param, memory, number):
-        beta, square = 1 - number**-0.8, gradient**2 + 1e-30
+        beta = 1 - number**-0.8
+        square = gradient**2 + 1e-30
         if min(gradient.shape) >= 128 and gradient.ndim == 2:
             row = memory["row"] = beta * memory.get("row", 0) + (1 - beta) * square.sum(1)
             column = memory["column"] = beta * memory.get("column", 0) + (1 - beta) * square.sum(0)
@@ -98,7 +99,8 @@ def test_ten_steps_of_stable_adamw_equal_optimi(devices):
     chain = make(*keys, rate=jnp.asarray(golden["rates"]).__getitem__)
     gradients = within(golden, "gradients/")
     gradients = [{name: gradients[name][step] for name in gradients} for step in range(STEPS)]
-    before, mesh = within(golden, "before/"), mesh_of((1, devices, 1))
+    before = within(golden, "before/")
+    mesh = mesh_of((1, devices, 1))
     before["kernel"] = jax.device_put(before["kernel"], jax.NamedSharding(mesh, P("fsdp")))
     *_, (actual, _) = run(chain, before, gradients)
     after = within(golden, "after/")
@@ -122,9 +124,11 @@ def test_a_bfloat16_moment_is_rounded_once_a_step():
     keys = [f"optimizer.moment_dtype={dtype}" for dtype in ("float32", "bfloat16")]
     exact, rounded = (optimizer.adam(small_config(key).optimizer) for key in keys)
     params, gradients = make_gradients()
-    a, b = exact.init(params), rounded.init(params)
+    a = exact.init(params)
+    b = rounded.init(params)
     assert (bytes_of(a), bytes_of(b)) == (2 * bytes_of(params), 1.5 * bytes_of(params))
-    update, round_moments = jax.jit(exact.update), jax.jit(rounded.update)
+    update = jax.jit(exact.update)
+    round_moments = jax.jit(rounded.update)
     for number, gradient in enumerate(gradients[:5]):
         (x, a), (y, b) = (
             function(gradient, state, params, step=number)
@@ -191,7 +195,8 @@ def changed(before: dict, after: dict) -> set[str]:
 
 
 def test_each_layer_has_its_own_rate():
-    (before, plain), (_, layered) = steps_of(1), steps_of(1, "layer_decay=0.5")
+    before, plain = steps_of(1)
+    _, layered = steps_of(1, "layer_decay=0.5")
     for name, above in ABOVE.items():
         expected = 0.5**above * (plain[name] - before[name])
         np.testing.assert_allclose(layered[name] - before[name], expected, rtol=1e-4, atol=1e-7)
@@ -224,7 +229,8 @@ def test_layers_that_are_not_trained_yet_do_not_count(name):
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     batch = {"sequence_ids": np.ones((1, 1))}
     for number in range(3):
-        before, (state, values, _) = state, train(state, batch)
+        before = state
+        state, values, _ = train(state, batch)
         trained = 3 + 4 + 2 * (number == 2)
         assert float(values["gradient_norm"][0]) == pytest.approx(trained**0.5)
         moments = optax.tree.get(state.opt_state, "nu")["encoder"]["blocks_0"]["bias"]
@@ -247,7 +253,8 @@ def test_a_frozen_encoder_has_no_gradients():
         assert (gradient == (LAYERS[name] == 0)).all(), name
     products = []
     for frozen in (False, True):
-        keys, batch = ["model.norm=pre", f"optimizer.frozen={frozen}"], small_batch()
+        keys = ["model.norm=pre", f"optimizer.frozen={frozen}"]
+        batch = small_batch()
         objective = small_objective(*keys)
         gradient = jax.grad(partial(objective.loss, train=True), has_aux=True)
         program = jax.make_jaxpr(gradient)(SHAPES, batch, objective.weights(batch), jnp.uint32(0))

@@ -21,7 +21,8 @@ def chains(documents: int) -> list[str]:
 
     The words of other tests are independent, so that there is nothing to learn but their frequencies.
     """
-    draw, words = random.Random(0), corpora.WORDS
+    draw = random.Random(0)
+    words = corpora.WORDS
 
     def sentence(at: int) -> str:
         numbers = [at := (2 * at + draw.randrange(2)) % len(words) for _ in range(20)]

@@ -77,7 +77,8 @@ def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
 def test_a_run_that_continues_another_ends_with_the_same_bits(phased_run, tmp_path, step):
     """Also if it is killed after its first checkpoint, when the other run is gone, which it only reads."""
     settings, undisturbed = phased_run
-    source, checkpoints = tmp_path / "source", tmp_path / "run/checkpoints"
+    source = tmp_path / "source"
+    checkpoints = tmp_path / "run/checkpoints"
     shutil.copytree(undisturbed, source)
     before = {path: path.is_file() and path.read_bytes() for path in source.rglob("*")}
     for is_killed in (False, True):

@@ -15,7 +15,8 @@ from bert_jax.runs import metrics
 @pytest.mark.slow
 def test_dropout_follows_seed_step_and_row():
     """Dropout differs if and only if the seed, the step or the row does."""
-    objective, batch = small_objective("model.layers=1"), small_batch()
+    objective = small_objective("model.layers=1")
+    batch = small_batch()
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     state = jax.jit(partial(step.init, objective, update, 3))(batch)
     function = partial(step.train, objective=objective, optimizer=update)
@@ -38,7 +39,8 @@ def test_losses_in_bfloat16_are_close_to_float32():
         config = small_config("model.layers=1", *overrides)
         mesh = meshes.make_mesh(config)
         trainer = build.build(config, mesh, VOCABULARY)
-        state, losses = trainer.initialize(), []
+        state = trainer.initialize()
+        losses = []
         for number in range(5):
             rows = meshes.to_devices(mesh, small_batch(seed=number), np.arange(16), 16)
             state, values, _ = trainer.train["main"](state, rows)
@@ -46,7 +48,8 @@ def test_losses_in_bfloat16_are_close_to_float32():
         assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype("float32")}
         return losses
 
-    exact, sums = run(), run("gradient_dtype=bfloat16")
+    exact = run()
+    sums = run("gradient_dtype=bfloat16")
     half = run("dtype=bfloat16", "mesh.fsdp=2", "mesh.tensor=2")
     assert exact != sums
     np.testing.assert_allclose([half, sums], [exact, exact], rtol=2e-2)
@@ -54,7 +57,8 @@ def test_losses_in_bfloat16_are_close_to_float32():
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
 def test_each_loss_term_is_a_separate_mean(pairs):
-    objective, batch = small_objective(f"objective.pair_task={pairs}"), small_batch()
+    objective = small_objective(f"objective.pair_task={pairs}")
+    batch = small_batch()
     totals = objective.weights(batch)
     assert set(totals) == {"mlm"} | ({pairs} - {"none"})
     compute = jax.jit(objective.loss, static_argnames="train")
@@ -72,7 +76,8 @@ class Batches(list):
 
 @pytest.mark.slow
 def test_the_loss_over_batches_equals_that_of_one_large_batch():
-    objective, batch = small_objective(), small_batch(16)
+    objective = small_objective()
+    batch = small_batch(16)
     params = small_params(objective)
     function = jax.jit(partial(step.evaluate, objective=objective))
     measure = partial(evaluate.measure, function, params)

@@ -87,7 +87,8 @@ def test_bad_steps_change_only_the_step_number():
 
 def test_metrics_are_means_over_the_applied_steps():
     state, train = make_step()
-    sums, expected = None, []
+    sums = None
+    expected = []
     for number, bad in enumerate(["", "weight", "", "gradient"]):
         state, values, _ = train(state, batch(number, bad))
         sums = values if sums is None else metrics.add(sums, values)
@@ -104,7 +105,8 @@ def test_metrics_are_means_over_the_applied_steps():
 def judged(losses, **limits):
     """Returns ([verdict], final band) for a sequence of losses."""
     judge = jax.jit(partial(step_guard.judge, **limits))
-    state, verdicts = step_guard.guarded(()), []
+    state = step_guard.guarded(())
+    verdicts = []
     for loss in losses:
         verdict, band = judge(state, jnp.float32(loss), jnp.float32(1))
         state = step_guard.Guarded((), band, verdict.bad_in_a_row)

@@ -62,7 +62,8 @@ def test_a_run_leaves_its_files(finished):
 
 
 def test_a_line_has_the_documented_keys(finished):
-    train, heldout = lines(finished[1])[0], lines(finished[1])[-1]
+    train = lines(finished[1])[0]
+    heldout = lines(finished[1])[-1]
     keys = {"step", "split", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
     assert keys | {"mlm_loss_masked", "seconds"} <= set(heldout)
     keys |= {"learning_rate", "gradient_norm", "tokens_per_second", "rows_per_second"}
@@ -83,7 +84,8 @@ def test_the_training_loss_falls(finished):
 def test_a_damaged_checkpoint_is_skipped(finished, tmp_path, capsys):
     """It is logged and renamed, and the run trains from the one before to write it again."""
     settings, undisturbed = finished
-    run, checkpoints = tmp_path / "run", tmp_path / "run/checkpoints"
+    run = tmp_path / "run"
+    checkpoints = tmp_path / "run/checkpoints"
     shutil.copytree(undisturbed, run)
     for path in (checkpoints / "20/params").rglob("d/*"):
         flip_bit(path, path.stat().st_size // 3)
@@ -157,7 +159,8 @@ def test_evaluate_repeats_the_last_evaluation_of_a_run_on_any_devices(finished, 
     saved = json.loads((tmp_path / "run/config.json").read_text())
     saved["mesh"]["fsdp"] = 16
     (tmp_path / "run/config.json").write_text(json.dumps(saved))
-    values, last = evaluate_run(tmp_path / "run"), lines(finished[1])[-1]
+    values = evaluate_run(tmp_path / "run")
+    last = lines(finished[1])[-1]
     for name in ("loss", "mlm_loss", "mlm_loss_masked", "nsp_accuracy"):
         assert values[name] == pytest.approx(last[name], rel=1e-5)
     with pytest.raises(BadInput, match="config.mesh"):

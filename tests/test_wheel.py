@@ -28,7 +28,8 @@ def run(*command, cwd, **variables):
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_wheel_of_the_sdist_trains_outside_of_the_checkout(tmp_path):
-    source, installed = tmp_path / "source", str(tmp_path / "installed")
+    source = tmp_path / "source"
+    installed = str(tmp_path / "installed")
     for name in PARTS:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         source.mkdir(exist_ok=True)
