@@ -23,7 +23,9 @@ def fill(config, store: Store) -> None:
     value}`, if it has any.
     """
     module = find_module("task", config.task.name)
-    values = {key: store.manifest[key] for key in ("labels",) if key in store.manifest}
+    values = {}
+    if "labels" in store.manifest:
+        values["labels"] = store.manifest["labels"]
     if hasattr(module, "fill"):
         values |= module.fill(config, store)
     take_filled(config, values)
@@ -31,9 +33,10 @@ def fill(config, store: Store) -> None:
 
 def take_filled(config, values: dict) -> None:
     """Sets the empty keys of the task to those of `values`, {key: value}, such as the task's keys in a saved config."""
-    empty = [key for key, value in config.task.items() if value == () and key in values]
     with config.unlocked():
-        config.task.update({key: tuple(values[key]) for key in empty})
+        for key, value in values.items():
+            if config.task.get(key) == ():
+                config.task[key] = tuple(value)
 
 
 def attention(config, phase, mesh) -> str:
@@ -44,7 +47,8 @@ def attention(config, phase, mesh) -> str:
     module = find_module("model", config.model.name)
     if not hasattr(module, "resolve"):
         return ""
-    return module.resolve(config, phase, make(config).shapes(phase, 1), mesh)
+    shapes = make(config).shapes(phase, 1)
+    return module.resolve(config, phase, shapes, mesh)
 
 
 def local_store(config, log) -> Store | None:

@@ -7,6 +7,7 @@ assemble.gather_stream.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,8 @@ class Sentences(NamedTuple):
 def spans(ends: np.ndarray, numbers) -> tuple[np.ndarray, np.ndarray]:
     """Returns where the items of these numbers begin and end. ends: where each source, document or sentence ends."""
     ends = np.asarray(ends)
-    return np.where(numbers > 0, ends[numbers - 1], 0), ends[numbers]
+    begins = np.where(numbers > 0, ends[numbers - 1], 0)
+    return begins, ends[numbers]
 
 
 def sentences(split: Split, documents: np.ndarray) -> Sentences:
@@ -78,13 +80,12 @@ def stream_length(split: Split) -> int:
     return len(split.tokens) + len(split.document_ends)
 
 
+@dataclass
 class Rows:
     """The rows of an epoch, computed when they are read: `rows[numbers]`, int64[...] -> int64[..., C] or int64[...]."""
 
-    def __init__(self, number: int, read: Callable):
-        """read: function (numbers) -> the rows with these numbers."""
-        self.number = number
-        self.read = read
+    number: int
+    read: Callable  # (numbers) -> the rows with these numbers
 
     def __len__(self) -> int:
         return self.number

@@ -10,8 +10,6 @@ B rows, L length, P predictions per row, S sequences packed in a row.
     pair_weights      float32[B, S]
 """
 
-from itertools import chain
-
 import numpy as np
 
 from bert_jax.data import batch
@@ -44,16 +42,19 @@ def describe(arrays: dict, rows: int, tokenizer) -> dict:
     texts of its first rows, see `show`. The numbers of pairs and masks are None if there are none.
     """
     size, length = arrays["tokens"].shape
-    empty = shapes(size, length, 0, arrays["cls_positions"].shape[1])
-    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in empty.items()} | arrays
+    absent = shapes(size, length, 0, arrays["cls_positions"].shape[1])
+    zeros = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in absent.items()}
+    arrays = zeros | arrays
     weights = arrays["pair_weights"].sum()
-    shown = (show(arrays, row, tokenizer) for row in range(min(rows, size)))
+    texts = []
+    for row in range(min(rows, size)):
+        texts += show(arrays, row, tokenizer)
     return {
         "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / size) or None,
-        "rows": [*chain.from_iterable(shown)],
+        "rows": texts,
     }
 
 

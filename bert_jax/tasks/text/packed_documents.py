@@ -31,9 +31,10 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         room = phase.length - masked_rows.SPECIAL
         ends = documents.separators(store.splits[split], WIDTH)
+        stop = int(ends[-1])
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
         first = -int(prng.below(key, room)[0])
-        number = -((first - int(ends[-1])) // room)
+        number = -((first - stop) // room)
         return documents.Rows(number, partial(cut, ends, room, first))
 
     return masked_rows.of_ranges(config, store, word_starts, rows, packed=True)
@@ -46,10 +47,13 @@ def cut(ends: np.ndarray, room: int, first: int, numbers: np.ndarray) -> np.ndar
     room: places of a range.
     first: where the first one begins.
     """
-    cuts = first + room * (np.asarray(numbers)[..., None] + np.arange(2))
+    begins = first + room * np.asarray(numbers)
+    cuts = np.stack([begins, begins + room], axis=-1)
     cuts = np.clip(cuts, 0, ends[-1])
+    document = np.searchsorted(ends, cuts, "right") - 1
     # Places since the last end of a document; negative in the first one.
-    passed = cuts - ends[np.searchsorted(ends, cuts, "right") - 1]
-    passed = np.where((passed >= 0) & (passed <= WIDTH), passed, [WIDTH, 0])
+    passed = cuts - ends[document]
+    is_separator = (passed >= 0) & (passed <= WIDTH)
+    passed = np.where(is_separator, passed, [WIDTH, 0])
     start, end = np.moveaxis(cuts + [WIDTH, 0] - passed, -1, 0)
     return np.stack([start, end - start], axis=-1)

@@ -34,8 +34,10 @@ def indexes(pairs: Indexes, split: Split, rules: Rules, sequences: int) -> Index
         for first in range(0, len(index), WINDOW):
             places = np.arange(first, min(first + WINDOW, len(index)))
             places = prng.shuffle(places, len(index), order)
-            packed = pack(sequence_sizes(unpack(index[places])), rules.length, sequences)
-            yield np.where(packed < 0, NONE, places[packed]).astype(np.uint32)
+            pair_sizes = sequence_sizes(unpack(index[places]))
+            packed = pack(pair_sizes, rules.length, sequences)
+            packed_places = np.where(packed < 0, NONE, places[packed])
+            yield packed_places.astype(np.uint32)
 
     return Indexes(pairs.directory, f"{pairs.name}-rows{sequences}", np.uint32, sequences, build)
 
@@ -55,20 +57,23 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
     groups = np.split(longest_first, np.cumsum(counts[::-1])[:-1])
     for size, items in zip(sizes[::-1].tolist(), groups, strict=True):
         while items.size:
-            left = min((left for left in shelves if left >= size), default=None)
-            if left is None:
-                left = room
-                new = -(-items.size // min(room // size, sequences))
-                shelves[left].append(np.arange(number, number + new))
+            sufficient = [left for left in shelves if left >= size]
+            if not sufficient:
+                per_row = min(room // size, sequences)
+                new = -(-items.size // per_row)
+                shelves[room].append(np.arange(number, number + new))
                 number += new
+            left = min(sufficient, default=room)
             shelf = shelves[left].pop()
             rows = shelf[: items.size]
+            unused = shelf[items.size :]
             packed[rows, filled[rows]] = items[: rows.size]
             filled[rows] += 1
             not_full = rows[filled[rows] < sequences]
-            for space, leftover in ((left, shelf[items.size :]), (left - size, not_full)):
-                if leftover.size:
-                    shelves[space].append(leftover)
+            if unused.size:
+                shelves[left].append(unused)
+            if not_full.size:
+                shelves[left - size].append(not_full)
             if not shelves[left]:
                 del shelves[left]
             items = items[rows.size :]

@@ -198,8 +198,8 @@ def other_documents(split: Split, documents_of_a: np.ndarray, bits: np.ndarray) 
     source = np.searchsorted(split.source_ends, documents_of_a, side="right")
     first, after = documents.spans(split.source_ends, source)
     is_alone = after - first == 1
-    first = np.where(is_alone, 0, first)
-    after = np.where(is_alone, len(split.document_ends), after)
+    first[is_alone] = 0
+    after[is_alone] = len(split.document_ends)
     other = first + prng.below(bits, after - first - 1)
     return other + (other >= documents_of_a)
 
@@ -210,13 +210,15 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
     It has at least one sentence. It ends before sentence `after`, even if it has fewer tokens.
     """
     begin, end = documents.spans(split.sentence_ends, sentence)
-    todo = np.arange(len(sentence))
-    last = sentence.copy()
-    while todo.size:  # reads fewer pages of the file than a binary search would
-        is_short = (end[todo] - begin[todo] < wanted[todo]) & (last[todo] + 1 < after[todo])
-        todo = todo[is_short]
-        last[todo] += 1
-        end[todo] = split.sentence_ends[last[todo]]
+    goal = begin + wanted
+    following = sentence + 1
+    growing = np.arange(len(sentence))
+    while growing.size:  # reads fewer pages of the file than a binary search would
+        is_short = end[growing] < goal[growing]
+        has_next = following[growing] < after[growing]
+        growing = growing[is_short & has_next]
+        end[growing] = split.sentence_ends[following[growing]]
+        following[growing] += 1
     return begin, end
 
 
@@ -242,15 +244,16 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     Up to 1024 tosses are drawn one by one. For more, the heads of 1024 tosses are scaled to the right mean and
     variance, so that a sentence of a million tokens costs no more.
     """
-    few = np.minimum(tosses, 1024)
+    drawn = np.minimum(tosses, 1024)
     heads = np.zeros(len(tosses), np.int64)
-    for word in range(-(-few.max(initial=0) // 32)):
-        tossed = np.flatnonzero(few > 32 * word)
-        unused = np.maximum(32 * (word + 1) - few[tossed], 0).astype(np.uint32)
-        bits = prng.fold(keys[tossed], np.uint32(word))
+    for first in range(0, drawn.max(initial=0), 32):  # one word of bits has 32 tosses
+        tossed = np.flatnonzero(drawn > first)
+        unused = np.maximum(first + 32 - drawn[tossed], 0).astype(np.uint32)
+        bits = prng.fold(keys[tossed], np.uint32(first // 32))
         heads[tossed] += np.bitwise_count(bits >> unused)
-    stretched = tosses / 2 + (heads - 512) * np.sqrt(tosses / 1024)
-    return np.where(tosses > 1024, np.rint(stretched).astype(np.int64).clip(0, tosses), heads)
+    scaled = tosses / 2 + (heads - 512) * np.sqrt(tosses / 1024)
+    scaled = np.rint(scaled).astype(np.int64)
+    return np.where(tosses > 1024, scaled.clip(0, tosses), heads)
 
 
 def draw_bits(block: Block, start: np.ndarray, purpose: str) -> np.ndarray:
