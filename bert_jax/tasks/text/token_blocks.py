@@ -20,10 +20,10 @@ def check(config) -> None:
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py. Raises BadInput if a split has less text than a row needs."""
-    lengths = [config.phases[name].length for name in config.phase_order]
     if store:
+        longest = max(config.phases[name].length for name in config.phase_order)
         for split in store.splits.values():
-            check_split(split, max(lengths))
+            check_split(split, longest)
 
     def shapes(phase, rows: int) -> dict:
         weights = batch.structs({"next_weights": (rows, phase.length)})
@@ -33,7 +33,8 @@ def make(config, store: Store | None = None) -> Dataset:
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
         offset = int(prng.below(key, phase.length)[0])
         # The number does not depend on the offset, which is less than a block.
-        number = (documents.stream_length(store.splits[split]) + 1) // phase.length - 1
+        positions = documents.stream_length(store.splits[split])
+        number = (positions + 1) // phase.length - 1
         return documents.Rows(number, lambda numbers: offset + numbers * phase.length)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
@@ -45,7 +46,10 @@ def make(config, store: Store | None = None) -> Dataset:
         separator = store.manifest["special"]["sep"]
         return assemble.gather_blocks(tokens, separators, rows, phase.length, separator)
 
-    return Dataset(shapes, SPLITS, rows, make_batch, lambda phase: Survey(1.0, "100% full", []))
+    def survey(phase) -> Survey:
+        return Survey(1.0, "100% full", [])
+
+    return Dataset(shapes, SPLITS, rows, make_batch, survey)
 
 
 def check_split(split, length: int) -> None:
