@@ -51,11 +51,11 @@ def find_module(group: str, name: str) -> ModuleType:
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
     missing = [item for item in NEEDED if not hasattr(module, item)]
-    if missing and "." not in name:  # a file that others share
-        raise unknown(group, name)
-    if missing:
+    if not missing:
+        return module
+    if "." in name:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
-    return module
+    raise unknown(group, name)  # a file that others share
 
 
 def find_path(group: str, name: str) -> str:

@@ -42,7 +42,7 @@ class Options(NamedTuple):
 DEFAULTS = Options()
 
 
-def train(state: State, batch, *, objective, optimizer, seed: int, options: Options = DEFAULTS):
+def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAULTS):
     """Returns (state, {metric: (sum, weight)}, verdict) after one step. The gradient is that of the whole batch, for
     any number of micro-batches."""
     key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
