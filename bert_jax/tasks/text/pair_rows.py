@@ -122,7 +122,8 @@ def find_possible_chunks(block: Block) -> tuple[Chunks, np.ndarray]:
     start = np.arange(len(sentences.ends))
     last = sentences.lasts[sentences.owner]
     goal = sentences.begins + target_lengths(block)[sentences.owner]
-    size = np.minimum(np.searchsorted(sentences.ends, goal), last) - start + 1
+    full_at = np.searchsorted(sentences.ends, goal)  # the sentence that reaches the target length
+    size = np.minimum(full_at, last) - start + 1
     if pair_task == "none":
         a_size = size
         is_random = np.zeros(len(start), bool)
@@ -145,8 +146,10 @@ def target_lengths(block: Block) -> np.ndarray:
     """
     room = room_for_tokens(block.rules)
     keys = document_keys(block, "target_length")
-    is_short = prng.uniform(prng.fold(keys, np.uint32(0))) < block.rules.short_rate
-    short = 2 + prng.below(prng.fold(keys, np.uint32(1)), room - 1)
+    share = prng.uniform(prng.fold(keys, np.uint32(0)))
+    is_short = share < block.rules.short_rate
+    bits = prng.fold(keys, np.uint32(1))
+    short = 2 + prng.below(bits, room - 1)
     return np.where(is_short, short, room)
 
 
@@ -165,10 +168,12 @@ def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
     rows = np.stack(columns, axis=1)
     draw_random_b(block, chunks, rows)
     if block.rules.pair_task == "sop":
-        swap = ~chunks.is_random & (draw_bits(block, chunks.start, "swap") < HALF)
-        rows[swap] = rows[swap][:, SWAPPED]
-        rows[swap, LABEL] = 1
-    truncate(rows, room_for_tokens(block.rules), draw_bits(block, chunks.start, "truncate"))
+        bits = draw_bits(block, chunks.start, "swap")
+        is_swapped = ~chunks.is_random & (bits < HALF)
+        rows[is_swapped] = rows[is_swapped][:, SWAPPED]
+        rows[is_swapped, LABEL] = 1
+    keys = draw_bits(block, chunks.start, "truncate")
+    truncate(rows, room_for_tokens(block.rules), keys)
     return rows
 
 
@@ -179,7 +184,8 @@ def draw_random_b(block: Block, chunks: Chunks, rows: np.ndarray) -> None:
     split = block.split
     owner = block.sentences.owner[start]
     bits = draw_bits(block, start, "random_document")
-    other = other_documents(split, block.numbers[owner].astype(int), bits)
+    documents_of_a = block.numbers[owner].astype(int)
+    other = other_documents(split, documents_of_a, bits)
     first, after = documents.spans(split.document_ends, other)
     bits = draw_bits(block, start, "random_start")
     sentence = first + prng.below(bits, after - first)
