@@ -23,8 +23,12 @@ from bert_jax.errors import BadInput
 
 def shapes(batch: int, length: int, sequences: int = 1) -> dict:
     """Returns {name: jax.ShapeDtypeStruct} of the arrays of the contract."""
-    arrays = {"tokens segments positions sequence_ids": (batch, length)}
-    return structs(arrays | {"cls_positions": (batch, sequences), "rows row_weights": (batch,)})
+    arrays = {
+        "tokens segments positions sequence_ids": (batch, length),
+        "cls_positions": (batch, sequences),
+        "rows row_weights": (batch,),
+    }
+    return structs(arrays)
 
 
 def structs(arrays: dict[str, tuple]) -> dict:
@@ -58,25 +62,40 @@ def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
 
 
 def check_ids(config, vocabulary: int, arrays: dict) -> None:
-    """Raises BadInput for ids in the arrays of a batch that the model or the task does not have: a lookup would take
-    other rows for them, without gradients. vocabulary: its size."""
+    """Raises BadInput for ids in the arrays of a batch that the model or the task does not have.
+
+    A lookup would take other rows for them, without gradients. vocabulary: its size.
+    """
     model = config.model
-    length = arrays["tokens"].shape[1]
-    limits = {"tokens": vocabulary, "segments": model.get("type_vocabulary")}
-    limits |= {"_targets": vocabulary, "_positions": length}  # by the ends of names
+    limits = {
+        "tokens": vocabulary,
+        "segments": model.get("type_vocabulary"),
+        "targets": len(config.task.get("labels", ())),
+        # By the ends of names.
+        "_targets": vocabulary,
+        "_positions": arrays["tokens"].shape[1],
+    }
     if model.get("positions") == "learned":
         limits["positions"] = model.max_length
-    limits["targets"] = len(config.task.get("labels", ()))
     for name, array in arrays.items():
-        if array.dtype != np.int32:
-            continue
         _, mark, end = name.rpartition("_")
         limit = limits.get(name) or limits.get(mark + end)
+        if not limit or array.dtype != np.int32:
+            continue
         if name == "targets" and "label_weights" in arrays:
             array = np.where(arrays["label_weights"] > 0, array, 0)
-        if limit and not 0 <= array.min() <= array.max() < limit:
-            hint = f"{name} has {array.min()} to {array.max()}, expected 0 to {limit - 1}"
+        least = array.min()
+        most = array.max()
+        if not 0 <= least <= most < limit:
+            hint = f"{name} has {least} to {most}, expected 0 to {limit - 1}"
             raise BadInput(f"config.task.name={config.task.name!r}: {hint}")
+
+
+def positions_or_all(positions, batch: int) -> np.ndarray:
+    """Returns positions of rows of a batch as an array; None means all rows."""
+    if positions is None:
+        return np.arange(batch)
+    return np.asarray(positions)
 
 
 def weighted(arrays: dict, rows: np.ndarray, used: np.ndarray) -> dict:
@@ -88,7 +107,7 @@ def weighted(arrays: dict, rows: np.ndarray, used: np.ndarray) -> dict:
     result = arrays | {"rows": rows.astype(np.int32), "row_weights": weights}
     for name, array in arrays.items():
         if name.endswith("_weights"):
-            result[name] = array * np.expand_dims(weights, tuple(range(1, array.ndim)))
+            result[name] = (array.T * weights).T
     return result
 
 

@@ -40,9 +40,10 @@ def dependencies(config: ConfigDict) -> dict:
     """Returns {key: value} of the config keys that, together with the store, decide the batches."""
     # The last phase may be shorter or longer: a run need not read all saved steps.
     last = f"phases.{config.phase_order[-1]}.steps"
-    decide = r"seed|phase_order|objective\.(?!name$).+|task\..+|phases\..+"
-    values = configs.flatten(config)
-    return {key: values[key] for key in values if re.fullmatch(decide, key) and key != last}
+    pattern = r"seed|phase_order|objective\.(?!name$).+|task\..+|phases\..+"
+    keys = configs.flatten(config)
+    keys.pop(last)
+    return {key: value for key, value in keys.items() if re.fullmatch(pattern, key)}
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -57,13 +58,13 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
         shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):
-            begin = max(first, phase.first)
-            stop = min(last, phase.stop)
-            if begin < stop:
-                phases[phase.name] = save_phase(feed, phase, begin, stop, target / phase.name, log)
+            steps = range(max(first, phase.first), min(last, phase.stop))
+            if steps:
+                phases[phase.name] = save_phase(feed, phase, steps, target / phase.name, log)
+        of_store = feed.store.manifest
         manifest = {
-            "config": feed.store.manifest["made_from"] | dependencies(feed.config),
-            **{key: feed.store.manifest[key] for key in COPIED},
+            "config": of_store["made_from"] | dependencies(feed.config),
+            **{key: of_store[key] for key in COPIED},
             "steps": [first, last],
             "phases": phases,
         }
@@ -72,28 +73,32 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
     return {"saved": str(directory), "bytes": size, **manifest}
 
 
-def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) -> dict:
-    """Writes the batches of steps first..last-1 of a phase; returns the phase's entry in the manifest."""
+def save_phase(feed, phase, steps: range, target: Path, log: Callable) -> dict:
+    """Writes the batches of these steps of a phase; returns the phase's entry in the manifest."""
     target.mkdir()
     shapes = feed.dataset.shapes(phase, phase.batch)
-    size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
-    number = max(1, int(BLOCK // size))
-    batches = feed.train(phase, first, last)
-    for begin in range(first, last, number):
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes.values())
+    number = max(1, BLOCK // size)
+    batches = feed.train(phase, steps.start, steps.stop)
+    for begin in steps[::number]:
         write(target / f"{begin:012d}.npz", [*itertools.islice(batches, number)], np.stack)
-        step = min(begin + number, last) - 1
-        log(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
+        step = min(begin + number, steps.stop) - 1
+        log(f"inspect: phase {phase.name}, saved up to step {step} of {steps[-1]}")
     splits = {}
     for split in feed.splits:
         rows = feed.evaluation(phase, split, phase.batch)
         write(target / f"{split}.npz", list(rows), np.concatenate)
-        splits[split] = {"rows": rows.rows, "all": rows.rows < feed.config.evaluate.rows}
-    return {"first": first, "batches": number, "splits": splits}
+        has_all = rows.rows < feed.config.evaluate.rows
+        splits[split] = {"rows": rows.rows, "all": has_all}
+    return {"first": steps.start, "batches": number, "splits": splits}
 
 
-def write(path: Path, parts: list[dict], join: Callable) -> None:
+def write(path: Path, batches: list[dict], join: Callable) -> None:
     """Writes an .npz file of batches, joined by np.stack or np.concatenate."""
-    np.savez_compressed(path, **{name: join([part[name] for part in parts]) for name in parts[0]})
+    arrays = {}
+    for name in batches[0]:
+        arrays[name] = join([batch[name] for batch in batches])
+    np.savez_compressed(path, **arrays)
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -113,20 +118,21 @@ class SavedFeed:
 
     def __init__(self, config: ConfigDict, directory: Path, splits: tuple[str, ...]):
         """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config."""
+        manifest = read_manifest(directory)
+        manifests.verify_files(directory, manifest, hashes=False)
         self.config = config
         self.path = directory
         self.splits = splits
-        self.manifest = read_manifest(directory)
-        manifests.verify_files(directory, self.manifest, hashes=False)
-        self.steps = range(*self.manifest["steps"])
-        self.fingerprint = self.manifest["fingerprint"]
-        self.unigram_entropy = self.manifest["unigram_entropy"]
-        self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
+        self.manifest = manifest
+        self.steps = range(*manifest["steps"])
+        self.fingerprint = manifest["fingerprint"]
+        self.unigram_entropy = manifest["unigram_entropy"]
+        self.vocabulary = Vocabulary(manifest["vocabulary"], **manifest["special"])
         requested = origin.made_from(config) | dependencies(config)
-        changed = origin.differences(directory, self.manifest["config"], requested)
+        changed = origin.differences(directory, manifest["config"], requested)
         if changed:
-            raise BadInput(f"config.batches={self.path}: saved by another config: {changed}")
-        origin.text_has_changed(config, directory, self.manifest["text"])  # refuses another text
+            raise BadInput(f"config.batches={directory}: saved by another config: {changed}")
+        origin.text_has_changed(config, directory, manifest["text"])  # refuses another text
 
     def check(self, step: int) -> None:
         """Raises BadInput unless all batches that a run needs from `step` on are saved."""
@@ -140,7 +146,7 @@ class SavedFeed:
 
     def check_steps(self, first: int, last: int) -> None:
         """Raises BadInput unless steps first..last-1 are saved."""
-        if not (first in self.steps and last - 1 in self.steps):
+        if first not in self.steps or last - 1 not in self.steps:
             steps = f"{self.describe()}, not {first} to {last - 1}"
             raise BadInput(f"config.batches={self.path}: {steps}")
 
@@ -154,14 +160,13 @@ class SavedFeed:
         """Yields the batches of steps first..last-1 of the run, all in `phase`, with the rows at `positions`."""
         self.check_steps(first, last)
         saved = self.manifest["phases"][phase.name]
+        rows = batch.positions_or_all(positions, phase.batch)
         arrays = None
-        if positions is None:
-            positions = np.arange(phase.batch)
         for step in range(first, last):
-            offset = (step - saved["first"]) % saved["batches"]
-            if arrays is None or offset == 0:
-                arrays = self.read(f"{phase.name}/{step - offset:012d}.npz")
-            yield {key: array[offset][positions] for key, array in arrays.items()}
+            number = (step - saved["first"]) % saved["batches"]
+            if arrays is None or number == 0:
+                arrays = self.read(f"{phase.name}/{step - number:012d}.npz")
+            yield {name: array[number][rows] for name, array in arrays.items()}
 
     def evaluation(self, phase, split: str, size: int, positions=None) -> list[dict]:
         """Returns batches of `size` rows of a split, with the rows at `positions` of each.
@@ -174,9 +179,9 @@ class SavedFeed:
         if rows > saved["rows"] and not saved["all"]:
             reason = f"{self.path} has only {saved['rows']} {split} rows of phase {phase.name}"
             raise BadInput(f"config.evaluate.rows={rows}: {reason}")
-        positions = np.arange(size) if positions is None else np.asarray(positions)
-        arrays = self.read(f"{phase.name}/{split}.npz")
         rows = min(rows, saved["rows"])
+        positions = batch.positions_or_all(positions, size)
+        arrays = self.read(f"{phase.name}/{split}.npz")
         batches = []
         for begin in range(0, rows, size):
             numbers = begin + positions

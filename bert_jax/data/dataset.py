@@ -44,14 +44,20 @@ class Dataset(NamedTuple):
     group: Callable | None = None
 
 
-SHARES = 16, 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its batches
+SHARES = 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its shorter batches
 
 
 def lengths(dataset: Dataset, phase) -> list[int]:
-    """Returns the lengths of a phase's batches, increasing: fractions of its length, in multiples of 8, if the dataset
-    has `sizes`."""
-    shares = SHARES if dataset.sizes else SHARES[:1]
-    return sorted({min(phase.length, -(-phase.length * share // 128) * 8) for share in shares})
+    """Returns the lengths of a phase's batches, increasing.
+
+    They are fractions of its length, in multiples of 8, if the dataset has `sizes`.
+    """
+    result = {phase.length}
+    if dataset.sizes:
+        for share in SHARES:
+            multiple = -(-phase.length * share // 128) * 8
+            result.add(min(phase.length, multiple))
+    return sorted(result)
 
 
 def draw_key(seed: int, purpose: str, split: int, phase: int, epoch: int) -> np.ndarray:

@@ -25,13 +25,16 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
 
     Raises BadInput if it is missing, unreadable, of another format or altered; `hint` says how to write a new one.
     """
-    path = Path(directory) / NAME
+    directory = Path(directory)
+    path = directory / NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         is_intact = manifest["digest"] == checksums.manifest_digest(manifest)
         is_supported = manifest["format"] == version and key in manifest
     except (FileNotFoundError, NotADirectoryError):
-        reason = f"has no {NAME}" if Path(directory).is_dir() else f"no such directory with {NAME}"
+        reason = f"no such directory with {NAME}"
+        if directory.is_dir():
+            reason = f"has no {NAME}"
         raise BadInput(f"{directory}: {reason}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error}); {hint}") from None
@@ -46,7 +49,8 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
 def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple[str, str]]:
     """Compares files with the manifest, sizes always and SHA-256 if `hashes`; yields (name, message) of each error."""
     for name, expected in manifest["files"].items():
-        if message := checksums.check_file(Path(directory), name, expected, hashes):
+        message = checksums.check_file(directory, name, expected, hashes)
+        if message:
             yield name, message
 
 

@@ -132,7 +132,7 @@ def spans_of_words(kind: str, pairs: Pairs, begins):
     # The length of a span by the upper 16 bits of its draw.
     shares = (np.arange(1 << 16) + 0.5) / (1 << 16)
     lengths = 1 + np.searchsorted(SPANS[kind], shares)
-    bits = shift(pairs.draw("span_length", words), np.uint32(16))
+    bits = shift(pairs.draw("span_length", words), 16)
     lengths = tf.gather(tf.constant(lengths, tf.int32), as_ids(bits))
     spans = find_owners(tf.cumsum(lengths, axis=1), words)
     begins |= spans > shift_right(spans)
@@ -145,7 +145,7 @@ def draw_order(pairs: Pairs, eligible, number: int, draws):
     Positions that are not eligible, bool[B, L], come last. draws: uint32[B, L]; positions with the same draw stay
     together, in their order.
     """
-    scores = as_ids(shift(draws, np.uint32(1)))
+    scores = as_ids(shift(draws, 1))
     scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
         owners = find_owners(pairs.ends, number_columns(eligible.shape[1]))
@@ -257,7 +257,7 @@ def replacements(task, mask_id: int, vocabulary, pairs: Pairs, positions, groups
     """
     draws = tf.cast(pairs.draw("replace", groups), tf.int64)
     bits = tf.cast(pairs.draw("random_token", positions), tf.int64)
-    random_ids = as_ids(shift(bits * vocabulary, np.int64(32)))
+    random_ids = as_ids(shift(bits * vocabulary, 32))
     masked_below = round(task.mask_share * 2**32)
     random_below = round((task.mask_share + task.random_share) * 2**32)
     inputs = tf.where(draws < random_below, random_ids, targets)

@@ -30,26 +30,33 @@ STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by
 
 def digest(store: Store, *settings) -> str:
     """Returns a hash of a store's content and the settings of a row builder, for the names of its indexes."""
-    return hashlib.sha256(repr((store.fingerprint, *settings)).encode()).hexdigest()[:16]
+    text = repr((store.fingerprint, *settings))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def index_directory(store: Path) -> Path:
     """Returns the directory of a store's indexes: `index` in the store or, if that is read-only, in the cache."""
-    own = store / "index"
+    directory = store / "index"
     with contextlib.suppress(OSError):
-        own.mkdir(exist_ok=True)
-    return own if own.is_dir() and os.access(own, os.W_OK) else download.cache_directory("index")
+        directory.mkdir(exist_ok=True)
+        if os.access(directory, os.W_OK):
+            return directory
+    return download.cache_directory("index")
 
 
 class Indexes:
     """The index files of one split, one file per epoch: arrays [R, columns] of a dtype.
 
-    name: with the digest of all that the rows depend on. build: function (epoch) -> the rows of the epoch, in parts.
+    name: with the digest of all that the rows depend on.
+    build: function (epoch) -> the rows of the epoch, in parts.
     """
 
     def __init__(self, directory: Path, name: str, dtype, columns: int, build: Callable):
-        self.directory, self.name, self.build = directory, name, build
-        self.dtype, self.columns = dtype, columns
+        self.directory = directory
+        self.name = name
+        self.dtype = dtype
+        self.columns = columns
+        self.build = build
 
     def path(self, epoch: int) -> Path:
         return self.directory / f"{self.name}-epoch{epoch}.npy"
@@ -105,7 +112,8 @@ class Indexes:
     def delete_before(self, epoch: int) -> None:
         """Deletes the indexes of the epochs before `epoch` that no process reads, except epoch 0."""
         for path in self.directory.glob(f"{self.name}-epoch*.npy"):
-            if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
+            _, _, number = path.stem.rpartition("epoch")
+            if 0 < int(number) < epoch:
                 with contextlib.suppress(OSError), open(path, "r+b") as file:  # NFS locks need r+
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     path.unlink()

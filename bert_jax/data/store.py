@@ -65,17 +65,19 @@ def token_type(vocabulary: int) -> np.dtype:
 def finish(directory: Path, made_from: dict, content, tokenizer, more: dict) -> None:
     """Writes the tokenizer and then the manifest, which marks a store as complete.
 
-    made_from: {key: value} of the config. content: what else decides its fingerprint. more: other keys of the manifest.
+    made_from: {key: value} of the config.
+    content: what else decides its fingerprint.
+    more: other keys of the manifest.
     """
     tokenizer.save(directory / "tokenizer")
     identity = json.dumps([made_from, tokenizer.fingerprint, content], sort_keys=True)
-    own = {
+    properties = {
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
         "made_from": made_from,
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,
     }
-    manifest.write(directory, own | more, FORMAT)
+    manifest.write(directory, properties | more, FORMAT)
 
 
 def read_manifest(directory: str | Path) -> dict:

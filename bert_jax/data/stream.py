@@ -46,12 +46,10 @@ class Pipeline:
         self.split = dataset.splits.index(split)
         self.seed = seed
         self.batch = batch
-        self.positions = np.arange(batch)
-        if positions is not None:
-            self.positions = np.asarray(positions)
+        self.positions = contract.positions_or_all(positions, batch)
         self.limit = limit
         self.lengths = lengths(dataset, phase)
-        self.orders = {}  # {epoch: see `order`}, of the newest two
+        self.order = functools.lru_cache(maxsize=2)(self.make_order)
         self.epochs = Epochs(dataset, phase, split)
         self.shape = self.epochs.open(0)[np.zeros(1, np.int64)].shape[1:]  # of a row's numbers
 
@@ -115,19 +113,12 @@ class Pipeline:
         count = len(self.epochs.open(epoch))
         return prng.shuffle(numbers % count, count, self.key("order", epoch))
 
-    def order(self, epoch: int) -> np.ndarray:
+    def make_order(self, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
         The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
         are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
         """
-        if epoch not in self.orders:
-            newest = list(self.orders.items())[:1]
-            self.orders = {epoch: self.make_order(epoch), **dict(newest)}
-        return self.orders[epoch]
-
-    def make_order(self, epoch: int) -> np.ndarray:
-        """Computes `order`."""
         rows = self.epochs.open(epoch)
         count = len(rows)
         order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
