@@ -30,14 +30,13 @@ def map_file(path: Path) -> tf.Tensor:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str, tf.Tensor]:
+def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict:
     """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
     Besides arrays of the batch contract, it returns inputs of masking.apply:
         ends: int32[B, S], where each pair ends.
         sizes: int32[B, S], the number of tokens of A and B together.
         maskable: bool[B, L], tokens of A or B.
-        begins: bool[B, L], the first token of A and of B.
 
     tokens: all of the split.
     pairs: int64[B, S, 5], with the columns of dataset.py; zeros for an absent pair.
@@ -63,12 +62,9 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str,
     maskable = in_a | in_b
     source = tf.where(in_a, before_a, before_b) + position
     ids = as_ids(tf.gather(tokens, tf.where(maskable, source, 0)))
-    is_sep = (position == first_sep) | (position == last_sep)
-    around = tf.where(is_sep, special["sep"], special["pad"])
-    around = tf.where(position == start, special["cls"], around)
     real = position < ends[:, -1:]
+    around = tf.where(position == start, special["cls"], special["sep"])
     around = tf.where(real, around, special["pad"])
-    begins_b = (position == first_sep + 1) & in_b
     return {
         "tokens": tf.where(maskable, ids, around),
         "segments": as_ids((position > first_sep) & real),
@@ -80,7 +76,6 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str,
         "ends": as_ids(ends),
         "sizes": as_ids(sizes),
         "maskable": maskable,
-        "begins": (position == start + 1) | begins_b,
     }
 
 
@@ -125,22 +120,21 @@ def gather_range(tokens, separators, ranges, length: int, special: dict, sequenc
     real = position < size + 2
     around = tf.where(place == 0, special["cls"], special["sep"])
     around = tf.where(real, around, special["pad"])
-    begins = tf.where(begins < size, begins, 0)
-    begins = tf.pad(begins, [[0, 0], [0, sequences]])
+    cls_positions = tf.where(begins < size, begins, 0)
+    cls_positions = tf.pad(cls_positions, [[0, 0], [0, sequences]])
     return {
         "tokens": tf.where(maskable, ids, around),
         "segments": tf.zeros_like(ids),
         "positions": as_ids(tf.where(real, place, 0)),
         "sequence_ids": tf.where(real, owners + 1, 0),
-        "cls_positions": as_ids(begins[:, :sequences]),
+        "cls_positions": as_ids(cls_positions[:, :sequences]),
         "ends": as_ids(size + 2),
         "sizes": tf.reduce_sum(as_ids(maskable), axis=1, keepdims=True),
         "maskable": maskable,
-        "begins": maskable & ~shift_right(maskable),
     }
 
 
-def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict[str, tf.Tensor]:
+def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict:
     """Returns full rows: blocks of the stream of tasks/text/documents.py. starts: int64[B], where they start there."""
     position = number_columns(length, tf.int64)
     ids, is_separator, *_ = gather_stream(tokens, separators, starts[:, None] + position)

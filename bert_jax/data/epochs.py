@@ -1,6 +1,7 @@
 """Opens the rows of a split's epochs when they are needed, the next epoch's in the background."""
 
 import contextlib
+import functools
 import threading
 
 
@@ -11,7 +12,7 @@ class Epochs:
     """
 
     def __init__(self, dataset, phase, split: str):
-        self.rows = lambda epoch: dataset.rows(phase, split, epoch)
+        self.rows = functools.partial(dataset.rows, phase, split)
         self.opened = {}
         self.opening = threading.Lock()
 

@@ -67,12 +67,10 @@ def apply(task, mask_rate: float, predictions, special, word_starts, keys, array
         ends: int32[B, S], where each pair ends in its row; an absent pair ends where it begins.
         sizes: int32[B, S], number of maskable tokens in each pair.
         maskable: bool[B, L], tokens of A or B.
-        begins: bool[B, L], the first token of A and of B.
     """
     arrays = dict(arrays)
     pairs = Pairs(arrays.pop("ends"), arrays.pop("sizes"), keys)
     maskable = arrays.pop("maskable")
-    begins = arrays.pop("begins")
     tokens = arrays["tokens"]
     length = tokens.shape[1]
     vocabulary = len(word_starts)
@@ -83,9 +81,11 @@ def apply(task, mask_rate: float, predictions, special, word_starts, keys, array
     else:
         ids = tf.minimum(tokens, vocabulary - 1)
         starts_word = tf.gather(tf.constant(word_starts), ids)
+        # A text begins behind a special token.
+        begins = maskable & ~shift_right(maskable)
         starts = maskable & (begins | starts_word)
         words = tf.maximum(tf.cumsum(as_ids(starts), axis=1) - 1, 0)
-        begins_text = count_by_column(words, begins & starts) > 0
+        begins_text = count_by_column(words, begins) > 0
         spans = spans_of_words(task.masking, pairs, begins_text)
         positions = choose_words(predictions, pairs, counts, maskable, starts, words, spans)
     is_used = positions < length

@@ -123,4 +123,4 @@ def damaged(indexes: list[Indexes], epoch: int) -> BadInput:
     """Deletes the files of an epoch, whose rows are invalid, and returns the error that names the last one."""
     for index in indexes:
         index.path(epoch).unlink(missing_ok=True)
-    return BadInput(f"{index.path(epoch)}: damaged, deleted; start again")
+    return BadInput(f"{indexes[-1].path(epoch)}: damaged, deleted; start again")

@@ -18,6 +18,8 @@ from bert_jax.data import batch as contract
 from bert_jax.data.dataset import Dataset, draw_key, lengths
 from bert_jax.data.epochs import Epochs
 
+Batches = Iterator[dict[str, np.ndarray]]
+
 WINDOW = 1 << 24  # bytes of the rows' numbers that are read from their files at a time
 # Epochs of fewer steps share a tf.data iterator, since starting one takes a tenth of a second.
 SHORT = 64
@@ -66,15 +68,16 @@ class Pipeline:
     def steps_per_epoch(self) -> int:
         return max(1, len(self.epochs.open(0)) // self.batch)
 
-    def __call__(self, steps: np.ndarray, epoch_steps: int) -> Iterator[dict[str, np.ndarray]]:
+    def __call__(self, steps: np.ndarray, epoch_steps: int) -> Batches:
         """Yields what the task makes for these steps, int64[N]."""
         rows = []
         keys = []
         epochs, steps = np.divmod(steps, epoch_steps)
+        row_numbers = steps[:, None] * self.batch + self.positions
         for epoch in np.unique(epochs).tolist():
-            rows_of_epoch, keys_of_epoch = self.rows(steps[epochs == epoch], epoch)
-            rows.append(rows_of_epoch)
-            keys.append(keys_of_epoch)
+            numbers = row_numbers[epochs == epoch]
+            rows.append(self.choose(numbers, epoch))
+            keys.append(prng.fold(self.key("row", epoch), numbers.astype(np.uint32)))
         batches = self.make_dataset(np.concatenate(rows), np.concatenate(keys))
         batches = batches.with_options(options()).as_numpy_iterator()
         for epoch, step, arrays in zip(epochs.tolist(), steps, batches, strict=True):
@@ -94,12 +97,6 @@ class Pipeline:
             ranges = map(slice, shapes[name].shape)
             result[name] = array[tuple(ranges)]
         return result
-
-    def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows, int64[N, B, ...], and their keys, uint32[N, B], of N steps of an epoch."""
-        numbers = steps[:, None] * self.batch + self.positions
-        keys = prng.fold(self.key("row", epoch), numbers.astype(np.uint32))
-        return self.choose(numbers, epoch), keys
 
     def choose(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the rows with these numbers, int64[...], in the epoch's random order."""
@@ -166,7 +163,7 @@ def choose_groups(groups: np.ndarray, limit: int) -> np.ndarray:
     return np.flatnonzero(is_chosen)
 
 
-def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
+def train_batches(pipeline: Pipeline, first: int, last: int) -> Batches:
     """Yields the batches of steps first..last-1 of a phase."""
     return batches(pipeline, first, last, pipeline.steps_per_epoch(), np.inf)
 
@@ -207,7 +204,7 @@ class Evaluation:
         if dataset.group:
             self.rows = len(self.pipeline.order(0))
 
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+    def __iter__(self) -> Batches:
         steps = -(-self.rows // self.pipeline.batch)
         return batches(self.pipeline, 0, steps, steps, self.rows)
 

@@ -32,11 +32,10 @@ def make_rows(number: int, length: int = 96):
 
 def apply(kind, rows, rate=0.15, most=PREDICTIONS):
     task = SimpleNamespace(masking=kind, mask_share=0.8, random_share=0.1)
-    tokens, maskable, begins = rows
+    tokens, maskable, _ = rows
     keys = prng.fold(np.uint32(1), np.arange(len(tokens), dtype=np.uint32))
     sizes = maskable.sum(1, dtype=np.int32)[:, None]
-    arrays = {"tokens": tokens, "ends": sizes + 3, "sizes": sizes}
-    arrays |= {"maskable": maskable, "begins": begins}
+    arrays = {"tokens": tokens, "ends": sizes + 3, "sizes": sizes, "maskable": maskable}
     function = partial(masking.apply, task, rate, most, {"mask": MASK}, WORD_STARTS)
     made = tf.function(function, autograph=False)(keys, arrays)
     return {name: value.numpy() for name, value in made.items()}
