@@ -84,6 +84,11 @@ def as_ids(values):
     return tf.cast(values, tf.int32)
 
 
+def as_int64(values):
+    """Casts to int64, the type of positions in the tokens of a split."""
+    return tf.cast(values, tf.int64)
+
+
 def as_weights(values):
     """Casts to float32, the type of weights in a batch."""
     return tf.cast(values, tf.float32)
@@ -170,7 +175,7 @@ def gather_stream(tokens, separators, places, width: int = 1) -> tuple:
     near = tf.gather(separators, numbers)
     passed = tf.searchsorted(near, places)
     is_separator = gather_by_row(near, passed) == places
-    documents = tf.cast(first[:, None] + passed, tf.int64)
+    documents = as_int64(first[:, None] + passed)
     source = places - width * documents
     ids = as_ids(tf.gather(tokens, tf.where(~is_separator, source, 0)))
     return ids, is_separator, passed, near

@@ -22,6 +22,7 @@ import tensorflow as tf
 from bert_jax import prng
 from bert_jax.data.assemble import (
     as_ids,
+    as_int64,
     as_weights,
     find_owners,
     gather_by_pair,
@@ -74,6 +75,7 @@ def apply(task, mask_rate: float, predictions, special, word_starts, keys, array
     tokens = arrays["tokens"]
     length = tokens.shape[1]
     vocabulary = len(word_starts)
+
     counts = count_predictions(mask_rate, predictions, pairs, length)
     if task.masking == "token":
         draws = pairs.draw("choose", number_columns(length))
@@ -87,14 +89,31 @@ def apply(task, mask_rate: float, predictions, special, word_starts, keys, array
         words = tf.maximum(tf.cumsum(as_ids(starts), axis=1) - 1, 0)
         begins_text = count_by_column(words, begins) > 0
         spans = spans_of_words(task.masking, pairs, begins_text)
-        positions = choose_words(predictions, pairs, counts, maskable, starts, words, spans)
+        positions = choose_words(
+            predictions,
+            pairs,
+            counts,
+            maskable,
+            starts,
+            words,
+            spans,
+        )
+
     is_used = positions < length
     positions = tf.where(is_used, positions, 0)
     targets = gather_by_row(tokens, positions)
     groups = positions
     if task.masking == "span":
         groups = gather_by_row(spans, gather_by_row(words, positions))
-    inputs = replacements(task, special["mask"], vocabulary, pairs, positions, groups, targets)
+    inputs = replacements(
+        task,
+        special["mask"],
+        vocabulary,
+        pairs,
+        positions,
+        groups,
+        targets,
+    )
     # Unused predictions write the [CLS] at position 0 over itself.
     inputs = tf.where(is_used, inputs, tokens[:, :1])
     rows = tf.range(tf.shape(tokens)[0])[:, None]
@@ -115,7 +134,7 @@ def count_predictions(mask_rate: float, predictions: int, pairs: Pairs, length: 
     counts = tf.gather(by_size, pairs.ends - shift_right(pairs.ends))
     counts = tf.minimum(counts, pairs.sizes)
     # If a row has too many, its predictions are divided in proportion; rounding cumulative sums keeps their total.
-    sums = tf.cast(tf.cumsum(counts, axis=1), tf.int64)
+    sums = as_int64(tf.cumsum(counts, axis=1))
     total = sums[:, -1:]
     sums = sums * tf.minimum(total, predictions) // tf.maximum(total, 1)
     return as_ids(sums - shift_right(sums))
@@ -146,11 +165,10 @@ def draw_order(pairs: Pairs, eligible, number: int, draws):
     together, in their order.
     """
     scores = as_ids(shift(draws, 1))
-    scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
         owners = find_owners(pairs.ends, number_columns(eligible.shape[1]))
-        scores = tf.cast(scores, tf.int64) - tf.cast(owners, tf.int64) * 2**31
-        scores = tf.where(eligible, scores, tf.int64.min)
+        scores = as_int64(scores) - as_int64(owners) * 2**31
+    scores = tf.where(eligible, scores, scores.dtype.min)
     return tf.math.top_k(scores, number).indices
 
 
@@ -255,8 +273,8 @@ def replacements(task, mask_id: int, vocabulary, pairs: Pairs, positions, groups
 
     groups: int32[B, P]; equal numbers in a row have the same one of these three.
     """
-    draws = tf.cast(pairs.draw("replace", groups), tf.int64)
-    bits = tf.cast(pairs.draw("random_token", positions), tf.int64)
+    draws = as_int64(pairs.draw("replace", groups))
+    bits = as_int64(pairs.draw("random_token", positions))
     random_ids = as_ids(shift(bits * vocabulary, 32))
     masked_below = round(task.mask_share * 2**32)
     random_below = round((task.mask_share + task.random_share) * 2**32)

@@ -59,7 +59,9 @@ class Store(NamedTuple):
 
 def token_type(vocabulary: int) -> np.dtype:
     """Returns the narrowest unsigned type that holds every id."""
-    return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+    if vocabulary <= 1 << 16:
+        return np.dtype(np.uint16)
+    return np.dtype(np.uint32)
 
 
 def finish(directory: Path, made_from: dict, content, tokenizer, more: dict) -> None:

@@ -41,7 +41,14 @@ class Pipeline:
     """
 
     def __init__(
-        self, dataset: Dataset, phase, split, seed: int, batch: int, positions=None, limit=None
+        self,
+        dataset: Dataset,
+        phase,
+        split,
+        seed: int,
+        batch: int,
+        positions=None,
+        limit=None,
     ):
         self.dataset = dataset
         self.phase = phase
@@ -53,9 +60,10 @@ class Pipeline:
         self.lengths = lengths(dataset, phase)
         self.order = functools.lru_cache(maxsize=2)(self.make_order)
         self.epochs = Epochs(dataset, phase, split)
-        self.shape = self.epochs.open(0)[np.zeros(1, np.int64)].shape[1:]  # of a row's numbers
+        first_row = self.epochs.open(0)[np.zeros(1, np.int64)]
+        self.shape = first_row.shape[1:]
 
-        def make_dataset(rows, keys) -> tf.data.Dataset:
+        def make_dataset(rows, keys):
             batches = tf.data.Dataset.from_tensor_slices((rows, keys))
             make = functools.partial(dataset.make, phase, split)
             return batches.map(make, THREADS, deterministic=True).prefetch(2)
