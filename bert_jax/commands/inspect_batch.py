@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import cli
@@ -13,6 +14,11 @@ from bert_jax.tasks.feed import check_unscored, open_feed, prepare_feed
 from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers import tokenizer as tokenizers
 
+# {value of `describe`: what the marks of `show` mean that come with it}
+MARKS = {
+    "masked_per_row": "{a<b}: b is to be predicted, the model sees a; {b}: b is to be predicted, and seen.",
+    "pair_ratio": "label 0: the second sentence follows the first (sop: in order); 1: a random one (sop: swapped)",
+}
 OPTIONS = [
     cli.CONFIG,
     cli.option("--step", "step whose batch to show", type=int),
@@ -31,7 +37,7 @@ def run(options, overrides) -> int:
     if is_show:
         values = inspect(config, options.step, options.rows, cli.log_progress)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
-        marks = [mark for key, mark in mlm_batch.MARKS.items() if values[key] is not None]
+        marks = [mark for key, mark in MARKS.items() if values[key] is not None]
         return cli.show(options, values, "\n".join([head, *values["rows"], *marks]))
     first, _, last = options.steps.partition(":")
     steps = [int(number) if number.isdecimal() else -1 for number in (first, last)]
@@ -43,7 +49,7 @@ def run(options, overrides) -> int:
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     """Returns the batch of a step: its phase, sha256, real_token_share, pair_ratio, pairs_per_row, masked_per_row,
-    and the texts of the first rows, sequence by sequence; see mlm_batch.describe."""
+    and the texts of the first rows, sequence by sequence; see `describe`."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
@@ -55,8 +61,59 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "step": step,
         "phase": phase.name,
         "sha256": batch.digest(arrays),
-        **mlm_batch.describe(arrays, rows, tokenizer),
+        **describe(arrays, rows, tokenizer),
     }
+
+
+def describe(arrays: dict, rows: int, tokenizer) -> dict:
+    """Returns real_token_share, pair_ratio, pairs_per_row, and masked_per_row of a batch of any task, and as `rows` the
+    texts of its first rows, see `show`. The numbers of pairs and masks are None if there are none.
+    """
+    size, length = arrays["tokens"].shape
+    absent = mlm_batch.shapes(size, length, 0, arrays["cls_positions"].shape[1])
+    zeros = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in absent.items()}
+    arrays = zeros | arrays
+    weights = arrays["pair_weights"].sum()
+    texts = []
+    for row in range(min(rows, size)):
+        texts += show(arrays, row, tokenizer)
+    return {
+        "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
+        "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
+        "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
+        "masked_per_row": float(arrays["masked_weights"].sum() / size) or None,
+        "rows": texts,
+    }
+
+
+def show(arrays: dict, row: int, tokenizer) -> list[str]:
+    """Returns the pieces of each sequence in a row.
+
+    A masked position is {input<target}, or {target} if it is unchanged.
+    """
+    used = arrays["masked_weights"][row] > 0
+    positions = arrays["masked_positions"][row][used]
+    targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
+    owners = arrays["sequence_ids"][row]
+    texts = []
+    for pair in range(owners.max()):
+        pieces = []
+        for position in np.flatnonzero(owners == pair + 1):
+            shown = tokenizer.readable(arrays["tokens"][row, position])
+            if position in targets:
+                target = tokenizer.readable(targets[position])
+                if shown == target:
+                    shown = f"{{{target}}}"
+                else:
+                    shown = f"{{{shown}<{target}}}"
+            pieces.append(shown)
+        name = f"row {row}"
+        if arrays["pair_weights"].shape[1] > 1:
+            name += f".{pair + 1}"
+        if arrays["pair_weights"][row, pair]:
+            name += f" label {arrays['pair_labels'][row, pair]}"
+        texts.append(f"{name}: {' '.join(pieces)}")
+    return texts
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) -> dict:

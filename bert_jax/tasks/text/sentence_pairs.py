@@ -10,6 +10,7 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import LABEL, Dataset, Survey
 from bert_jax.data.store import SPLITS, Split, Store
+from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents, masked_rows, mlm_batch, packing, pair_rows
 
 DEFAULTS = {
@@ -23,6 +24,9 @@ PHASE_DEFAULTS = {
 }
 SAMPLE = 1 << 16  # sentences that are surveyed, about
 LEAST_REAL = 0.5  # of real_token_share without a warning
+LABEL_1 = {"nsp": "a random second sentence", "sop": "swapped sentences"}  # by pair task
+FEW = 100  # pairs; fewer are not judged
+MOST_RANDOM = 0.75  # in the original BERT, a little more than half of the pairs are random
 
 
 def check(config) -> None:
@@ -110,7 +114,7 @@ def survey(config, store: Store, phase) -> Survey:
     if settings.pair_task != "none":
         length = f"{key}.length={phase.length}"
         labels = pairs[:, LABEL]
-        shares, pair_warnings = mlm_batch.judge_pairs(settings.pair_task, labels, length)
+        shares, pair_warnings = judge_pairs(settings.pair_task, labels, length)
         text += f", {shares}"
         warnings += pair_warnings
     return Survey(share, text, warnings)
@@ -123,3 +127,21 @@ def sample(split: Split, rules: pair_rows.Rules) -> np.ndarray:
     numbers = np.linspace(0, count - 1, number, dtype=np.int64)
     block = pair_rows.open_block(split, rules, 0, numbers)
     return pair_rows.make_rows(block, pair_rows.find_chunks(block))
+
+
+def judge_pairs(pair_task: str, labels: np.ndarray, key: str) -> tuple[str, list[str]]:
+    """Returns the share of pairs with label 1 for the log, and a warning, with a remedy, if nothing is learnt from it.
+
+    labels: of a sample of pairs. key: that of the length of rows, and its value. Raises BadInput if all pairs have the
+    same label.
+    """
+    ratio = float(labels.mean())
+    text = f"{ratio:.0%} of pairs have {LABEL_1[pair_task]} (label 1)"
+    if len(labels) < FEW or 0 < ratio <= MOST_RANDOM:
+        return text, []
+    reason = f"expected a little over half: documents have too few sentences for {key}"
+    remedy = "check corpus.format and corpus.sentences, or set objective.pair_task=none"
+    warning = f"{text}, {reason}; {remedy}"
+    if ratio in (0, 1):
+        raise BadInput(f"config.objective.pair_task={pair_task!r}: {warning}")
+    return text, [warning]
