@@ -1,1 +1,1 @@
-"""A model in use."""
+"""Uses trained models: fills masks, computes vectors of texts, compares two models."""

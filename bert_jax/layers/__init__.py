@@ -1,1 +1,1 @@
-"""What networks are made of."""
+"""The layers that networks are made of, and the count of their FLOPs."""

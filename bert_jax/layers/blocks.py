@@ -25,7 +25,7 @@ ACTIVATIONS = {
 
 
 class LayerOptions(NamedTuple):
-    """What the layers of a network have in common."""
+    """The options that all layers of a network share."""
 
     activation: str  # of ACTIVATIONS
     initializer: float  # standard deviation of weights

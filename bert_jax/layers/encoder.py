@@ -49,7 +49,7 @@ class Encoder(nn.Module, kw_only=True):
 
     @property
     def options(self) -> LayerOptions:
-        """What the layers have in common."""
+        """The options that all layers share."""
         return LayerOptions(
             self.activation,
             self.initializer,

@@ -1,1 +1,1 @@
-"""What is trained on: a file or a folder for each task."""
+"""Tasks: a file or a folder each makes the rows and batches that a run is trained on, and scores them."""

@@ -1,1 +1,1 @@
-"""What tasks with labelled examples share."""
+"""The parts that tasks with labelled examples share."""
