@@ -66,7 +66,8 @@ def test_status_and_stop_keep_the_slice(cloud):
     assert len(cloud.calls()) == 1 and not cloud.lines("terminated")
     assert run_action(cloud, "stop")[0] == 0
     wait_until(lambda: ": not running" in run_action(cloud, "status")[1])
-    assert cloud.lines("terminated") == ["yes"]
+    # Twice where again.sh, which is in the same process group, passes the signal on before the run ends.
+    assert set(cloud.lines("terminated")) == {"yes"}
     code, output = cloud.run(*RUN, *PRETRAIN, ENDS="0")  # the slice is used again
     assert code == 0 and slices(cloud) == ["slices/us-west4-a/slice"], output
     assert cloud.run(*removal.split())[0] == 0 and slices(cloud) == []
