@@ -138,6 +138,7 @@ def kernels(options, scratch: Path) -> list[str]:
         command = ["--config", options.config, "--only", "kernels", "--in-process"]
         return [run(__file__, *command).strip()]
     from bert_jax.layers import attention
+    from bert_jax.layers.attention_spec import Spec
 
     kind, names = attention.device_and_kernels()
     rows = [
@@ -147,37 +148,39 @@ def kernels(options, scratch: Path) -> list[str]:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for length, dropout, sequences in CASES:
-        case = attention.Case(kind, names, length, HEADS, SIZE, "bfloat16", sequences, dropout)
+        case = attention.Case(kind, names, length, HEADS, "bfloat16")
         for name in ("xla", *names):
-            if not list(attention.refusals(name, case)):
-                seconds, errors = compare_kernel(name, length, dropout, sequences)
+            spec = Spec(name, SIZE, dropout=dropout, sequences=sequences)
+            if not list(attention.refusals(name, spec, case)):
+                seconds, errors = compare_kernel(spec, length)
                 text = ", ".join(f"{error:.2g}" for error in errors)
                 row = name, length, sequences, dropout, f"{1e3 * seconds:.3f}", text
                 rows.append(f"| {' | '.join(map(str, row))} |")
     return rows
 
 
-def compare_kernel(name: str, length: int, dropout: float, sequences: int, turns=20) -> tuple:
-    """Returns the median seconds of both passes of a kernel, and its errors: output, gradients by q, k and v."""
+def compare_kernel(spec, length: int, turns=20) -> tuple:
+    """Returns the median seconds of both passes of the kernel of a Spec, and its errors: output, gradients by q, k and
+    v."""
     import jax
     import jax.numpy as jnp
     import numpy as np
 
     from bert_jax.layers import attention
+    from bert_jax.layers.attention_spec import Mask
 
     draw = np.random.default_rng(0)
     q, k, v, weights = draw.normal(size=(4, ROWS, length, HEADS, SIZE)).astype(np.float32)
     real = np.arange(length) < draw.integers(length // 4, length, (ROWS, 1), endpoint=True)
-    number = 1 + np.arange(length) * sequences // length
+    number = 1 + np.arange(length) * spec.sequences // length
     weights *= real[..., None, None]  # what a padding token attends to is free
     keys = jnp.arange(ROWS, dtype=jnp.uint32)
     vectors = [jnp.asarray(x, jnp.bfloat16) for x in (q * SIZE**-0.5, k, v)]
 
-    def passes(name, dtype):
+    def passes(spec, dtype):
         def value(*vectors):
-            ids = jnp.asarray(real * number, jnp.int32)
-            settings = dict(sequences=sequences, dropout=dropout, remat=False, causal=False)
-            output = attention.attend(ids, (), *vectors, keys, name=name, **settings)
+            mask = Mask(jnp.asarray(real * number, jnp.int32))
+            output = attention.attend(spec, mask, *vectors, keys)
             output = output.astype(jnp.float32)
             return jnp.sum(output * weights), output * (weights != 0)
 
@@ -185,8 +188,8 @@ def compare_kernel(name: str, length: int, dropout: float, sequences: int, turns
         return lambda: jax.block_until_ready(program(*(x.astype(dtype) for x in vectors)))
 
     with jax.default_matmul_precision("highest"):
-        exact = jax.tree.leaves(passes("xla", jnp.float32)())[1:]
-    call = passes(name, jnp.bfloat16)
+        exact = jax.tree.leaves(passes(spec._replace(implementation="xla"), jnp.float32)())[1:]
+    call = passes(spec, jnp.bfloat16)
     results = jax.tree.leaves(call())[1:]
     seconds = []
     for _ in range(turns):

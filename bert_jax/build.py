@@ -222,7 +222,7 @@ def lower_train(config, design: Design, phase):
     )
     function = partial(
         step.train,
-        objective=base.make(configs.of_phase(config, phase), design.vocabulary),
+        objective=tasks.make_objective(config, phase, design.vocabulary),
         optimizer=design.optimizer,
         seed=config.seed,
         options=options,
@@ -237,7 +237,7 @@ def lower_evaluate(config, design: Design, phase):
     """Lowers (params, batch) -> (metrics, terms, outputs) of a phase. To be called within `jax.set_mesh`."""
     rows = evaluate.batch_size(config, phase, design.mesh)
     params = meshes.with_shardings(design.shapes.params, design.shardings.params)
-    objective = base.make(configs.of_phase(config, phase), design.vocabulary)
+    objective = tasks.make_objective(config, phase, design.vocabulary)
     program = evaluate.program(objective, design.mesh, bool(design.dataset.score))
     return program.lower(params, batch_shapes(design, phase, rows))
 

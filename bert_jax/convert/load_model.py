@@ -20,6 +20,7 @@ from bert_jax.objectives import base
 from bert_jax.runs import jax_setup, metrics, metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -109,8 +110,9 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     average = settings.checkpoint.average
     best = find_best(run, settings)
     step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)
-    settings = config.at_step(settings, step)
-    objective = base.make(settings, vocabulary)
+    phase = config.phase_at(settings, step)
+    objective = tasks.make_objective(settings, phase, vocabulary)
+    settings = config.of_phase(settings, phase)
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 
@@ -181,7 +183,7 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     """Converts a model of another program. For `settings` see external_model.to_config."""
     settings = jax_setup.start(external_model.to_config(source, settings, overrides))
     vocabulary = Vocabulary(source.tokenizer.size, **source.tokenizer.special)
-    objective = base.make(settings, vocabulary)
+    objective = tasks.make_objective(settings, config.phase_at(settings, 0), vocabulary)
     converted = external_model.parameters(source, settings, objective)
     info = {
         "imported": {

@@ -37,6 +37,8 @@ class Dataset(NamedTuple):
     make: Callable  # (phase, split, rows int64[B, ...], keys) -> {name: tensor[B, ...]}
     survey: Callable | None = None  # (phase) -> Survey; raises BadInput if a run cannot work
     score: Callable | None = None  # (split, outputs, rows) -> {metric: number}, on the host
+    # (phase) -> sequences packed in a row, at most, on which the choice of attention depends; 0: not known
+    sequences: Callable = lambda phase: 0
     # (rows) -> int64[...], tokens of each; if given, batches have rows of similar sizes, cut to one of `lengths`
     sizes: Callable | None = None
     # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a

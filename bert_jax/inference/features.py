@@ -38,7 +38,7 @@ class States(nn.Module):
 def encoder_of(model) -> nn.Module:
     """Returns the encoder of a loaded model. Raises BadInput if it has no hidden states of layers."""
     fields = getattr(base.module_of(model.config), "ENCODER", {})
-    encoder = base.make_encoder(model.config, model.vocabulary, **fields)
+    encoder = base.make_encoder(model.config, model.vocabulary, sequences=1, **fields)
     if not hasattr(encoder, "states"):
         raise BadInput(f"model.name={model.config.model.name}: has no states of layers")
     return encoder

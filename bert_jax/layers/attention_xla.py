@@ -12,6 +12,7 @@ from flax import linen as nn
 from jax.sharding import get_abstract_mesh
 
 from bert_jax import prng
+from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.layers.dense import MASKED
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.parallel import constraints
@@ -19,32 +20,38 @@ from bert_jax.parallel import constraints
 PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
 
 
-class Pattern(NamedTuple):
-    """Which tokens of its own sequence a token attends to."""
+class Scores(NamedTuple):
+    """What happens to the scores of all pairs before the softmax."""
 
-    causal: bool = False  # to no later ones
-    window: int = 0  # to at most half as many on each side; 0: to all
-    block: int = 0  # queries that are computed together with a window, which is a multiple of it; 0: half a window
+    mask: jax.Array  # bool[B, 1, L, M]: where it is False, a key does not exist
+    bias: jax.Array | None = None  # float32[B, H, L, M], added
 
 
-def attention_mask(query_ids, key_ids, pattern: Pattern, before: int = 0):
-    """Maps int32[B, L] and int32[B, M] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as
-    L to which L attends.
+def attention_mask(mask: Mask, spec: Spec, before: int = 0):
+    """Returns bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L to which L attends.
 
     before: the number of keys in front of the first query.
     """
-    mask = query_ids[:, None, :, None] == key_ids[:, None, None, :]
-    mask &= (key_ids > 0)[:, None, None, :]
-    distance = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
-    if pattern.causal:
-        mask &= distance <= 0
-    if pattern.window:
-        mask &= jnp.abs(distance) <= pattern.window // 2
-    return mask
+    query_ids = mask.query_ids
+    key_ids = query_ids if mask.key_ids is None else mask.key_ids
+    result = query_ids[:, None, :, None] == key_ids[:, None, None, :]
+    result &= (key_ids > 0)[:, None, None, :]
+    if mask.positions:
+        queries, keys = mask.positions
+        distance = keys[:, None, None, :] - queries[:, None, :, None]
+    else:
+        distance = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
+    if spec.causal:
+        result &= distance <= 0
+    if spec.window:
+        result &= jnp.abs(distance) <= spec.window // 2
+    if mask.pairs is not None:
+        result &= mask.pairs[:, None]
+    return result
 
 
-def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
-    """Computes attention to the keys where mask[B, 1, L, M] is True: on CPUs by `attention_on_cpu`.
+def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
+    """Computes attention to the keys where the mask of `scores` is True: on CPUs by `attention_on_cpu`.
 
     keys: uint32[B], of dropout at this rate, or None.
     """
@@ -54,7 +61,7 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
         q_BLHK,
         k_BMHK,
         v_BMHK,
-        mask,
+        scores,
         keys,
         cpu=cpu,
         default=default,
@@ -63,7 +70,7 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
 
 # Both are traced on every device. Under `jax.jit`, that is once for all layers.
 @partial(jax.jit, static_argnames=("dropout", "axes"))
-def masked_softmax(q, k, v, mask, keys, dropout: float, axes=("blhk", "bmhk")):
+def masked_softmax(q, k, v, scores: Scores, keys, dropout: float, axes=("blhk", "bmhk")):
     """Computes `masked_attention`. axes: their order in q and the result, and in k and v."""
     q_axes, k_axes = axes
     scores_BHLM = jnp.einsum(
@@ -72,14 +79,16 @@ def masked_softmax(q, k, v, mask, keys, dropout: float, axes=("blhk", "bmhk")):
         k,
         preferred_element_type=jnp.float32,
     )
-    scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
+    if scores.bias is not None:
+        scores_BHLM += scores.bias
+    scores_BHLM = jnp.where(scores.mask, scores_BHLM, MASKED)
     probabilities_BHLM = maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
     probabilities_BHLM = probabilities_BHLM.astype(q.dtype)
     return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
 
 
 @partial(jax.jit, static_argnames="dropout")
-def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
     """Computes `masked_attention` in parts of the rows at the same time, in another order of axes.
 
     XLA's CPU backend computes the products of all rows and heads of one operation one after another, and small ones by
@@ -90,34 +99,36 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
     is_split = constraints.is_split(get_abstract_mesh())
     count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))
 
-    def attend_part(q_BLHK, k_BMHK, v_BMHK, mask, keys):
+    def attend_part(q_BLHK, k_BMHK, v_BMHK, scores, keys):
         q_BHLK = jax.lax.optimization_barrier(q_BLHK.transpose(0, 2, 1, 3))
         k_BHKM = jax.lax.optimization_barrier(k_BMHK.transpose(0, 2, 3, 1))
         v_BHKM = jax.lax.optimization_barrier(v_BMHK.transpose(0, 2, 3, 1))
         axes = "bhlk", "bhkm"
-        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, mask, keys, dropout, axes)
+        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, scores, keys, dropout, axes)
         return mixed_BHLK.swapaxes(1, 2)
 
-    parts = [jnp.array_split(x, count) for x in (q_BLHK, k_BMHK, v_BMHK, mask)]
-    parts.append([None] * count if keys is None else jnp.array_split(keys, count))
-    return jnp.concatenate([attend_part(*arrays) for arrays in zip(*parts, strict=True)])
+    arrays, structure = jax.tree.flatten((q_BLHK, k_BMHK, v_BMHK, scores, keys))
+    split = [jnp.array_split(x, count) for x in arrays]
+    parts = [structure.unflatten(arrays) for arrays in zip(*split, strict=True)]
+    return jnp.concatenate([attend_part(*part) for part in parts])
 
 
-def attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, dropout: float, pattern: Pattern):
-    """Computes attention by plain operations; scores and softmax in float32.
+def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, block: int = 0):
+    """Computes attention by plain operations; see `attention.attend`. Scores and softmax are in float32.
 
     With a window, each block of queries is a row of its own, whose keys are the block and half a window of tokens on
-    each side; unless that is the whole row.
+    each side; unless that is the whole row, or the mask has more than the ids of one sequence.
 
-    sequence_ids: int32[B, L], 0 for padding.
-    keys: uint32[B], of dropout at this rate, or None.
+    keys: uint32[B], of dropout at the rate of `spec`, or None.
+    block: queries that are computed together with a window, which is a multiple of it; 0: half a window.
     """
-    batch, length = sequence_ids.shape
-    half = pattern.window // 2
-    block = pattern.block or half
-    if not pattern.window or length <= pattern.window + block:
-        mask = attention_mask(sequence_ids, sequence_ids, pattern)
-        return masked_attention(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
+    batch, length = mask.query_ids.shape
+    half = spec.window // 2
+    if not block:
+        block = 1 if spec.is_counted else half
+    if not spec.window or length <= spec.window + block or mask.properties():
+        scores = Scores(attention_mask(mask, spec), mask.bias)
+        return masked_attention(q_BLHK, k_BMHK, v_BMHK, scores, keys, spec.dropout)
     count = -(-length // block)
     missing = count * block - length
 
@@ -128,12 +139,12 @@ def attend(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, dropout: float, pattern: 
         return jnp.concatenate(neighbours, axis=2).reshape(batch * count, -1, *x.shape[3:])
 
     q = make_rows(q_BLHK, 0)
-    query_ids = make_rows(sequence_ids, 0)
+    query_ids = make_rows(mask.query_ids, 0)
     k = make_rows(k_BMHK, half)
     v = make_rows(v_BMHK, half)
-    key_ids = make_rows(sequence_ids, half)
+    key_ids = make_rows(mask.query_ids, half)
     if keys is not None:
         keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
-    mask = attention_mask(query_ids, key_ids, pattern, half)
-    mixed = masked_attention(q, k, v, mask, keys, dropout)
+    scores = Scores(attention_mask(Mask(query_ids, key_ids), spec, half))
+    mixed = masked_attention(q, k, v, scores, keys, spec.dropout)
     return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]

@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax import prng
+from bert_jax.layers import attention, rotary
+from bert_jax.layers.attention_spec import Cache, Context, Mask, Spec
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
@@ -22,6 +25,10 @@ ACTIVATIONS = {
     "gelu": partial(nn.gelu, approximate=False),
     "relu": nn.relu,
 }
+
+
+# Numbers of the draws of a block; 0 is the dropout of attention probabilities.
+ATTENTION, FEED_FORWARD, CONTEXT, HIDDEN = 1, 2, 3, 4
 
 
 class LayerOptions(NamedTuple):
@@ -36,27 +43,65 @@ class LayerOptions(NamedTuple):
     bias: bool  # whether layers have biases
 
 
+class Dropouts(NamedTuple):
+    """The dropout rates of a block; that on attention probabilities belongs to its Spec."""
+
+    attention: float = 0.0  # on the output of attention
+    context: float = 0.0  # on the output of attention to a second sequence
+    hidden: float = 0.0  # on the hidden layer of the feed-forward layer
+    feed_forward: float = 0.0  # on the output of the feed-forward layer
+
+
 class Attention(nn.Module):
-    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`."""
+    """Multi-head attention of x[B, L, D] -> [B, L, D], to itself or to a second sequence."""
 
     heads: int
+    spec: Spec
     options: LayerOptions
 
-    @nn.compact
-    def __call__(self, x, attend, keys):
+    def setup(self):
         options = self.options
-        width = x.shape[-1]
-        size = width // self.heads
+        width = self.heads * self.spec.head_size
         dense = partial(Dense, width, gradient_dtype=options.gradient_dtype, bias=options.bias)
-
-        def split_heads(name, scale=1.0):
-            y = dense(options.initializer, name=name, scale=scale)(x)
-            return y.reshape(*y.shape[:-1], self.heads, size)
-
         # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
-        q_BLHK = split_heads("query", scale=size**-0.5)
-        mixed_BLHK = attend(q_BLHK, split_heads("key"), split_heads("value"), keys)
-        return dense(options.out_initializer, name="out")(mixed_BLHK.reshape(x.shape))
+        self.query = dense(options.initializer, scale=self.spec.head_size**-0.5)
+        self.key = dense(options.initializer)
+        self.value = dense(options.initializer)
+        self.out = dense(options.out_initializer)
+
+    def split_heads(self, y):
+        return y.reshape(*y.shape[:-1], self.heads, self.spec.head_size)
+
+    def memorize(self, states) -> Cache:
+        """Returns the keys and values of a second sequence, of states [B, M, D]."""
+        keys = self.split_heads(self.key(states))
+        values = self.split_heads(self.value(states))
+        position = jnp.full(len(keys), keys.shape[1], jnp.int32)
+        return Cache(keys, values, position)
+
+    def __call__(self, x, mask: Mask, keys, context=None, cache: Cache | None = None):
+        """Returns ([B, L, D], the cache with the tokens of x, or None).
+
+        context: the second sequence: its states [B, M, D], or what `memorize` returns for them.
+        cache: the tokens in front of x.
+        """
+        q_BLHK = self.split_heads(self.query(x))
+        if isinstance(context, Cache):
+            memory = context
+        else:
+            memory = self.memorize(x if context is None else context)
+        k_BMHK = memory.keys
+        v_BMHK = memory.values
+        if cache is not None:
+            if mask.angles:
+                q_BLHK = rotary.rotate(q_BLHK, *mask.angles)
+                k_BMHK = rotary.rotate(k_BMHK, *mask.angles)
+                mask = mask._replace(angles=())
+            cache = cache.append(k_BMHK, v_BMHK)
+            k_BMHK = cache.keys
+            v_BMHK = cache.values
+        mixed_BLHK = attention.attend(self.spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+        return self.out(mixed_BLHK.reshape(x.shape)), cache
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -86,14 +131,16 @@ class FeedForward(nn.Module):
     """The feed-forward layer, x[B, L, D] -> [B, L, D], with a hidden layer of width F.
 
     gated: whether the hidden layer is multiplied by another linear one (arXiv:2002.05202).
+    dropout: the rate on the hidden layer.
     """
 
     hidden: int
     options: LayerOptions
     gated: bool
+    dropout: float = 0.0
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, keys):
         options = self.options
         dense = partial(Dense, gradient_dtype=options.gradient_dtype, bias=options.bias)
         hidden = dense(self.hidden, options.initializer, name="up")(x)
@@ -102,36 +149,63 @@ class FeedForward(nn.Module):
             hidden = gated(hidden, gate, options.activation)
         else:
             hidden = ACTIVATIONS[options.activation](hidden)
+        hidden = maybe_dropout(hidden, keys, HIDDEN, self.dropout)
         return dense(x.shape[-1], options.out_initializer, name="down")(hidden)
 
 
 class Block(nn.Module):
-    """A Transformer block: attention and a feed-forward layer, each added to its input.
+    """A Transformer block: attention, attention to a second sequence if there is one, and a feed-forward layer, each
+    added to its input.
 
     norm: post, if the sums are normalized, norm(x + layer(x)) (arXiv:1706.03762); pre, if the inputs are, x +
-    layer(norm(x)), but for the first block's attention, whose input is normalized already.
-    dropouts: the rates on the outputs of both layers.
+    layer(norm(x)).
+    is_normal: whether x is normalized already, so that a pre-norm block's attention takes it as it is.
     """
 
     heads: int
     hidden: int
-    dropouts: tuple[float, float]
+    spec: Spec
     options: LayerOptions
+    dropouts: Dropouts
     norm: str = "post"
     gated: bool = False
-    is_first: bool = False
+    is_normal: bool = False
 
-    @nn.compact
-    def __call__(self, x, attend, keys):
-        attention = Attention(self.heads, self.options, name="attention")
-        feed_forward = FeedForward(self.hidden, self.options, self.gated, name="feed_forward")
+    def setup(self):
+        options = self.options
+        make_norm = partial(LayerNorm, options.epsilon, bias=options.bias)
+        self.attention = Attention(self.heads, self.spec, options)
+        self.attention_norm = make_norm()
+        context_spec = self.spec._replace(causal=False, window=0)
+        self.context = Attention(self.heads, context_spec, options)
+        self.context_norm = make_norm()
+        self.feed_forward = FeedForward(self.hidden, options, self.gated, self.dropouts.hidden)
+        self.feed_forward_norm = make_norm()
 
-        def add(x, layer, number, name, is_normal=False):
-            norm = LayerNorm(self.options.epsilon, x.dtype, self.options.bias, name=name)
-            y = norm(x) if self.norm == "pre" and not is_normal else x
-            y = x + maybe_dropout(layer(y), keys, number, self.dropouts[number - 1])
-            return constraints.stream(norm(y) if self.norm == "post" else y)
+    def memorize(self, states) -> Cache:
+        """Returns the keys and values of the second sequence, of its states [B, M, D], as a Context's source."""
+        return self.context.memorize(states)
 
-        mix = partial(attention, attend=attend, keys=keys)
-        x = add(x, mix, 1, "attention_norm", self.is_first)
-        return add(x, feed_forward, 2, "feed_forward_norm")
+    def __call__(self, x, mask: Mask, keys, context: Context | None = None, cache=None):
+        """Returns ([B, L, D], the cache with the tokens of x, or None). cache: a Cache of the tokens in front of x."""
+        y = x if self.is_normal else self.normalize_input(x, self.attention_norm)
+        y, cache = self.attention(y, mask, keys, cache=cache)
+        y = maybe_dropout(y, keys, ATTENTION, self.dropouts.attention)
+        x = self.add(x, y, self.attention_norm)
+        if context is not None:
+            context_keys = None if keys is None else prng.fold(keys, jnp.uint32(CONTEXT))
+            y = self.normalize_input(x, self.context_norm)
+            y, _ = self.context(y, context.mask, context_keys, context.source)
+            y = maybe_dropout(y, context_keys, ATTENTION, self.dropouts.context)
+            x = self.add(x, y, self.context_norm)
+        y = self.feed_forward(self.normalize_input(x, self.feed_forward_norm), keys)
+        y = maybe_dropout(y, keys, FEED_FORWARD, self.dropouts.feed_forward)
+        return self.add(x, y, self.feed_forward_norm), cache
+
+    def normalize_input(self, x, norm: LayerNorm):
+        return norm(x) if self.norm == "pre" else x
+
+    def add(self, x, y, norm: LayerNorm):
+        """Returns the sum of a layer's input x and output y."""
+        y = x + y
+        return constraints.stream(norm(y) if self.norm == "post" else y)

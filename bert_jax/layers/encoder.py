@@ -13,7 +13,8 @@ from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, rotary
-from bert_jax.layers.blocks import ACTIVATIONS, Block, LayerOptions
+from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.layers.blocks import ACTIVATIONS, Block, Dropouts, LayerOptions
 from bert_jax.layers.embeddings import Embedder
 
 
@@ -39,7 +40,10 @@ class Encoder(nn.Module, kw_only=True):
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
     remat: str
-    causal: bool = False  # whether a token attends to no later one; the objective decides
+    # What the objective and the program decide, see `Spec`.
+    causal: bool = False
+    sequences: int = 0
+    is_counted: bool = False
     bias: ClassVar[bool] = True  # whether layers have biases
 
     @property
@@ -75,41 +79,52 @@ class Encoder(nn.Module, kw_only=True):
             self.dtype,
         )
 
-    def make_blocks(self, hidden: int, dropouts: tuple, norm: str, gated: bool) -> list:
-        """Returns the blocks; the arguments are fields of `blocks.Block`."""
-        block = nn.remat(Block) if self.remat == "full" else Block
-        make_block = partial(block, self.heads, hidden, dropouts, self.options, norm, gated)
-        return [make_block(is_first=number == 0) for number in range(self.layers)]
+    def make_spec(self, dropout: float = 0.0, window: int = 0) -> Spec:
+        """Returns the Spec of the attention of a layer."""
+        return Spec(
+            attention.local_name(self.attention, window),
+            self.width // self.heads,
+            window,
+            self.causal,
+            dropout,
+            self.remat == "attention",
+            self.sequences,
+            self.is_counted,
+        )
 
-    def make_attention(self, batch, dropout: float = 0.0, window: int = 0, base: float = 0.0):
-        """Returns the attention of a layer for the rows of a batch, see `attention.make`.
+    def make_blocks(self, specs: list[Spec], hidden: int, dropouts: Dropouts, is_normal, **fields):
+        """Returns a block for each of the specs, as a list.
 
-        base: of rotary positions; 0: none.
+        hidden: the size of the feed-forward layers.
+        is_normal: whether the input of the first block is normalized.
+        fields: others of `blocks.Block`.
         """
-        # `init` runs on a short row, which the kernels do not support. Parameters are the same with `xla`.
-        name = "xla" if self.is_initializing() else self.attention
+        block = nn.remat(Block) if self.remat == "full" else Block
+        if self.is_initializing():
+            # `init` runs on a short row, which the kernels do not support. Parameters are the same with `xla`.
+            specs = [spec._replace(implementation="xla") for spec in specs]
+        make_block = partial(block, self.heads, hidden, options=self.options, dropouts=dropouts)
+        blocks = [make_block(specs[0], is_normal=is_normal, **fields)]
+        blocks += [make_block(spec, **fields) for spec in specs[1:]]
+        return blocks
+
+    def make_mask(self, batch, base: float = 0.0) -> Mask:
+        """Returns the mask of the rows of a batch. base: of rotary positions; 0: none."""
         angles = ()
         if base:
             angles = rotary.angles(batch["positions"], self.width // self.heads, base)
-        return attention.make(
-            name,
-            batch,
-            dropout,
-            remat=self.remat == "attention",
-            causal=self.causal,
-            window=window,
-            angles=angles,
-        )
+        return Mask(batch["sequence_ids"], angles=angles)
 
-    def apply_blocks(self, x, attends: list, keys) -> list:
+    def apply_blocks(self, x, masks: list[Mask], keys) -> list:
         """Returns x and the output of each block, [B, L, D] each; the last is normalized if there is a `final_norm`.
 
-        attends: the attention of each block, see `make_attention`.
+        masks: of each block.
         """
         states = [x]
-        for number, (block, attend) in enumerate(zip(self.blocks, attends, strict=True)):
+        for number, (block, mask) in enumerate(zip(self.blocks, masks, strict=True)):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys))
+            x, _ = block(x, mask, layer_keys)
+            states.append(x)
         if self.final_norm:
             states[-1] = self.final_norm(states[-1])
         return states
@@ -119,8 +134,11 @@ class Encoder(nn.Module, kw_only=True):
         return self.embedder.vocabulary_logits(x, bias)
 
 
-def make(encoder: type[Encoder], config, vocabulary_size: int, causal: bool) -> Encoder:
-    """Returns the encoder of a class and of a config whose data types are resolved (no `auto`)."""
+def make(encoder: type[Encoder], config, vocabulary_size: int, **fields) -> Encoder:
+    """Returns the encoder of a class and of a config whose data types are resolved (no `auto`).
+
+    fields: what the objective and the program decide.
+    """
     keys = config.model.to_dict()
     del keys["name"]
     return encoder(
@@ -128,7 +146,7 @@ def make(encoder: type[Encoder], config, vocabulary_size: int, causal: bool) -> 
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
         remat=config.train.remat,
-        causal=causal,
+        **fields,
         **keys,
     )
 

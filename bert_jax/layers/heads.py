@@ -33,7 +33,7 @@ class LMHead(nn.Module):
             name="dense",
         )
         x = ACTIVATIONS[options.activation](dense(x))
-        x = LayerNorm(options.epsilon, x.dtype, options.bias, name="norm")(x)
+        x = LayerNorm(options.epsilon, bias=options.bias, name="norm")(x)
         if vocabulary_logits is None:
             return x
         size = padded_size(self.vocabulary_size)

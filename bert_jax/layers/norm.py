@@ -64,14 +64,14 @@ normalize.defvjp(_normalize_forward, _normalize_backward)
 
 
 class LayerNorm(nn.Module):
-    """Layer normalization (arXiv:1607.06450): x[..., D] -> dtype[..., D]."""
+    """Layer normalization (arXiv:1607.06450): x[..., D] -> dtype[..., D]. dtype: None for that of x."""
 
     epsilon: float
-    dtype: jnp.dtype
+    dtype: jnp.dtype | None = None
     bias: bool = True
 
     @nn.compact
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
         bias = maybe_bias(self, x.shape[-1])
-        return normalize(x, scale, bias, self.epsilon, self.dtype)
+        return normalize(x, scale, bias, self.epsilon, self.dtype or x.dtype)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
 from bert_jax.layers import attention, encoder
+from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
@@ -56,8 +57,10 @@ class Encoder(encoder.Encoder, kw_only=True):
         self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
         self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
         hidden = self.feed_forward or 4 * self.width
-        dropouts = self.dropout, self.dropout
-        self.blocks = self.make_blocks(hidden, dropouts, self.norm, self.gated)
+        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
+        specs = [self.make_spec(self.attention_dropout)] * self.layers
+        fields = dict(norm=self.norm, gated=self.gated)
+        self.blocks = self.make_blocks(specs, hidden, dropouts, is_normal=True, **fields)
         self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
 
     def states(self, batch, keys=None) -> list:
@@ -66,10 +69,10 @@ class Encoder(encoder.Encoder, kw_only=True):
         keys: uint32[B], one per row, or None for no dropout.
         """
         base = ROTARY_BASE if self.positions == "rotary" else 0.0
-        attend = self.make_attention(batch, self.attention_dropout, base=base)
+        mask = self.make_mask(batch, base)
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
-        return self.apply_blocks(x, [attend] * self.layers, keys)
+        return self.apply_blocks(x, [mask] * self.layers, keys)
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
@@ -77,15 +80,16 @@ class Encoder(encoder.Encoder, kw_only=True):
         return jnp.tanh(self.pooler(vectors))
 
 
-def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
-    """Returns the encoder of a config whose data types are resolved (no `auto`)."""
-    return encoder.make(Encoder, config, vocabulary_size, causal)
+def make(config, vocabulary_size: int, **fields) -> Encoder:
+    """Returns the encoder of a config; see `encoder.make`."""
+    return encoder.make(Encoder, config, vocabulary_size, **fields)
 
 
-def resolve(config, phase, shapes: dict, mesh) -> str:
+def resolve(config, phase, mesh, **fields) -> str:
     """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
     encoder.check_mesh(config, mesh)
-    return attention.resolve(config, phase, shapes, mesh)
+    network = make(config, 0, **fields)
+    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
 
 
 def warnings(config) -> list[str]:

@@ -10,6 +10,7 @@ from functools import partial
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import attention, encoder
+from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
@@ -60,34 +61,40 @@ class Encoder(encoder.Encoder, kw_only=True):
         norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm = norm()
         self.final_norm = norm()
-        dropouts = self.dropout, 0.0
-        self.blocks = self.make_blocks(self.feed_forward, dropouts, norm="pre", gated=True)
+        specs = self.choose(self.make_spec(), self.make_spec(window=self.window))
+        dropouts = Dropouts(attention=self.dropout)
+        fields = dict(norm="pre", gated=True)
+        self.blocks = self.make_blocks(specs, self.feed_forward, dropouts, is_normal=True, **fields)
+
+    def choose(self, full, local) -> list:
+        """Returns what belongs to each layer, of what belongs to full and to local ones."""
+        return [local if number % self.full_every else full for number in range(self.layers)]
 
     def states(self, batch, keys=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
 
         keys: uint32[B], one per row, or None for no dropout. The last states are normalized.
         """
-        full = self.make_attention(batch, base=self.rotary_base)
-        local = self.make_attention(batch, window=self.window, base=self.local_rotary_base)
-        attends = [local if number % self.full_every else full for number in range(self.layers)]
+        full = self.make_mask(batch, self.rotary_base)
+        local = self.make_mask(batch, self.local_rotary_base)
         x = self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
-        return self.apply_blocks(x, attends, keys)
+        return self.apply_blocks(x, self.choose(full, local), keys)
 
 
-def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
-    """Returns the encoder of a config whose data types are resolved (no `auto`)."""
-    return encoder.make(Encoder, config, vocabulary_size, causal)
+def make(config, vocabulary_size: int, **fields) -> Encoder:
+    """Returns the encoder of a config; see `encoder.make`."""
+    return encoder.make(Encoder, config, vocabulary_size, **fields)
 
 
-def resolve(config, phase, shapes: dict, mesh) -> str:
+def resolve(config, phase, mesh, **fields) -> str:
     """Returns the attention implementations that train a phase on a mesh, of full and of local layers.
 
     Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
     """
     encoder.check_mesh(config, mesh)
-    full = attention.resolve(config, phase, shapes, mesh)
-    local = attention.resolve(config, phase, shapes, mesh, config.model.window)
+    network = make(config, 0, **fields)
+    full = attention.resolve(network.make_spec(), config, phase, mesh)
+    local = attention.resolve(network.make_spec(window=network.window), config, phase, mesh)
     return f"{full} and {local}"
 
 

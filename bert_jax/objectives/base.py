@@ -78,9 +78,12 @@ def module_of(config):
     return find_module("objective", config.objective.name)
 
 
-def make(config, vocabulary: Vocabulary) -> Objective:
-    """Returns the objective that `config.objective.name` names. The file name is the registry."""
-    objective = module_of(config).make(config, vocabulary)
+def make(config, vocabulary: Vocabulary, **fields) -> Objective:
+    """Returns the objective that `config.objective.name` names. The file name is the registry.
+
+    fields: of the network, that the program decides: `sequences`, `is_counted` (see attention_spec.Spec).
+    """
+    objective = module_of(config).make(config, vocabulary, **fields)
     if config.optimizer.frozen:
         objective = objective._replace(loss=freeze_encoder(objective.loss))
     return objective
@@ -151,10 +154,7 @@ def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
     params, rows: arrays or shapes of the parameters, and of a whole global batch. Traces the model: about a second for
     BERT-large.
     """
-    config = config.copy_and_resolve_references()
-    if "attention" in config.model:
-        config.model.attention = "count"
-    objective = make(config, vocabulary)
+    objective = make(config, vocabulary, is_counted=True)
 
     def loss(params, rows):
         return objective.loss(params, rows, objective.weights(rows), jnp.uint32(0), train=False)[0]

@@ -48,7 +48,7 @@ class LanguageModel(nn.Module):
         return {"lm_logits": self.lm(x, self.encoder.vocabulary_logits)}
 
 
-def make(config, vocabulary: Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the causal LM objective: the term `lm`, with the metrics `lm_loss` in nats and `lm_accuracy`."""
 
     def weights(batch):
@@ -64,5 +64,5 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
             "lm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
         }
 
-    module = LanguageModel(base.make_encoder(config, vocabulary, **ENCODER))
+    module = LanguageModel(base.make_encoder(config, vocabulary, **ENCODER, **fields))
     return base.from_module(module, weights, terms)

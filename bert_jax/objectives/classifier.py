@@ -33,7 +33,7 @@ def check(config) -> None:
         require(is_zero, "objective.label_smoothing", config, hint)
 
 
-def make(config, vocabulary: Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective of `task.kind`: cross-entropy in nats (of each label by itself if several apply), or the
     squared error of a number."""
     kind = config.task.kind
@@ -53,10 +53,10 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
             return nats.mean(axis=-1)
         return base.cross_entropy(logits[:, 0], targets, smoothing)
 
-    return from_losses(config, vocabulary, max(1, len(labels)), losses)
+    return from_losses(config, vocabulary, max(1, len(labels)), losses, **fields)
 
 
-def from_losses(config, vocabulary: Vocabulary, outputs: int, losses) -> base.Objective:
+def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) -> base.Objective:
     """Returns the objective of a heads.Classifier, with the term `label`: the mean loss by label_weights.
 
     losses: (label_logits, targets) -> float32 of the shape of label_weights.
@@ -70,6 +70,6 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses) -> base.Ob
         loss = losses(outputs["label_logits"], batch["targets"])
         return {"label_loss": base.weighted_mean(loss, batch["label_weights"])}
 
-    encoder = base.make_encoder(config, vocabulary)
+    encoder = base.make_encoder(config, vocabulary, **fields)
     module = heads.Classifier(encoder, outputs, keys.features, keys.dropout, keys.get("pool", ""))
     return base.from_module(module, weights, terms)

@@ -46,7 +46,7 @@ class Pretrainer(nn.Module):
         return outputs
 
 
-def make(config, vocabulary: Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the masked-LM objective: the terms `mlm` and, by `objective.pair_task`, `nsp`, `sop` or none.
 
     Each term is a mean of its own, with the metrics `{term}_loss` in nats and `{term}_accuracy`.
@@ -83,7 +83,7 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
             metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(logits, labels), weight)
         return metrics
 
-    module = Pretrainer(base.make_encoder(config, vocabulary), has_pairs)
+    module = Pretrainer(base.make_encoder(config, vocabulary, **fields), has_pairs)
     return base.from_module(module, weights, terms)
 
 

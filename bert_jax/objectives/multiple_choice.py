@@ -19,10 +19,10 @@ HEADS = classifier.HEADS
 check = classifier.check
 
 
-def make(config, vocabulary: Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective: the cross-entropy of the right sequence of each row, in nats."""
 
     def losses(logits, targets):
         return base.cross_entropy(logits[..., 0], targets, config.objective.label_smoothing)
 
-    return classifier.from_losses(config, vocabulary, 1, losses)
+    return classifier.from_losses(config, vocabulary, 1, losses, **fields)

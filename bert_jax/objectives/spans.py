@@ -24,7 +24,7 @@ HEADS = {"label_logits": {"label", "mix"}}
 check = heads.check
 
 
-def make(config, vocabulary: Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective with the term `span`: the mean of two cross-entropies over a row's tokens, in nats.
 
     Its output is label_logits, float32[B, L, 2].
@@ -46,6 +46,6 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
             "span_accuracy": base.weighted_mean(hits, weight),
         }
 
-    encoder = base.make_encoder(config, vocabulary)
+    encoder = base.make_encoder(config, vocabulary, **fields)
     module = heads.Classifier(encoder, 2, config.objective.features, config.objective.dropout)
     return base.from_module(module, weights, terms)

@@ -23,7 +23,7 @@ HEADS = {"label_logits": {"label", "mix"}}
 check = classifier.check
 
 
-def make(config, vocabulary: Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective: the mean cross-entropy of the tokens with a label, in nats."""
     labels = config.task.labels
     smoothing = config.objective.label_smoothing
@@ -32,4 +32,4 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     def losses(logits, targets):
         return base.cross_entropy(logits, targets, smoothing)
 
-    return classifier.from_losses(config, vocabulary, len(labels), losses)
+    return classifier.from_losses(config, vocabulary, len(labels), losses, **fields)

@@ -2,7 +2,7 @@
 
 The lower bound of a call is its roofline: the larger of FLOPs / peak FLOPs of the chip and bytes / bandwidth of its
 memory. Bytes are those of operands and results. FLOPs are those of the kernel's own cost estimate; splash attention has
-none, so its products are counted (attention.splash_flops), also those that its backward kernels compute again; other
+none, so its products are counted (attention_splash.flops), also those that its backward kernels compute again; other
 kernels have 0.
 The instructions that libtpu 0.0.42 generates for the attention kernels take 1.2 to 2.2 times this bound for rows of 256
 tokens or more (benchmarks/LOG.md). So the estimate of a call is LIKELY times its bound; LEAST and MOST times the bound
@@ -11,7 +11,7 @@ are the ends of the range that `plan` prints.
 
 import re
 
-from bert_jax.layers import attention
+from bert_jax.layers import attention_splash
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.planning import hlo
 
@@ -45,6 +45,6 @@ def cycles(call: hlo.Instruction, mesh) -> int:
     else:
         operand_shapes = [array.shape for array in operands]
         result_shapes = [array.shape for array in results]
-        flops = attention.splash_flops(call.name, operand_shapes, result_shapes)
+        flops = attention_splash.flops(call.name, operand_shapes, result_shapes)
     seconds = max(flops / chip.flops, size / chip.bandwidth)
     return round(LIKELY * seconds * chip.devices * chip.hertz)

@@ -1,10 +1,13 @@
 """Finds the task of a config, and sets the keys that its data decides."""
 
+from bert_jax import config as configs
 from bert_jax.config_checks import find_module
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
+from bert_jax.objectives import base as objectives
 from bert_jax.storage import remote
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 def make(config, store: Store | None = None) -> Dataset:
@@ -14,6 +17,13 @@ def make(config, store: Store | None = None) -> Dataset:
     Raises BadInput if the store has too few documents.
     """
     return find_module("task", config.task.name).make(config, store)
+
+
+def make_objective(config, phase, vocabulary: Vocabulary) -> objectives.Objective:
+    """Returns the objective of a phase of a config, for batches of its task."""
+    sequences = make(config).sequences(phase)
+    config = configs.of_phase(config, phase)
+    return objectives.make(config, vocabulary, sequences=sequences)
 
 
 def fill(config, store: Store) -> None:
@@ -47,8 +57,7 @@ def attention(config, phase, mesh) -> str:
     module = find_module("model", config.model.name)
     if not hasattr(module, "resolve"):
         return ""
-    shapes = make(config).shapes(phase, 1)
-    return module.resolve(config, phase, shapes, mesh)
+    return module.resolve(config, phase, mesh, sequences=make(config).sequences(phase))
 
 
 def local_store(config, log) -> Store | None:

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks import accelerator
 from bert_jax.layers import attention_xla
+from bert_jax.layers.attention_spec import Spec
 
 
 @pytest.fixture(autouse=True)
@@ -21,15 +22,16 @@ def test_each_case_of_a_kernel_has_a_row(capsys):
 
 
 def test_a_wrong_kernel_has_large_errors(monkeypatch):
-    _, errors = accelerator.compare_kernel("xla", 16, 0.1, 2, turns=1)
+    spec = Spec("xla", accelerator.SIZE, dropout=0.1, sequences=2)
+    _, errors = accelerator.compare_kernel(spec, 16, turns=1)
     assert 0 < max(errors) < 0.02
     exact = attention_xla.attend
 
-    def wrong(q, *arguments, **options):
-        return exact(q, *arguments, **options) * (1.1 if q.dtype == jnp.bfloat16 else 1)
+    def wrong(spec, mask, q, *arguments):
+        return exact(spec, mask, q, *arguments) * (1.1 if q.dtype == jnp.bfloat16 else 1)
 
     monkeypatch.setattr(attention_xla, "attend", wrong)
-    _, errors = accelerator.compare_kernel("xla", 16, 0.1, 2, turns=1)
+    _, errors = accelerator.compare_kernel(spec, 16, turns=1)
     assert min(errors) > 0.05
 
 

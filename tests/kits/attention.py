@@ -7,10 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.layers import attention, attention_kernel, attention_xla, rotary
+from bert_jax.layers import attention, attention_splash, attention_xla, rotary
+from bert_jax.layers.attention_spec import Mask, Spec
 
 HEADS, SIZE = 4, 16
-interpreted = partial(attention.splash, interpret=True)
+
+
+def interpreted(q, k, v, ids, **options):
+    spec = Spec("splash", q.shape[-1], **options)
+    return attention_splash.attend(spec, q, k, v, ids, interpret=True)
+
+
 DROPOUT = 0.1
 TPU = ("TPU v5 lite", ("fused", "splash"))
 GPU = ("NVIDIA H100 80GB HBM3", ("cudnn",))
@@ -48,14 +55,14 @@ def compute(function, arrays, dtype=jnp.float32):
 def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
     """block: of queries, with a window; None: all."""
     block = ids.shape[1] if block is None else block
-    pattern = attention_xla.Pattern(causal, window, block)
-    return attention_xla.attend(q, k, v, ids, keys_of(ids), rate, pattern)
+    spec = Spec("xla", q.shape[-1], window, causal, rate)
+    return attention_xla.attend(spec, Mask(ids), q, k, v, keys_of(ids), block)
 
 
 def fused(q, k, v, ids, angles=(), **options):
-    options = dict(rate=0.0, causal=False, window=0) | options
-    options = attention_kernel.Options(q.shape[-1], interpret=True, **options)
-    return attention.fused(q, k, v, ids, keys_of(ids), *angles, options=options)
+    """In the emulated kernel. Options: `causal`, `window`, and `rate` for dropout."""
+    spec = Spec("fused", q.shape[-1], dropout=options.pop("rate", 0.0), **options)
+    return attention.fused(spec, Mask(ids, angles=angles), q, k, v, keys_of(ids), interpret=True)
 
 
 def rotated(function):
@@ -94,11 +101,18 @@ def assert_aligned(actual, exact, angle: float, ratio: float):
 def on_tpu(monkeypatch):
     """Makes this process choose attention kernels like a TPU, and emulate them."""
     monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: TPU)
-    monkeypatch.setattr(attention, "splash", interpreted)
-    options = partial(attention_kernel.Options, interpret=True)
-    monkeypatch.setattr(attention_kernel, "Options", options)
+    for name in ("fused", "splash"):
+        emulated = partial(attention.IMPLEMENTATIONS[name], interpret=True)
+        monkeypatch.setitem(attention.IMPLEMENTATIONS, name, emulated)
 
 
-def attend(name, ids, dropout=0.1, sequences=1, **options):
-    rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
-    return attention.make(name, rows, dropout, remat=True, **options)
+def attend(name, ids, dropout=0.1, angles=(), **options):
+    """Returns attend(q, k, v, keys) of rows. options: of the Spec."""
+    options = dict(sequences=1, remat=True) | options
+    mask = Mask(ids, angles=angles)
+
+    def attend_rows(q, k, v, keys):
+        spec = Spec(name, q.shape[-1], dropout=dropout, **options)
+        return attention.attend(spec, mask, q, k, v, keys)
+
+    return attend_rows

@@ -18,7 +18,14 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.layers import attention, attention_kernel, attention_xla, rotary
+from bert_jax.layers import (
+    attention,
+    attention_cudnn,
+    attention_splash,
+    attention_xla,
+    rotary,
+)
+from bert_jax.layers.attention_spec import Spec
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
@@ -110,19 +117,13 @@ def test_bfloat16_is_close_to_float32(function):
         kit.assert_aligned(a, b, 2e-5, 2e-3 if function is dropping else 2e-4)
 
 
-def dropping_by_heads(q, k, v, ids):
-    options = attention_kernel.Options(kit.SIZE, DROPOUT, False, 0, interpret=True)
-    function = partial(attention.fused, options=options)
-    return constraints.by_heads(function)(q, k, v, ids, kit.keys_of(ids))
-
-
 @pytest.mark.parametrize(
     ("single", "sharded", "shape", "rows", "heads"),
     [
         (interpreted, constraints.by_heads(interpreted), (2, 2, 2), 8, kit.HEADS),
         (interpreted, constraints.by_heads(interpreted), (4, 2, 1), 3, kit.HEADS),
         # The dropout mask depends on the index of a head among all heads.
-        pytest.param(dropping, dropping_by_heads, (2, 2, 2), 8, 16, marks=pytest.mark.full),
+        pytest.param(dropping, dropping, (2, 2, 2), 8, 16, marks=pytest.mark.full),
     ],
 )
 def test_kernels_on_a_mesh_equal_one_device(single, sharded, shape, rows, heads):
@@ -209,9 +210,9 @@ def test_the_flops_of_splash_are_those_of_the_blocks_that_it_visits():
     all pairs."""
     x, a_pair = (8, 4, 64, 1024), 2 * 8 * 4 * 64  # rows, heads, size, tokens
     for part, blocks, products in (("fwd", (4, 3), 2), ("dq", (4, 3), 3), ("dkv", (3, 4), 4)):
-        flops = attention.splash_flops(f"splash_mha_{part}_x", [(1, *blocks), x, x], [x])
+        flops = attention_splash.flops(f"splash_mha_{part}_x", [(1, *blocks), x, x], [x])
         assert flops == products * a_pair * 12 * 256**2
-    flops = attention.splash_flops("splash_mha_dkv", [(1, 2, 2), x, x], [(2, *x)])
+    flops = attention_splash.flops("splash_mha_dkv", [(1, 2, 2), x, x], [(2, *x)])
     assert flops == 5 * a_pair * 1024**2
 
 
@@ -221,7 +222,8 @@ def test_the_call_of_cudnn_equals_xla(causal, packed):
     """The same call with JAX's own implementation checks the scale, the mask, and the mask by lengths."""
     *arrays, ids = make_rows(5, 96)
     arrays = (*arrays, ids if packed else np.minimum(ids, 1))
-    function = partial(attention.cudnn, causal=causal, packed=packed, implementation="xla")
+    spec = Spec("cudnn", kit.SIZE, causal=causal, sequences=2 if packed else 1)
+    function = partial(attention_cudnn.attend, spec, implementation="xla")
     reference = partial(plain, causal=causal)
     kit.assert_close(compute(function, arrays), compute(reference, arrays), 1e-5)
     assert (ids.sum(1) == 0).any()
@@ -252,12 +254,14 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal, sequences, call)
 # Runs in a process without the variables of conftest.py, which hide GPUs.
 ON_GPU = """
 import jax, jax.numpy as jnp, numpy as np
-from bert_jax.layers import attention
-from kits.attention import assert_aligned, compute, make_rows, plain
+from bert_jax.layers import attention_cudnn
+from bert_jax.layers.attention_spec import Spec
+from kits.attention import SIZE, assert_aligned, compute, make_rows, plain
 for length, packed in [(96, False), (96, True), (256, False), (256, True)]:
     *arrays, ids = make_rows(5, length)
     case = (*arrays, ids if packed else np.minimum(ids, 1))
-    functions = (lambda *x: attention.cudnn(*x, packed=packed)), plain
+    spec = Spec("cudnn", SIZE, sequences=2 if packed else 1)
+    functions = (lambda *x: attention_cudnn.attend(spec, *x)), plain
     actual, expected = (compute(each, case, jnp.bfloat16) for each in functions)
     for a, b in zip(actual, expected, strict=True):
         assert_aligned(a, b, 1e-4, 2e-3)

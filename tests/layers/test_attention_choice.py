@@ -13,14 +13,15 @@ from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.layers import attention
+from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
+from bert_jax.layers.attention_spec import Spec
 from bert_jax.tasks import base as tasks
 
 ABLE = {
-    "fused": Case(*TPU, 512, 4, 64, "bfloat16", 1, 0.1),
-    "splash": Case(*TPU, 2048, 4, 64, "bfloat16", 1, 0.0),
-    "cudnn": Case(*GPU, 512, 4, 64, "bfloat16", 1, 0.0),
+    "fused": (Spec("fused", 64, dropout=0.1, sequences=1), Case(*TPU, 512, 4, "bfloat16")),
+    "splash": (Spec("splash", 64, sequences=1), Case(*TPU, 2048, 4, "bfloat16")),
+    "cudnn": (Spec("cudnn", 64, sequences=1), Case(*GPU, 512, 4, "bfloat16")),
 }
 REFUSALS = [
     ("fused", dict(kernels=(), device="cpu"), "cpu"),
@@ -34,18 +35,28 @@ REFUSALS = [
     ("cudnn", dict(length=101), "phases.main.length=101"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
     ("cudnn", dict(window=128), "local attention"),
+    *[(name, dict(properties=("a bias",)), "a bias") for name in ABLE],
 ]
+
+
+def change(name, changes, implementation=None):
+    """Returns the Spec and the Case that a kernel supports, with changes of fields of either."""
+    spec, case = (
+        part._replace(**{key: changes[key] for key in changes if key in part._fields})
+        for part in ABLE[name]
+    )
+    return spec._replace(implementation=implementation or name), case
 
 
 @pytest.mark.parametrize(("name", "changes", "words"), REFUSALS)
 def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
-    able, unable = ABLE[name], ABLE[name]._replace(**changes)
-    assert attention.choose(name, able) == attention.choose("auto", able) == name
+    for implementation in (name, "auto"):
+        assert attention.choose(*change(name, {}, implementation)) == name
     with pytest.raises(BadInput, match=f"config.model.attention={name}.*{words}"):
-        attention.choose(name, unable, "phases.main.")
-    assert attention.choose("xla", unable) == "xla"
-    if name in unable.kernels:
-        assert attention.choose("auto", unable) == "xla"
+        attention.choose(*change(name, changes), "phases.main.")
+    assert attention.choose(*change(name, changes, "xla")) == "xla"
+    if name in changes.get("kernels", (name,)):
+        assert attention.choose(*change(name, changes, "auto")) == "xla"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +74,12 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
     ],
 )
 def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
-    assert attention.choose("auto", ABLE[name]._replace(**changes)) == chosen
+    assert attention.choose(*change(name, changes, "auto")) == chosen
 
 
 def test_blocks_of_splash_divide_every_row():
     for length in range(128, 8193, 128):
-        sizes = attention.block_sizes(length, window=0)
+        sizes = attention_splash.block_sizes(length, window=0)
         assert length % sizes.block_kv_dkv == sizes.block_kv_dkv % sizes.block_kv_dkv_compute == 0
 
 
@@ -88,10 +99,9 @@ def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
     keys = ("phases.main.length=512", "phases.main.max_packed=4", "phases.main.max_predictions=80")
     settings = small_config("model.max_length=512", "model.attention_dropout=0.0", *keys)
     (phase,) = configs.phases(settings)
-    shapes = tasks.make(settings).shapes(phase, 1)
     elsewhere, here = (build.make_mesh(settings, [phase], d) for d in (devices(name), None))
-    assert attention.resolve(settings, phase, shapes, elsewhere) == expected
-    assert attention.resolve(settings, phase, shapes, here) == "xla"
+    assert tasks.attention(settings, phase, elsewhere) == expected
+    assert tasks.attention(settings, phase, here) == "xla"
 
 
 def test_every_phase_is_checked_before_anything_is_compiled(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ from bert_jax import build, config
 from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention_kernel, attention_xla, counts
+from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
@@ -88,9 +89,10 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
     ids = jax.ShapeDtypeStruct((1, 8192), jnp.int32)
 
     def costs(**window):
-        pattern = attention_xla.Pattern(**window)
-        attend = partial(attention_xla.attend, keys=None, dropout=0.0, pattern=pattern)
-        learn = jax.grad(lambda *x: attend(*x).sum(), argnums=(0, 1, 2))
+        def total(q, k, v, ids):
+            return attention_xla.attend(Spec("xla", 64, **window), Mask(ids), q, k, v, None).sum()
+
+        learn = jax.grad(total, argnums=(0, 1, 2))
         memory = jax.jit(learn).lower(*vectors, ids).compile().memory_analysis()
         flops = counts.products(jax.make_jaxpr(learn)(*vectors, ids).jaxpr)
         return flops, memory.temp_size_in_bytes

@@ -163,6 +163,7 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         make=make_batch,
         survey=survey,
         score=score,
+        sequences=lambda phase: sequences,
         sizes=sizes,
         group=example_numbers,
     )

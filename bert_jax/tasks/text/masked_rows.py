@@ -119,7 +119,7 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         sizes = ranges[numbers][:, [A_SIZE]]
         return survey(config, phase, sizes + SPECIAL)
 
-    return Dataset(shapes, SPLITS, rows, make_batch, survey_rows)
+    return Dataset(shapes, SPLITS, rows, make_batch, survey_rows, sequences=sequences)
 
 
 def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> dict:

@@ -65,7 +65,14 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         arrays = assemble.gather(tokens, rows, phase.length, special, is_paired)
         return masked_rows.mask(config, phase, split, store, word_starts, keys, arrays)
 
-    return Dataset(shapes, SPLITS, rows, make_batch, partial(survey, config, store))
+    return Dataset(
+        shapes,
+        SPLITS,
+        rows,
+        make_batch,
+        partial(survey, config, store),
+        sequences=lambda phase: phase.keys.max_packed,
+    )
 
 
 def rules(config, phase) -> pair_rows.Rules:

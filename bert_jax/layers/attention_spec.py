@@ -1,0 +1,102 @@
+"""What attention is told: a static Spec, a Mask of arrays, and for decoding a Cache of keys and values.
+
+B batch, L length of the queries, M length of the keys, H heads, K head size.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Spec(NamedTuple):
+    """What is static about the attention of a layer."""
+
+    implementation: str  # auto, or one of attention.IMPLEMENTATIONS
+    head_size: int
+    window: int = 0  # local attention, to at most half as many tokens on each side; 0: to all
+    causal: bool = False  # whether a token attends to no later one
+    dropout: float = 0.0  # rate on the probabilities
+    remat: bool = (
+        False  # whether the backward pass of xla recomputes the probabilities; kernels always do
+    )
+    sequences: int = 0  # packed in a row, at most; 0: not known
+    is_counted: bool = (
+        False  # whether the program is traced to count FLOPs: with a window, no others are computed
+    )
+
+
+class Mask(NamedTuple):
+    """Which keys a query attends to, and where both are.
+
+    A query attends to keys with its own id, which is not 0. With `key_ids`, the keys are of another sequence.
+    """
+
+    query_ids: jax.Array  # int32[B, L], 0 for padding
+    key_ids: jax.Array | None = None  # int32[B, M]; None: those of the queries
+    angles: tuple = ()  # those of `rotary.angles`, by which queries and keys are rotated, or none
+    positions: tuple = ()  # int32[B, L] of queries and int32[B, M] of keys, if they are not 0, 1, 2, ...
+    pairs: Any = None  # bool[B, L, M], further pairs that are left out where it is False
+    bias: Any = None  # float32[B, H, L, M], added to the scores
+
+    def properties(self) -> tuple[str, ...]:
+        """Returns what the mask has besides the ids of one sequence and angles, in the words of a message."""
+        fields = {
+            "keys of another sequence": self.key_ids,
+            "a mask of pairs": self.pairs,
+            "a bias": self.bias,
+        }
+        names = [name for name, array in fields.items() if array is not None]
+        if self.positions:
+            names.append("positions")
+        return tuple(names)
+
+
+class Cache(NamedTuple):
+    """The keys and values of a layer, for the tokens of each row so far: arrays of a fixed size."""
+
+    keys: jax.Array  # [B, M, H, K], rotated
+    values: jax.Array  # [B, M, H, K]
+    position: jax.Array  # int32[B], the number of tokens in it
+
+    def append(self, keys, values) -> "Cache":
+        """Returns the cache with the keys and values [B, L, H, K] of the next L tokens of each row."""
+        length = keys.shape[1]
+        index = jnp.arange(self.keys.shape[1]) - self.position[:, None]
+        is_new = (index >= 0) & (index < length)
+        index = jnp.clip(index, 0, length - 1)[..., None, None]
+
+        def place(old, new):
+            new = jnp.take_along_axis(new.astype(old.dtype), index, axis=1)
+            return jnp.where(is_new[..., None, None], new, old)
+
+        return Cache(
+            place(self.keys, keys),
+            place(self.values, values),
+            self.position + length,
+        )
+
+    def mask(self, length: int) -> Mask:
+        """Returns the mask of the next `length` tokens of each row. It needs causal attention, for which what is behind
+        a token, padding of a prompt or nothing yet, does not exist."""
+        rows, size = self.keys.shape[:2]
+        query_positions = self.position[:, None] + jnp.arange(length)
+        key_positions = jnp.broadcast_to(jnp.arange(size), (rows, size))
+        return Mask(
+            jnp.ones_like(query_positions),
+            jnp.ones_like(key_positions),
+            positions=(query_positions, key_positions),
+        )
+
+
+class Context(NamedTuple):
+    """A second sequence that the queries attend to."""
+
+    source: Any  # its states [B, M, D], or a Cache of their keys and values
+    mask: Mask  # with its key_ids
+
+
+def empty_cache(rows: int, length: int, heads: int, spec: Spec, dtype) -> Cache:
+    """Returns a Cache without tokens: B = rows, M = length, H = heads."""
+    shape = rows, length, heads, spec.head_size
+    return Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(rows, jnp.int32))
