@@ -13,6 +13,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
@@ -77,13 +78,13 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
         decay=config.schedule.decay,
         phases=phases,
     )
-    update = optimizer.make(config.optimizer, rate())
+    update = optimizer.make(config.optimizer, rate(), network_of(config))
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
     example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
-    shardings = meshes.state(shapes, mesh)
+    shardings = meshes.state(shapes, mesh, models.shardings(config))
     return Design(
         mesh,
         vocabulary,
@@ -93,6 +94,14 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
         initialize,
         shapes,
         shardings,
+    )
+
+
+def network_of(config) -> optimizer.Network:
+    """Returns what the optimizer knows about the parameters of the model."""
+    return optimizer.Network(
+        partial(models.layers_above, body=models.body(config)),
+        partial(models.decayed, config),
     )
 
 
@@ -212,7 +221,7 @@ def lower_train(config, design: Design, phase):
     options = step.Options(
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
         summed=meshes.summed(mesh, config.gradient_dtype),
-        select=partial(optimizer.select_trained, config.optimizer),
+        select=partial(optimizer.select_trained, config.optimizer, network_of(config)),
         judge=partial(
             step_guard.judge,
             window=config.guard.window,

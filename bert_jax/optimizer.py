@@ -4,6 +4,7 @@
 gradients, which the training step has already computed.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,45 +15,34 @@ import optax
 RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
 
 
-def make(config, rate) -> optax.GradientTransformationExtraArgs:
+class Network(NamedTuple):
+    """What the optimizer knows about the parameters of a network, see models/base.py."""
+
+    layers_above: (
+        Callable  # (params) -> a tree of ints, the number of layers above that of each parameter
+    )
+    decayed: Callable  # (params) -> a tree of bools, whether weight decay applies
+
+
+def make(config, rate, network: Network) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
     scale = {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
     clip = optax.identity()
     if config.clip:
         clip = clip_by_norm(config.clip)
-    parts = [clip, scale(config)]
+    parts = [clip, scale(config, network)]
     if config.name != "stable_adamw":  # which has its own decay
-        parts.append(optax.add_decayed_weights(config.weight_decay, decayed))
-    return optax.chain(*parts, scale_by_rate(config, rate))
+        parts.append(optax.add_decayed_weights(config.weight_decay, network.decayed))
+    return optax.chain(*parts, scale_by_rate(config, network, rate))
 
 
-def layers_above(params):
-    """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
-
-    The layers are, from the top: the heads with the pooler, each block of the encoder, and its embeddings. The norm
-    after the last block belongs to it.
-    """
-    top = 1 + sum(name.startswith("blocks_") for name in params.get("encoder", ()))
-
-    def above(path, _):
-        if path[0].key != "encoder" or path[1].key == "pooler":
-            return 0
-        name = path[1].key
-        if name == "final_norm":
-            return 1
-        if name.startswith("blocks_"):
-            return top - 1 - int(name.removeprefix("blocks_"))
-        return top
-
-    return jax.tree.map_with_path(above, params)
-
-
-def first_steps(config, params):
+def first_steps(config, network: Network, params):
     """Returns a tree of ints: the step from which on each parameter is trained, see `unfreeze_every`."""
-    return jax.tree.map(lambda above: above * config.unfreeze_every, layers_above(params))
+    above = network.layers_above(params)
+    return jax.tree.map(lambda layers: layers * config.unfreeze_every, above)
 
 
-def select_trained(config, gradients, step):
+def select_trained(config, network: Network, gradients, step):
     """Returns the gradients, with zeros for layers that are not trained yet: neither their norm nor moments count."""
 
     def select(gradient, first: int):
@@ -60,7 +50,7 @@ def select_trained(config, gradients, step):
             return gradient
         return jnp.where(step >= first, gradient, 0)
 
-    return jax.tree.map(select, gradients, first_steps(config, gradients))
+    return jax.tree.map(select, gradients, first_steps(config, network, gradients))
 
 
 def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
@@ -76,7 +66,7 @@ def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def scale_by_rate(config, rate) -> optax.GradientTransformationExtraArgs:
+def scale_by_rate(config, network: Network, rate) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by -rate(step) and by `layer_decay` once for each layer above. Leaves out those of layers that
     are not trained: not yet (`unfreeze_every`), or never (`frozen`).
 
@@ -97,13 +87,13 @@ def scale_by_rate(config, rate) -> optax.GradientTransformationExtraArgs:
 
         updates = jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates)
         if is_layered:
-            updates = jax.tree.map(scale_layer, updates, layers_above(updates))
+            updates = jax.tree.map(scale_layer, updates, network.layers_above(updates))
         return updates, state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def adam(config) -> optax.GradientTransformation:
+def adam(config, network: Network) -> optax.GradientTransformation:
     """Returns Adam (arXiv:1412.6980), without bias correction if so configured, as in the original BERT.
 
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
@@ -120,7 +110,7 @@ def adam(config) -> optax.GradientTransformation:
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count = optax.safe_increment(state.count)
-        correct = partial(correct_bias, config, count, step)
+        correct = partial(correct_bias, config, network, count, step)
         means = correct(config.beta1, mu)
         squares = correct(config.beta2, nu)
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), means, squares)
@@ -129,7 +119,7 @@ def adam(config) -> optax.GradientTransformation:
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def correct_bias(config, count, step, beta: float, moments):
+def correct_bias(config, network: Network, count, step, beta: float, moments):
     """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
 
     Those of a layer that is trained from a later step on start there. They are corrected even without
@@ -145,24 +135,25 @@ def correct_bias(config, count, step, beta: float, moments):
             updates = jnp.maximum(step + 1 - first, 1)
         return moment / (1 - beta**updates)
 
-    return jax.tree.map(correct, moments, first_steps(config, moments))
+    return jax.tree.map(correct, moments, first_steps(config, network, moments))
 
 
-def stable_adamw(config) -> optax.GradientTransformation:
+def stable_adamw(config, network: Network) -> optax.GradientTransformation:
     """Returns StableAdamW (arXiv:2304.13013): AdamW with bias correction, whose update of each array is divided by the
     RMS of gradient / sqrt(second moment) where that is above 1. It replaces the clipping of gradients by their norm.
 
     As in torch-optimi with decouple_lr=True, the weight decay is relative to the rate's share of its peak, and divided
     like the update. torch-optimi debiases the betas instead of the moments, which has the same results.
     """
-    decay = optax.add_decayed_weights(config.weight_decay / config.learning_rate, decayed)
+    decay_rate = config.weight_decay / config.learning_rate
+    decay = optax.add_decayed_weights(decay_rate, network.decayed)
     config = config.copy_and_resolve_references()
     config.bias_correction = True
-    adamw = optax.chain(adam(config), decay)
+    adamw = optax.chain(adam(config, network), decay)
 
     def update(gradients, state, params, *, step, **_):
         updates, state = adamw.update(gradients, state, params, step=step)
-        nu = correct_bias(config, state[0].count, step, config.beta2, state[0].nu)
+        nu = correct_bias(config, network, state[0].count, step, config.beta2, state[0].nu)
 
         def stabilize(u, g, v):
             rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))
@@ -173,7 +164,7 @@ def stable_adamw(config) -> optax.GradientTransformation:
     return optax.GradientTransformationExtraArgs(adamw.init, update)
 
 
-def adafactor(config) -> optax.GradientTransformation:
+def adafactor(config, network: Network) -> optax.GradientTransformation:
     """Returns Adafactor (arXiv:1804.04235) without momentum: factored second moments, updates clipped and scaled by
     RMS."""
     return optax.chain(
@@ -181,12 +172,6 @@ def adafactor(config) -> optax.GradientTransformation:
         optax.clip_by_block_rms(1.0),
         optax.scale_by_param_block_rms(),
     )
-
-
-def decayed(params):
-    """Returns a tree of bools: whether weight decay applies to a parameter. Biases and layer norm scales are excluded,
-    as in the original BERT."""
-    return jax.tree.map_with_path(lambda path, _: path[-1].key not in ("bias", "scale"), params)
 
 
 # --- Schedules ------------------------------------------------------------------------------------

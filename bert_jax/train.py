@@ -91,14 +91,14 @@ def pretrain_together(
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
         return 0
-    data, encoder = open_data(config, start, processes, watchdog)
+    data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop:
         trainer = build_and_verify(config, mesh, data, init_state=step is None)
         imported = {key: start.info[key] for key in ("imported", "fresh") if key in start.info}
-        if encoder:
-            imported = init_from.describe(encoder, trainer.shapes.params)
-            trainer = start_from(trainer, encoder.arrays)
+        if body:
+            imported = init_from.describe(config, body, trainer.shapes.params)
+            trainer = start_from(trainer, body.arrays)
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
             reporter = report.SilentReporter()
@@ -247,15 +247,15 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
 
 
 def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Watchdog):
-    """Opens the data from the first step on, and for a new run the encoder of config.init_from; prepares a missing
-    store. Returns (Data, init_from.Encoder or None).
+    """Opens the data from the first step on, and for a new run the body of config.init_from; prepares a missing
+    store. Returns (Data, init_from.Body or None).
 
-    Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the encoder.
+    Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the body.
     """
     is_new = start.step is None
-    encoder = None
+    body = None
     if config.init_from and is_new:
-        encoder = init_from.read(config, processes)
+        body = init_from.read(config, processes)
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.exists(name)):
         watchdog.arm("")  # preparing or downloading a store may take any time
@@ -263,17 +263,17 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
     if not is_new:
         init_from.check_same(config, start.name, start.config, start.info, processes)
         run_info.check_store(start.name, start.info, start.step, data)
-    if encoder:
+    if body:
         path = data.path / "tokenizer"
-        init_from.check_tokenizer(config, encoder, data.key, tokenizer.load(path))
+        init_from.check_tokenizer(config, body, data.key, tokenizer.load(path))
     watchdog.arm("compile")
-    return data, encoder
+    return data, body
 
 
 def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: dict) -> None:
     """Writes config.json, tokenizer/ and run.json, and prints the head of the log.
 
-    imported: values for run.json about the encoder that the run started from, see `init_from.describe`.
+    imported: values for run.json about the body that the run started from, see `init_from.describe`.
     """
     configs.save(config, directory / "config.json")
     kept = {}

@@ -28,11 +28,19 @@ def result(capsys, *command):
 # --- Results --------------------------------------------------------------------------------------
 
 
-def test_config_prints_every_key(finished, capsys):
-    settings, _ = finished
+def test_config_prints_every_key_and_counts_as_the_run(finished, capsys):
+    settings, workdir = finished
     assert cli.main(["config", *arguments(settings)]) == 0
     assert "model.width = 32    # base: 768" in capsys.readouterr().out
-    assert result(capsys, "config", *arguments(settings))["model"]["width"] == 32
+    values = result(capsys, "config", *arguments(settings))
+    assert values["model"]["width"] == 32
+    info = json.loads((workdir / "run.json").read_text())
+    counts = values["counts"]
+    for key in ("parameters", "encoder_parameters"):
+        assert counts[key] == info[key]
+    phase = info["phases"]["main"]
+    flops = phase["flops_per_step"] / phase["tokens_per_step"]
+    assert counts["flops_per_token"] == {"main": flops}
 
 
 def test_inspect_prints_the_batch_of_a_step(finished, capsys):

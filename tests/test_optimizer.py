@@ -10,12 +10,13 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
-from kits.small import mesh_of, small_batch, small_config, small_objective, small_params
+from kits.small import NETWORK, mesh_of, small_batch, small_config, small_objective, small_params
 from kits.transformers_bert import within
 
 from bert_jax import config, optimizer, step, step_guard
 from bert_jax.convert.names import by_path
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 
 STEPS = 10
@@ -54,7 +55,7 @@ def run(chain, params, gradients):
 
 def make(*overrides, rate=RATE):
     settings = small_config(*[f"optimizer.{override}" for override in overrides]).optimizer
-    return optimizer.make(settings, rate)
+    return optimizer.make(settings, rate, NETWORK)
 
 
 def test_adafactor_equals_the_formulas_of_its_paper():
@@ -109,7 +110,7 @@ def test_ten_steps_of_stable_adamw_equal_optimi(devices):
 
 
 def test_biases_and_norms_have_no_weight_decay():
-    mask = by_path(optimizer.decayed(small_params(small_objective())))
+    mask = by_path(NETWORK.decayed(small_params(small_objective())))
     decayed = {name for name, is_decayed in mask.items() if is_decayed}
     assert not any("norm" in name or name.endswith("bias") for name in decayed)
     assert len(decayed) == 3 + 2 * 6 + 3  # tables, kernels of two blocks, pooler and heads
@@ -122,7 +123,7 @@ def bytes_of(state) -> int:
 def test_a_bfloat16_moment_is_rounded_once_a_step():
     """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
     keys = [f"optimizer.moment_dtype={dtype}" for dtype in ("float32", "bfloat16")]
-    exact, rounded = (optimizer.adam(small_config(key).optimizer) for key in keys)
+    exact, rounded = (optimizer.adam(small_config(key).optimizer, NETWORK) for key in keys)
     params, gradients = make_gradients()
     a = exact.init(params)
     b = rounded.init(params)
@@ -175,7 +176,20 @@ ABOVE |= {"blocks_1/feed_forward_norm/bias": 1, "pooler/kernel": 0}
 ABOVE = {f"encoder/{name}": above for name, above in ABOVE.items()}
 ABOVE |= {"mlm/dense/kernel": 0, "pair/kernel": 0, "encoder/final_norm/scale": 1}
 SHAPES = jax.eval_shape(small_objective("model.norm=pre").init, jax.random.key(0), small_batch())
-LAYERS = by_path(optimizer.layers_above(SHAPES))
+LAYERS = by_path(models.layers_above(SHAPES))
+
+
+def test_each_subtree_of_the_body_has_layers_of_its_own():
+    sizes = dict.fromkeys(("embedder", "blocks_0", "blocks_1", "final_norm"), {"bias": 1})
+    params = {
+        "network": {"encoder": sizes, "decoder": {"blocks_0": {"bias": 1}}},
+        "head": {"bias": 1},
+    }
+    body = "network/encoder", "network/decoder"
+    above = models.layers_above(params, body)
+    layers = {name: part["bias"] for name, part in above["network"]["encoder"].items()}
+    assert layers == {"embedder": 3, "blocks_0": 2, "blocks_1": 1, "final_norm": 1}
+    assert above["network"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
 
 
 def steps_of(number: int, *overrides) -> list[dict]:
@@ -223,8 +237,8 @@ def test_layers_that_are_not_trained_yet_do_not_count(name):
         loss=lambda params, *_, train: (sum(x.sum() for x in jax.tree.leaves(params)), {}),
         outputs=None,
     )
-    update = optimizer.make(settings, lambda step: 1e-3)
-    options = step.Options(select=partial(optimizer.select_trained, settings))
+    update = optimizer.make(settings, lambda step: 1e-3, NETWORK)
+    options = step.Options(select=partial(optimizer.select_trained, settings, NETWORK))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, options=options)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     batch = {"sequence_ids": np.ones((1, 1))}
@@ -248,7 +262,7 @@ def test_a_frozen_encoder_has_no_gradients():
     """They are not computed, and the clipped norm is that of the others."""
     params = jax.tree.map(lambda x: jnp.ones(x.shape[-1:]), SHAPES)
     total = lambda params, *, train: sum(x.sum() for x in jax.tree.leaves(params))  # noqa: E731
-    gradients = jax.grad(base.freeze_encoder(total))(params, train=True)
+    gradients = jax.grad(base.freeze_body(total, models.BODY))(params, train=True)
     for name, gradient in by_path(gradients).items():
         assert (gradient == (LAYERS[name] == 0)).all(), name
     products = []

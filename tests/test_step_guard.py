@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.small import VOCABULARY, small_batch, small_config
+from kits.small import NETWORK, VOCABULARY, small_batch, small_config
 from ml_collections import ConfigDict
 
 from bert_jax import optimizer, step, step_guard
@@ -40,7 +40,7 @@ def make_step():
         return poison(value, rows["bad"].sum()), values
 
     objective = original._replace(loss=loss)
-    update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20))
+    update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20), NETWORK)
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
     train = partial(step.train, objective=objective, optimizer=update, seed=3)
     return state, jax.jit(train)

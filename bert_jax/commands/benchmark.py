@@ -13,6 +13,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
@@ -75,7 +76,7 @@ def benchmark(config, phase=None, steps=10, log=print, processes=None, profile=N
             timings[phase.name] = time_phase(config, design, phase, steps, traces)
     return {
         "phases": timings,
-        **counts.parameters(design.shapes.params, vocabulary.size),
+        **counts.parameters(design.shapes.params, vocabulary.size, models.body(config)),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in design.mesh.devices.flatten()],
         "mesh": dict(design.mesh.shape),

@@ -11,6 +11,7 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import word_windows
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
@@ -64,7 +65,9 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
     phase = configs.phase_at(run.config, run.step)
     metric = base.headline(run.config)
-    params = jax.tree.map(initial.place, run.params, meshes.parameters(run.params, mesh))
+    params = jax.tree.map(
+        initial.place, run.params, meshes.parameters(run.params, mesh, models.shardings(run.config))
+    )
     program = evaluate.program(run.objective, mesh, bool(data.score))
     values = {"step": run.step, "unigram_entropy": data.unigram_entropy}
     with jax.set_mesh(mesh):

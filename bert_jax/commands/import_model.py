@@ -12,6 +12,7 @@ from bert_jax.convert import external_model, load_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.runs import run_info, workdir
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.huggingface import unused_name
@@ -58,7 +59,7 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),
-        **counts.parameters(model.params, model.vocabulary.size),
+        **counts.parameters(model.params, model.vocabulary.size, models.body(model.config)),
         "versions": run_info.versions(),
     }
     pieces = enumerate(model.tokenizer.pieces)

@@ -1,4 +1,6 @@
-"""`config`: prints every resolved key, and marks those that differ from base."""
+"""`config`: prints every resolved key, marks those that differ from base, and counts parameters and FLOPs."""
+
+import os
 
 from ml_collections import ConfigDict
 
@@ -9,8 +11,24 @@ OPTIONS = [cli.CONFIG, cli.AS_JSON]
 
 
 def run(options, overrides) -> int:
+    os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported: shapes alone are computed
     config = cli.load_config(options, overrides)
-    return cli.show(options, config.to_dict(), describe(config))
+    from bert_jax.planning import plan
+
+    counts = plan.expected_counts(config, cli.log_progress)
+    text = f"{describe(config)}\n{describe_counts(counts)}"
+    return cli.show(options, config.to_dict() | {"counts": counts}, text)
+
+
+def describe_counts(counts: dict) -> str:
+    """Returns the number of parameters, and the FLOPs per token of each phase, one per line."""
+    parameters = (
+        f"{counts['parameters']:,} parameters, {counts['encoder_parameters']:,} in the body"
+    )
+    lines = [parameters]
+    for phase, flops in counts["flops_per_token"].items():
+        lines.append(f"phase {phase}: {flops:.4g} FLOPs per token of a training step")
+    return "\n".join(lines)
 
 
 def describe(config: ConfigDict) -> str:

@@ -1,4 +1,4 @@
-"""`init_from`: a new run starts with the encoder of a run, an export or a published checkpoint; its heads are fresh."""
+"""`init_from`: a new run starts with the body of a run, an export or a published checkpoint; its heads are fresh."""
 
 import math
 import re
@@ -18,6 +18,7 @@ from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import jax_setup
 from bert_jax.storage import checksums
@@ -25,30 +26,34 @@ from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples
 
 
-class Encoder(NamedTuple):
-    """The encoder of another model."""
+class Body(NamedTuple):
+    """The body of another model, see models/base.py."""
 
-    arrays: dict[str, np.ndarray]  # {path in params: float32 array}
+    arrays: dict[str, np.ndarray]  # {path in params of this model: float32 array}
     source: dict  # what run.json says about it
     vocabulary: int  # its size
     tokenizer: str  # its fingerprint
 
 
-def read(config: ConfigDict, processes: Cluster) -> Encoder:
-    """Reads the encoder that config.init_from names, in each process.
+def read(config: ConfigDict, processes: Cluster) -> Body:
+    """Reads the body that config.init_from names, in each process.
 
-    Raises BadInput if the source is another model than the config's, differs between processes, or has another
-    tokenizer than a store that is still to be prepared.
+    Raises BadInput if the config's model does not take that of the source, or if the source differs between processes,
+    or has another tokenizer than a store that is still to be prepared.
     """
     name = config.init_from
     # With these keys, JAX remains set up as for this run.
     setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
     model = load_model.open_model(name, setup, head="")
+    subtrees = taken_subtrees(config, model.config)
     check_settings(config, model.config)
     shared = [entry.path for entry in names.parameters(model.config.model) if entry.part == "head"]
     arrays = {}
     for path, array in load_model.trained(model).items():
-        if path.startswith("encoder/") or path in shared:
+        subtree = models.subtree_of(path, subtrees)
+        if subtree:
+            arrays[subtrees[subtree] + path.removeprefix(subtree)] = array
+        elif path in shared:
             arrays[path] = array
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
@@ -58,31 +63,47 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
         "fingerprint": digest,
         "positions": load_model.trained_positions(model),
     }
-    encoder = Encoder(arrays, source, model.vocabulary.size, model.tokenizer.fingerprint)
+    body = Body(arrays, source, model.vocabulary.size, model.tokenizer.fingerprint)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
-        check_tokenizer(config, encoder, "tokenizer.path", tokenizer)
-    return encoder
+        check_tokenizer(config, body, "tokenizer.path", tokenizer)
+    return body
+
+
+def taken_subtrees(config: ConfigDict, source: ConfigDict) -> dict[str, str]:
+    """Returns {subtree of the source's body: the subtree of this model that starts with it}, by TAKES of
+    models/base.py.
+
+    Raises BadInput if there is none.
+    """
+    name = source.model.name
+    if name == config.model.name:
+        return {subtree: subtree for subtree in models.body(config)}
+    taken = models.takes(config).get(name, {})
+    hint = f"takes no part of config.init_from={config.init_from}, which has model.name={name!r}"
+    require(taken, "model.name", config, hint)
+    return taken
 
 
 def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     """Raises BadInput if the source has another model, apart from keys of training alone, and from `pooling`.
 
-    This key, which fine-tuning takes from the source, changes no vector of a token. A phase may have other values of
-    the model than the whole config.
+    Of two models, the keys that both have are compared. `pooling`, which fine-tuning takes from the source, changes no
+    vector of a token. A phase may have other values of the model than the whole config.
     """
     free = (*configs.CHANGEABLE, "model.pooling")
     for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
         is_shape = path.startswith("model.") and configs.is_of_model(path)
+        is_shape &= None not in (expected, value) and path != "model.name"
         if is_shape and not configs.may_change(path, free):
             place = f"config.{path}={value!r} in the first phase"
             raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
 
 
-def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -> None:
-    """Raises BadInput unless the encoder was trained with this tokenizer, that of the data, which `key` names."""
+def check_tokenizer(config: ConfigDict, body: Body, key: str, tokenizer) -> None:
+    """Raises BadInput unless the body was trained with this tokenizer, that of the data, which `key` names."""
     require(
-        tokenizer and tokenizer.fingerprint == encoder.tokenizer,
+        tokenizer and tokenizer.fingerprint == body.tokenizer,
         key,
         config,
         f"not the tokenizer of config.init_from={config.init_from};"
@@ -108,17 +129,28 @@ def check_same(
     require(source["fingerprint"] == expected, "init_from", config, hint)
 
 
-def describe(encoder: Encoder, params) -> dict:
-    """Returns what run.json says about a run that starts with an encoder, and prints it: the source as `imported`, and
-    as `fresh` the names of the other parts. params: the run's parameters or their shapes."""
+def describe(config: ConfigDict, body: Body, params) -> dict:
+    """Returns what run.json says about a run that starts with a body, and prints it: the source as `imported`, and as
+    `fresh` the names of the other parts.
+
+    params: the run's parameters or their shapes.
+
+    Raises BadInput for an array of another shape.
+    """
     paths = names.by_path(params)
-    restored = {path: encoder.arrays[path] for path in paths if path in encoder.arrays}
+    restored = {path: body.arrays[path] for path in paths if path in body.arrays}
+    for path, array in restored.items():
+        if array.shape != paths[path].shape:
+            shapes = f"{path} has shape {paths[path].shape} here, {array.shape} there"
+            raise BadInput(f"config.init_from={config.init_from}: {shapes}")
+    subtrees = models.body(config)
     others = set(paths) - set(restored)
-    fresh = sorted({path.removeprefix("encoder/").partition("/")[0] for path in others})
-    number = counts.count(restored, encoder.vocabulary)
-    text = f"{number:,} parameters of the encoder of {encoder.source['source']}"
+    fresh = sorted({models.split(path, subtrees)[1] for path in others})
+    taken = sorted({models.subtree_of(path, subtrees) for path in restored} - {""})
+    number = counts.count(restored, body.vocabulary)
+    text = f"{number:,} parameters of {body.source['source']} ({', '.join(taken)})"
     print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
-    return {"imported": encoder.source | {"parameters": number}, "fresh": fresh}
+    return {"imported": body.source | {"parameters": number}, "fresh": fresh}
 
 
 # --- Fine-tuning ----------------------------------------------------------------------------------

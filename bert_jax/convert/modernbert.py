@@ -70,7 +70,7 @@ FIXED = {
     "decoder_bias": True,
     "rope_scaling": None,
 }
-POOLS = ("cls", "first", "mean")
+POOLS = ("summary", "first", "mean")
 POOLING = {"cls": "first", "mean": "mean"}  # {value of classifier_pooling: of model.pooling}
 # {kind of attention: key of its rotary base before version 5}
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -107,7 +107,7 @@ def write_settings(model, vocabulary) -> dict:
 
 def write_label_settings(config) -> dict:
     """Returns the keys of config.json of a fine-tuned model."""
-    pool = config.objective.get("pool", "cls").replace("cls", config.model.pooling)
+    pool = config.objective.get("pool", "summary").replace("summary", config.model.pooling)
     return {
         "classifier_pooling": config_json.name_of(POOLING, pool),
         "classifier_dropout": config.objective.dropout,

@@ -10,12 +10,12 @@ from flax import linen as nn
 
 from bert_jax.errors import BadInput
 from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
-from bert_jax.layers import heads
+from bert_jax.layers import pooling
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 
-# The vectors of a text. none: one of each token, [CLS] and [SEP] included. cls: that of [CLS], without BERT's pooler.
-# mean, max: of the tokens' vectors, [CLS] and [SEP] included.
-POOLS = ("none", "cls", "mean", "max")
+# The vectors of a text. none: one of each token, [CLS] and [SEP] included. See pooling.py for the others.
+POOLS = ("none", *pooling.POOLS)
 
 
 class States(nn.Module):
@@ -26,19 +26,18 @@ class States(nn.Module):
     pool: str  # of POOLS
 
     def __call__(self, batch, keys):
-        """Returns [B, L, D], or [B, 1, D] with pooling."""
+        """Returns [B, L, D], or with pooling [B, 1, D]; [B, 1, 3 D] for concat."""
         states = self.encoder.states(batch, keys)
         x = jnp.concatenate([states[number] for number in self.layers], axis=-1)
         if self.pool == "none":
             return x
-        pool = "first" if self.pool == "cls" else self.pool
-        return heads.pool(self.encoder, x, batch, pool)
+        return pooling.pool(self.encoder, x, batch, self.pool)
 
 
 def encoder_of(model) -> nn.Module:
     """Returns the encoder of a loaded model. Raises BadInput if it has no hidden states of layers."""
     fields = getattr(base.module_of(model.config), "ENCODER", {})
-    encoder = base.make_encoder(model.config, model.vocabulary, sequences=1, **fields)
+    encoder = models.make(model.config, model.vocabulary.size, sequences=1, **fields)
     if not hasattr(encoder, "states"):
         raise BadInput(f"model.name={model.config.model.name}: has no states of layers")
     return encoder
@@ -71,6 +70,8 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     pool: of POOLS.
     """
     encoder = encoder_of(model)
+    if pool == "summary" and layers != [encoder.layers]:
+        raise BadInput("--pool summary: reads the last states alone; use first")
     objective = base.from_module(States(encoder, layers, pool), None, None)
     run = jax.jit(objective.outputs)
     params = jax.device_put({"encoder": model.params["encoder"]})
@@ -78,7 +79,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     sizes = lengths if pool == "none" else np.ones_like(lengths)
     ends = np.cumsum(sizes)
     starts = ends - sizes
-    vectors = np.empty((ends[-1], len(layers) * encoder.width), np.float32)
+    vectors = None
     order = np.argsort(-lengths, kind="stable")
     for first in range(0, len(order), ROWS):
         numbers = order[first : first + ROWS]
@@ -86,6 +87,8 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
         length = padded_length(longest, model.config.model.max_length)
         batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, model.vocabulary)
         states = np.asarray(run(params, batch))
+        if vectors is None:
+            vectors = np.empty((ends[-1], states.shape[-1]), np.float32)
         for number, rows in zip(numbers, states, strict=False):  # the last rows may have no text
             vectors[starts[number] : ends[number]] = rows[: sizes[number]]
     return vectors, ends

@@ -11,7 +11,7 @@ from bert_jax.parallel.mesh import path_name
 def step_flops(loss, *shapes) -> float:
     """Returns the FLOPs of the matrix products of a step: three times those of the forward pass.
 
-    loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. It must compute attention by `count`,
+    loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. Its attention must be `is_counted`,
     since products inside of kernels are not seen, and blocks have products outside of a window. The backward pass has
     two products for each of the forward pass. What it recomputes (`train.remat`) is not counted. Products whose result
     is masked are counted: attention between packed sequences, and to later tokens.
@@ -20,13 +20,18 @@ def step_flops(loss, *shapes) -> float:
 
 
 def products(jaxpr) -> int:
-    """Returns the FLOPs of the matrix products of a jaxpr: 2 x size of the result x contracted size of each."""
+    """Returns the FLOPs of the matrix products and convolutions of a jaxpr: 2 x size of the result x number of summed
+    products of each."""
     total = 0
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         parameters = equation.params
         parts = [products(part) for part in core.jaxprs_in_params(parameters)]
-        if name == "dot_general":
+        if name == "conv_general_dilated":
+            kernel = equation.invars[1].aval
+            outputs = kernel.shape[parameters["dimension_numbers"].rhs_spec[0]]
+            total += 2 * equation.outvars[0].aval.size * kernel.size // outputs
+        elif name == "dot_general":
             (contracted, _), _ = parameters["dimension_numbers"]
             shape = equation.invars[0].aval.shape
             terms = math.prod(shape[axis] for axis in contracted)
@@ -40,18 +45,20 @@ def products(jaxpr) -> int:
     return total
 
 
-def parameters(params, vocabulary: int) -> dict[str, int]:
-    """Returns the numbers of parameters of the model and of its encoder, under their keys in run.json."""
+def parameters(params, vocabulary: int, body: tuple[str, ...]) -> dict[str, int]:
+    """Returns the numbers of parameters of the model and of its body, under their keys in run.json."""
     return {
         "parameters": count(params, vocabulary),
-        "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
+        "encoder_parameters": count(params, vocabulary, tuple(f"{subtree}/" for subtree in body)),
     }
 
 
-def count(params, vocabulary: int) -> int:
-    """Returns the number of parameters, without the rows that pad the vocabulary."""
+def count(params, vocabulary: int, beginnings: tuple[str, ...] = ("",)) -> int:
+    """Returns the number of parameters whose paths begin so, without the rows that pad the vocabulary."""
     total = 0
     for path, leaf in jax.tree.leaves_with_path(params):
+        if not path_name(path).startswith(beginnings):
+            continue
         total += leaf.size
         if path_name(path).endswith(("embedder/words", "lm/bias")):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]

@@ -22,8 +22,8 @@ class Encoder(nn.Module, kw_only=True):
     """Rows of tokens to hidden states.
 
     A subclass has `states(batch, keys)`, the hidden states of the embeddings and each layer, and a `setup` that makes
-    `embedder`, `blocks`, and `final_norm`, which may be None. For a vector of a text it has a method `pool`, or a field
-    `pooling`; see `heads.pool`.
+    `embedder`, `blocks`, and `final_norm`, which may be None. It may have `summary(x, batch)`: the vector of each
+    packed sequence, [B, S, D], of the last states x.
     """
 
     vocabulary_size: int

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
+from bert_jax.layers import pooling
 from bert_jax.layers.blocks import ACTIVATIONS, LayerOptions
-from bert_jax.layers.dense import MASKED, Dense
+from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.embeddings import padded_size
 from bert_jax.layers.norm import LayerNorm
@@ -46,7 +47,6 @@ def lm_head(encoder) -> LMHead:
     return LMHead(encoder.vocabulary_size, encoder.options)
 
 
-POOLS = ("cls", "first", "mean", "max", "concat")
 FEATURES = ("last", "mix", "last4")
 DROPOUT = 1 << 16  # number of the dropout in front of the label; those of the layers are smaller
 # Keys of an objective with a Classifier.
@@ -58,10 +58,10 @@ DEFAULTS = {
 }
 # Keys of an objective whose Classifier has a vector for each text.
 POOL_DEFAULTS = {
-    # the vector of a text. cls: BERT's pooler on the last state of [CLS], or model.pooling of ModernBERT. first: the
-    # vector of [CLS]. mean, max: of the tokens' vectors. concat: these three, one after the other (ULMFiT,
-    # arXiv:1801.06146)
-    "pool": "cls",
+    # the vector of a text. summary: the model's own, of the last states: BERT's pooler on that of [CLS], or
+    # model.pooling of ModernBERT. first: the vector of [CLS]. mean, max: of the tokens' vectors. concat: these three,
+    # one after the other (ULMFiT, arXiv:1801.06146)
+    "pool": "summary",
     **DEFAULTS,
 }
 
@@ -71,9 +71,9 @@ def check(config) -> None:
     keys = config.objective
     check_keys(config, choices={"objective.features": FEATURES}, shares=["objective.dropout"])
     if "pool" in keys:
-        check_keys(config, choices={"objective.pool": POOLS})
-        if keys.pool == "cls":
-            hint = "the pooler reads the last states alone; use first"
+        check_keys(config, choices={"objective.pool": pooling.POOLS})
+        if keys.pool == "summary":
+            hint = "summary reads the last states alone; use first"
             require(keys.features == "last", "objective.pool", config, hint)
 
 
@@ -120,30 +120,8 @@ class Classifier(nn.Module):
         else:
             x = states[-1]
         if self.pool:
-            x = pool(self.encoder, x, batch, self.pool)
+            x = pooling.pool(self.encoder, x, batch, self.pool)
         if self.mlm and x.shape[-1] == self.encoder.width:
             x = self.mlm(x)
         x = maybe_dropout(x, keys, DROPOUT, self.dropout)
         return {"label_logits": self.label(x.astype(jnp.float32))}
-
-
-def pool(encoder, x, batch, name: str):
-    """Returns [B, S, D], or [B, S, 3 D] for concat: the vector of each packed sequence, from its vectors x[B, L, D].
-
-    name: of POOLS; cls is the encoder's method `pool` or, if it has none, its field `pooling`. Padding does not count.
-    """
-    positions = batch["cls_positions"]
-    if name == "cls":
-        if hasattr(encoder, "pool"):
-            return encoder.pool(x, positions)
-        name = encoder.pooling
-    first = jnp.take_along_axis(x, positions[..., None], axis=1)
-    numbers = 1 + jnp.arange(positions.shape[1])[:, None]
-    is_member = (batch["sequence_ids"][:, None] == numbers)[..., None]  # [B, S, L, 1]
-    count = jnp.maximum(is_member.sum(axis=2), 1)
-    mean = jnp.where(is_member, x[:, None], 0).sum(axis=2, dtype=jnp.float32) / count
-    largest = jnp.where(is_member, x[:, None], MASKED).max(axis=2)
-    vectors = {"first": first, "mean": mean.astype(x.dtype), "max": largest}
-    if name == "concat":
-        return jnp.concatenate(list(vectors.values()), axis=-1)
-    return vectors[name]

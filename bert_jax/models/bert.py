@@ -74,9 +74,9 @@ class Encoder(encoder.Encoder, kw_only=True):
         x = maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         return self.apply_blocks(x, [mask] * self.layers, keys)
 
-    def pool(self, x, cls_positions):
-        """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
-        vectors = jnp.take_along_axis(x, cls_positions[..., None], axis=1)
+    def summary(self, x, batch):
+        """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence."""
+        vectors = jnp.take_along_axis(x, batch["cls_positions"][..., None], axis=1)
         return jnp.tanh(self.pooler(vectors))
 
 

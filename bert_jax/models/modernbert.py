@@ -9,7 +9,7 @@ import math
 from functools import partial
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, encoder
+from bert_jax.layers import attention, encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.norm import LayerNorm
 
@@ -32,7 +32,7 @@ DEFAULTS = {
     # standard deviation of the truncated normal initializer; that of weights whose output is added to the stream, and
     # of the masked-LM head, is less, by the root of twice the number of layers
     "initializer": 0.02,
-    # the vector of a text for objective.pool=cls. first: that of [CLS]. mean: of the tokens' vectors
+    # the vector of a text for objective.pool=summary. first: that of [CLS]. mean: of the tokens' vectors
     "pooling": "first",
 }
 PHASE_DEFAULTS = {
@@ -79,6 +79,10 @@ class Encoder(encoder.Encoder, kw_only=True):
         local = self.make_mask(batch, self.local_rotary_base)
         x = self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
         return self.apply_blocks(x, self.choose(full, local), keys)
+
+    def summary(self, x, batch):
+        """Returns [B, S, D]: the vector of each sequence by `pooling`."""
+        return pooling.reduce(x, batch, self.pooling)
 
 
 def make(config, vocabulary_size: int, **fields) -> Encoder:

@@ -8,7 +8,7 @@ The file of an objective has `make(config, vocabulary) -> Objective`, and may al
     READS             names of the arrays that it reads besides those of the batch contract, separated by spaces
     HEADS             {output: the parts of the parameters that it needs beside the encoder}
     VOCABULARY_LOGITS the outputs that are logits over the vocabulary
-    ENCODER           {field: value} of the encoder that the objective decides, see `make_encoder`
+    ENCODER           {field: value} of the encoder that the objective decides, see `models.base.make`
 
 B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """
@@ -25,6 +25,7 @@ from bert_jax import prng
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -85,29 +86,23 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
     """
     objective = module_of(config).make(config, vocabulary, **fields)
     if config.optimizer.frozen:
-        objective = objective._replace(loss=freeze_encoder(objective.loss))
+        loss = freeze_body(objective.loss, models.body(config))
+        objective = objective._replace(loss=loss)
     return objective
 
 
-def freeze_encoder(loss: Callable) -> Callable:
-    """Returns the loss without gradients of the encoder below its pooler: none are computed, and clipping the gradient
-    regards the others alone."""
+def freeze_body(loss: Callable, body: tuple[str, ...]) -> Callable:
+    """Returns the loss without gradients of what is below the heads and the pooler: none are computed, and clipping the
+    gradient regards the others alone."""
 
     def frozen_loss(params, *arguments, **keywords):
-        encoder = jax.lax.stop_gradient(params["encoder"])
-        if "pooler" in encoder:
-            encoder["pooler"] = params["encoder"]["pooler"]
-        return loss(params | {"encoder": encoder}, *arguments, **keywords)
+        def freeze(leaf, above: int):
+            return jax.lax.stop_gradient(leaf) if above else leaf
+
+        params = jax.tree.map(freeze, params, models.layers_above(params, body))
+        return loss(params, *arguments, **keywords)
 
     return frozen_loss
-
-
-def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
-    """Returns the encoder that `config.model.name` names. The file name is the registry.
-
-    fields: what the objective decides about it, such as causal=True.
-    """
-    return find_module("model", config.model.name).make(config, vocabulary.size, **fields)
 
 
 def headline(config) -> str:
@@ -125,10 +120,7 @@ def reference_losses(config, info: dict) -> str:
 
 def warnings(config) -> list[str]:
     """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
-    module = find_module("model", config.model.name)
-    texts = []
-    if hasattr(module, "warnings"):
-        texts += module.warnings(config)
+    texts = models.warnings(config)
     steps = configs.total_steps(config)
     warmup = config.schedule.warmup
     if warmup >= steps:

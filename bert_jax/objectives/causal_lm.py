@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.layers import heads
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -64,5 +65,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "lm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
         }
 
-    module = LanguageModel(base.make_encoder(config, vocabulary, **ENCODER, **fields))
+    module = LanguageModel(models.make(config, vocabulary.size, **ENCODER, **fields))
     return base.from_module(module, weights, terms)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import heads
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -70,6 +71,6 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         loss = losses(outputs["label_logits"], batch["targets"])
         return {"label_loss": base.weighted_mean(loss, batch["label_weights"])}
 
-    encoder = base.make_encoder(config, vocabulary, **fields)
+    encoder = models.make(config, vocabulary.size, **fields)
     module = heads.Classifier(encoder, outputs, keys.features, keys.dropout, keys.get("pool", ""))
     return base.from_module(module, weights, terms)

@@ -8,6 +8,7 @@ from flax import linen as nn
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import heads
 from bert_jax.layers.dense import Dense
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -41,7 +42,7 @@ class Pretrainer(nn.Module):
         vectors = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
         outputs = {"mlm_logits": self.mlm(vectors, self.encoder.vocabulary_logits)}
         if self.has_pairs:
-            pooled = self.encoder.pool(x, batch["cls_positions"])
+            pooled = self.encoder.summary(x, batch)
             outputs["pair_logits"] = self.pair(pooled.astype(jnp.float32))
         return outputs
 
@@ -83,7 +84,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(logits, labels), weight)
         return metrics
 
-    module = Pretrainer(base.make_encoder(config, vocabulary, **fields), has_pairs)
+    module = Pretrainer(models.make(config, vocabulary.size, **fields), has_pairs)
     return base.from_module(module, weights, terms)
 
 

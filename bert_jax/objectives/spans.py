@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from bert_jax.layers import heads
 from bert_jax.layers.dense import MASKED
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -46,6 +47,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "span_accuracy": base.weighted_mean(hits, weight),
         }
 
-    encoder = base.make_encoder(config, vocabulary, **fields)
+    encoder = models.make(config, vocabulary.size, **fields)
     module = heads.Classifier(encoder, 2, config.objective.features, config.objective.dropout)
     return base.from_module(module, weights, terms)

@@ -19,7 +19,8 @@ VOCABULARY_MULTIPLE = 128
 TABLE = P(("tensor", "fsdp"), None)
 
 # (path pattern, PartitionSpec): the first match wins.
-# `tensor` shards heads, hidden layers and the vocabulary; `fsdp` shards another axis of the large arrays.
+# `tensor` shards heads, hidden layers and the vocabulary; `fsdp` shards another axis of the large arrays. A model's
+# file may have rules that come first.
 RULES = (
     (r"embedder/words$", TABLE),
     (r"embedder/(positions|segments)$", P()),
@@ -28,8 +29,7 @@ RULES = (
     (r"(out|down)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|dense)/kernel$", P("fsdp", None)),
     (r"lm/bias$", P(("tensor", "fsdp"))),
-    (r"(bias|scale|kernel)$", P()),
-    (r".*", P()),  # parameters of other models
+    (r"(^|/)(bias|scale|kernel|mix/weights)$", P()),
 )
 
 
@@ -91,9 +91,12 @@ def path_name(path) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
 
 
-def match(name: str, rules=RULES) -> tuple[str, P]:
-    """Returns the first rule that matches a path."""
-    return next((pattern, spec) for pattern, spec in rules if re.search(pattern, name))
+def match(name: str, rules=RULES) -> tuple:
+    """Returns the first rule (pattern, value) that matches a path. Raises BadInput if none does."""
+    for rule in rules:
+        if re.search(rule[0], name):
+            return rule
+    raise BadInput(f"{name}: no rule of parallel/mesh.py or the model's file names this parameter")
 
 
 def parameters(shapes, mesh: Mesh, rules=RULES):

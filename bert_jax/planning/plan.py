@@ -12,6 +12,7 @@ from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
@@ -44,7 +45,7 @@ def plan(
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
-        **counts.parameters(design.shapes.params, job.vocabulary.size),
+        **counts.parameters(design.shapes.params, job.vocabulary.size, models.body(job.config)),
         "memory_per_chip": tpu.chip.memory,
         "fits": all(phase["fits"] for phase in phases.values()),
         "phases": phases,
@@ -123,6 +124,32 @@ def make_job(config: ConfigDict, phase: str | None, log) -> Job:
     return Job(config, phases, vocabulary, work, log)
 
 
+def expected_flops(config, phases: list, vocabulary) -> tuple:
+    """Returns the shapes of the parameters, and {phase: FLOPs of a step}. Traces the model, and compiles nothing."""
+    dataset = tasks.make(config)
+    objective = base.make(config, vocabulary)
+    params = jax.eval_shape(objective.init, jax.random.key(0), dataset.shapes(phases[0], 1))
+    flops = {}
+    for phase in phases:
+        rows = dataset.shapes(phase, phase.batch)
+        flops[phase.name] = base.step_flops(of_phase(config, phase), vocabulary, params, rows)
+    return params, flops
+
+
+def expected_counts(config: ConfigDict, log: Callable) -> dict:
+    """Returns the JSON values of the numbers of parameters, and {phase: FLOPs of a training step per token}."""
+    config = config.copy_and_resolve_references()
+    if config.dtype == "auto":
+        config.dtype = "bfloat16"
+    tasks.local_store(config, log)
+    vocabulary = expected_vocabulary(config, log)
+    phases = choose_phases(config, None)
+    params, flops = expected_flops(config, phases, vocabulary)
+    per_token = {phase.name: flops[phase.name] / phase.batch / phase.length for phase in phases}
+    numbers = counts.parameters(params, vocabulary.size, models.body(config))
+    return numbers | {"flops_per_token": per_token}
+
+
 def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict[str, dict]:
     """Returns {phase: the JSON values of the FLOPs of a step and of the share of real tokens in its rows}.
 
@@ -130,13 +157,11 @@ def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict
     """
     dataset = tasks.make(config, store)
     survey = store and dataset.survey
-    objective = base.make(config, vocabulary)
-    params = jax.eval_shape(objective.init, jax.random.key(0), dataset.shapes(phases[0], 1))
+    _, flops = expected_flops(config, phases, vocabulary)
     work = {}
     for phase in phases:
-        rows = dataset.shapes(phase, phase.batch)
         work[phase.name] = {
-            "flops_per_step": base.step_flops(of_phase(config, phase), vocabulary, params, rows),
+            "flops_per_step": flops[phase.name],
             "real_token_share": survey(phase).real_token_share if survey else 1.0,
             "real_token_share_from": config.store if survey else "no store",
         }

@@ -9,6 +9,7 @@ from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks import base as tasks
@@ -22,14 +23,14 @@ def collect(config, data, trainer) -> dict:
     params = trainer.shapes.params
     phases = {phase.name: phase_info(config, phase, trainer) for phase in configs.phases(config)}
     return {
-        **counts.parameters(params, data.vocabulary.size),
+        **counts.parameters(params, data.vocabulary.size, models.body(config)),
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": data.vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
         "versions": versions(),
         "devices": [device.device_kind for device in trainer.mesh.devices.flatten()],
         "mesh": dict(trainer.mesh.shape),
-        "sharding": meshes.describe(params),
+        "sharding": meshes.describe(params, models.shardings(config)),
         "phases": phases,
     }
 

@@ -55,12 +55,12 @@ def test_vectors_of_tokens(run, capsys):
 
 
 @pytest.mark.parametrize(
-    "pool, layers, number", [("cls", "0", 0), ("mean", "-1", 2), ("max", "1:2", 1)]
+    "pool, layers, number", [("first", "0", 0), ("mean", "-1", 2), ("max", "1:2", 1)]
 )
 def test_vectors_of_lines(run, pool, layers, number):
     directory, texts, states = run
     vectors = features(directory, "--layers", layers, "--pool", pool, name=f"{pool}{number}")
-    reduce = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pool]
+    reduce = {"first": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pool]
     lines = [reduce(states[number, row, : len(ids) + 2]) for row, ids in enumerate(texts)]
     np.testing.assert_allclose(vectors, lines, rtol=0, atol=2e-5)
     assert not (directory / f"{pool}{number}.ends.npy").exists()

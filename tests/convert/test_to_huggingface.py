@@ -16,6 +16,7 @@ from bert_jax.cli import main
 from bert_jax.commands import predict
 from bert_jax.convert import load_model, model_card, names, to_huggingface
 from bert_jax.layers import heads
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 
 
@@ -91,10 +92,10 @@ KINDS = {
 CLASSIFY = "objective.name=classifier", "task.name=classification"
 # {objective: (outputs, pooling, end of the architecture, its last layer)}
 HEADS = {
-    "classifier": (3, "cls", "ForSequenceClassification", "classifier"),
+    "classifier": (3, "summary", "ForSequenceClassification", "classifier"),
     "token_classifier": (3, "", "ForTokenClassification", "classifier"),
     "spans": (2, "", "ForQuestionAnswering", "qa_outputs"),
-    "multiple_choice": (1, "cls", "ForMultipleChoice", "classifier"),
+    "multiple_choice": (1, "summary", "ForMultipleChoice", "classifier"),
 }
 # {class of transformers: keys of the model}, and each with all heads; ModernBERT pools in two ways.
 MODELS = {"Bert": (), "ModernBert": MODERN, "ModernBert by mean": (*MODERN, "model.pooling=mean")}
@@ -111,7 +112,7 @@ def run_of(directory, objective: str, *keys: str) -> tuple:
     """Returns (config, vocabulary, tokenizer, params) of an objective with random parameters, and its outputs."""
     config, vocabulary, tokenizer, _ = labeled_run(directory, "model.max_length=64", *keys)
     outputs, pool, *_ = HEADS[objective]
-    module = heads.Classifier(base.make_encoder(config, vocabulary), outputs, "last", 0.1, pool)
+    module = heads.Classifier(models.make(config, vocabulary.size), outputs, "last", 0.1, pool)
     functions = base.from_module(module, None, None)
     params = jax.jit(functions.init)(jax.random.key(1), run_batch(vocabulary))
     draw = np.random.default_rng(0)

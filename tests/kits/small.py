@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from kits import corpora
 
-from bert_jax import config
+from bert_jax import build, config
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
@@ -48,6 +48,9 @@ SMALL = {
 MODERN = ("model.name=modernbert", "model.layers=4", "model.feed_forward=48", "model.window=8")
 # {what brings a key of its own to SMALL: the key}
 OWN = {"task.name": "phases.main.max_predictions", "model.name": "model.attention_dropout"}
+
+
+NETWORK = build.network_of(config.load("demo"))  # of the small model, for the optimizer
 
 
 def overrides(settings: dict) -> list[str]:

@@ -9,6 +9,7 @@ from kits.small import small_config
 
 from bert_jax.convert import names, settings
 from bert_jax.layers import embeddings
+from bert_jax.models import base as models
 from bert_jax.objectives import base, mlm
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -81,12 +82,12 @@ def batch_of(theirs: dict) -> dict:
 def hidden_states(config, vocabulary, params, batch) -> dict:
     """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D] if there is a pair loss."""
     paired = config.objective.pair_task != "none"
-    module = mlm.Pretrainer(base.make_encoder(config, vocabulary), paired)
-    captured = lambda module, method: method in ("states", "pool")  # noqa: E731
+    module = mlm.Pretrainer(models.make(config, vocabulary.size), paired)
+    captured = lambda module, method: method in ("states", "summary")  # noqa: E731
     _, state = module.apply({"params": params}, batch, None, capture_intermediates=captured)
     outputs = state["intermediates"]["encoder"]
     states = dict(hidden_states=jax.numpy.stack(outputs["states"][0]))
-    return states | (dict(pooled=outputs["pool"][0][:, 0]) if paired else {})
+    return states | (dict(pooled=outputs["summary"][0][:, 0]) if paired else {})
 
 
 def evaluate(config, vocabulary, params, batch) -> dict:

@@ -33,7 +33,7 @@ def test_sizes_are_the_published_ones(name, parameters, encoder):
     made = base.make(config.load(name, ["dtype=float32"]), vocabulary)
     params = jax.eval_shape(made.init, jax.random.key(0), zeros(8))
     expected = {"parameters": parameters, "encoder_parameters": encoder}
-    assert counts.parameters(params, vocabulary.size) == expected
+    assert counts.parameters(params, vocabulary.size, ("encoder",)) == expected
 
 
 @pytest.mark.slow

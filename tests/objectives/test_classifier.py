@@ -6,7 +6,8 @@ import pytest
 from kits import labelled
 from kits.small import VOCABULARY, small_batch
 
-from bert_jax.layers import heads
+from bert_jax.layers import pooling
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 
 SIZES = {"width": 32, "heads": 4, "layers": 5, "max_length": 32}
@@ -70,14 +71,14 @@ def test_vectors_of_texts():
     }
     expected["concat"] = np.concatenate(list(map(np.array, expected.values())), axis=-1)
     for name, value in expected.items():
-        np.testing.assert_allclose(heads.pool(None, x, batch, name), value, rtol=1e-6)
+        np.testing.assert_allclose(pooling.pool(None, x, batch, name), value, rtol=1e-6)
 
 
 def test_layers_are_mixed_or_joined():
     """Learned weights of zero are the mean of the layers; a large one chooses its layer (ELMo)."""
     batch = small_batch() | targets("classes")
     config = labelled.load("glue:sst2", KEYS)
-    encoder = base.make_encoder(config, VOCABULARY)
+    encoder = models.make(config, VOCABULARY.size)
     made = objective(**{"objective.features": "mix", "objective.pool": "first"})
     params = made.init(jax.random.key(0), batch)
     states = encoder.apply({"params": params["encoder"]}, batch, None, method="states")

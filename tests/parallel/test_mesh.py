@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
-from kits.small import mesh_keys, mesh_of, small_batch, small_config, small_objective
+from kits.small import NETWORK, mesh_keys, mesh_of, small_batch, small_config, small_objective
 
 from bert_jax import optimizer, step, train
 from bert_jax.errors import BadInput
+from bert_jax.models import base as models
+from bert_jax.models import bert
 from bert_jax.parallel import mesh as meshes
 
 
 def test_large_parameters_and_their_moments_are_sharded():
-    update = optimizer.make(small_config().optimizer, lambda step: 0.0)
+    update = optimizer.make(small_config().optimizer, lambda step: 0.0, NETWORK)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh_of((2, 2, 2)))
@@ -30,14 +32,20 @@ def test_large_parameters_and_their_moments_are_sharded():
         name = meshes.path_name(path)
         if leaf.ndim == 2 and not any(word in name for word in small):
             assert meshes.match(name)[1] != P(), name
-        assert meshes.match(name) != meshes.RULES[-1], name
 
 
-def test_parameters_of_other_names_are_replicated():
-    """For example those of Flax's Embed, in the model of a user."""
+def test_a_parameter_that_no_rule_names_is_refused(monkeypatch):
+    """For example that of Flax's Embed; the file of a model may have a rule for it, which comes first."""
     shapes = {"encoder": {"words": {"embedding": jax.ShapeDtypeStruct((50, 50), np.float32)}}}
     mesh = mesh_of((2, 2, 2))
-    assert jax.tree.leaves(meshes.parameters(shapes, mesh)) == [meshes.replicated(mesh)]
+    rules = ((r"words/embedding$", P("tensor")), *meshes.RULES)
+    assert jax.tree.leaves(meshes.parameters(shapes, mesh, rules))[0].spec == P("tensor")
+    with pytest.raises(BadInput, match="encoder/words/embedding"):
+        meshes.parameters(shapes, mesh)
+    with pytest.raises(BadInput, match="encoder/words/embedding"):
+        models.decayed(small_config(), shapes)
+    monkeypatch.setattr(bert, "DECAY", ((r"words/embedding$", False),), raising=False)
+    assert jax.tree.leaves(models.decayed(small_config(), shapes)) == [False]
 
 
 def test_the_data_axis_takes_the_remaining_devices():

@@ -1,0 +1,111 @@
+"""Finds the model of a config, and what its file says about its parameters.
+
+Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a network, and may also have
+
+    BODY        the subtrees of the parameters that are the network without heads; by default ("encoder",)
+    TAKES       {name of another model: {subtree of its body: subtree of this one}}, what `init_from` takes from it
+    RULES       shardings in front of mesh.RULES
+    DECAY       rules in front of DECAY below
+    resolve     (config, phase, mesh, **fields) -> the implementation of attention that trains a phase. Raises BadInput
+                if the model does not divide over the mesh
+    warnings    (config) -> texts
+
+The layers of a subtree of the body are its parts `blocks_0`, `blocks_1`, ...
+"""
+
+from collections.abc import Iterable
+
+import jax
+from flax import linen as nn
+
+from bert_jax.config_checks import find_module
+from bert_jax.parallel.mesh import RULES, match, path_name
+
+BODY = ("encoder",)
+# (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
+# in the original BERT.
+DECAY = (
+    (r"(^|/)(bias|scale)$", False),
+    (r"(^|/)(kernel|words|positions|segments|weights)$", True),
+)
+
+
+def module_of(config):
+    """Returns the module that `config.model.name` names."""
+    return find_module("model", config.model.name)
+
+
+def make(config, vocabulary_size: int, **fields) -> nn.Module:
+    """Returns the network that `config.model.name` names. The file name is the registry.
+
+    fields: what the objective and the program decide about it, such as causal=True; see attention_spec.Spec.
+    """
+    return module_of(config).make(config, vocabulary_size, **fields)
+
+
+def body(config) -> tuple[str, ...]:
+    """Returns the BODY of the model's file."""
+    return getattr(module_of(config), "BODY", BODY)
+
+
+def takes(config) -> dict[str, dict[str, str]]:
+    """Returns the TAKES of the model's file."""
+    return getattr(module_of(config), "TAKES", {})
+
+
+def shardings(config) -> tuple:
+    """Returns the RULES of the model's file, and then those of mesh.py."""
+    return (*getattr(module_of(config), "RULES", ()), *RULES)
+
+
+def decayed(config, params):
+    """Returns a tree of bools: whether weight decay applies to a parameter, by the first rule that matches its path.
+
+    Raises BadInput for a parameter that no rule names.
+    """
+    rules = (*getattr(module_of(config), "DECAY", ()), *DECAY)
+    return jax.tree.map_with_path(lambda path, _: match(path_name(path), rules)[1], params)
+
+
+def warnings(config) -> list[str]:
+    """Returns the warnings of the model's file."""
+    module = module_of(config)
+    return module.warnings(config) if hasattr(module, "warnings") else []
+
+
+def subtree_of(path: str, body: Iterable[str]) -> str:
+    """Returns the subtree of the body that a parameter belongs to; '' if it belongs to a head."""
+    return next((subtree for subtree in body if path.startswith(f"{subtree}/")), "")
+
+
+def layers_above(params, body: tuple[str, ...] = BODY):
+    """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
+
+    The layers are, from the top: the heads with the pooler, each block of a subtree of the body, and its embeddings.
+    The norm after the last block belongs to it.
+    """
+    blocks = {}
+    for path, _ in jax.tree.leaves_with_path(params):
+        subtree, part = split(path_name(path), body)
+        if part.startswith("blocks_"):
+            blocks.setdefault(subtree, set()).add(part)
+
+    def above(path, _):
+        subtree, part = split(path_name(path), body)
+        if not subtree or part == "pooler":
+            return 0
+        if part == "final_norm":
+            return 1
+        count = len(blocks.get(subtree, ()))
+        if part.startswith("blocks_"):
+            return count - int(part.removeprefix("blocks_"))
+        return 1 + count
+
+    return jax.tree.map_with_path(above, params)
+
+
+def split(path: str, body: Iterable[str]) -> tuple[str, str]:
+    """Returns the subtree of the body that a parameter belongs to, and the part of it, such as 'blocks_0'."""
+    subtree = subtree_of(path, body)
+    part = path.removeprefix(f"{subtree}/").partition("/")[0]
+    return subtree, part
