@@ -142,7 +142,7 @@ def test_the_layer_has_its_name_and_layout(tmp_path, model, objective):
     np.testing.assert_array_equal(tensors[f"{layer}.weight"], label["kernel"].T)
     np.testing.assert_array_equal(tensors[f"{layer}.bias"], label["bias"])
     assert values["architectures"] == [name + end] and ("id2label" in values) == (outputs == 3)
-    assert ("bert.pooler.dense.bias" in tensors) == (pool == "cls" and name == "Bert")
+    assert ("bert.pooler.dense.bias" in tensors) == (pool == "summary" and name == "Bert")
     assert ("head.dense.weight" in tensors) == (name == "ModernBert")
     assert values.get("classifier_pooling", "cls") == (mean or "cls")
 
