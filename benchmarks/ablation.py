@@ -41,14 +41,14 @@ from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E40
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.runs import metrics_file  # noqa: E402
 
-NO_PAIRS = {"objective.pair_task": "none"}
+NO_PAIRS = {"task.pair_task": "none"}
 PARTS = {  # {name: the keys that differ from BERT's recipe}
     "no_pair_loss": NO_PAIRS,
     "masked_30": {"task.mask_rate": 0.3, "phases.main.max_predictions": 40},
     "pre_norm": {"model.norm": "pre"},
     "gated": {"model.gated": True},
     "rotary": {"model.positions": "rotary"},
-    "packed_documents": NO_PAIRS | {"task.name": "packed_documents"},
+    "packed_documents": {"task.name": "packed_documents"},
     "wsd": {"schedule.name": "wsd"},
     "stable_adamw": {
         "optimizer.name": "stable_adamw",

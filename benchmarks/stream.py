@@ -139,7 +139,7 @@ def throughput(directory, seconds: float) -> None:
         for task, masking in cases:
             changes = {f"phases.short.{key}": value for key, value in shape.items()}
             changes["phases.short.max_predictions"] = round(0.15 * length)
-            changes |= {"objective.pair_task": task, "task.masking": masking}
+            changes |= {"task.pair_task": task, "task.masking": masking}
             run(directory, steps=1, **changes)  # builds the index
             measured = run(directory, seconds=seconds, **changes)
             name = f"length {length}, pair_task {task}, masking {masking}, real tokens"

@@ -318,6 +318,8 @@ def is_of_model(key: str) -> bool:
     """Returns whether a key determines the shapes or the meaning of a model's parameters."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "initializer")
+    if key == "task.pair_task":  # decides whether there is a head for pairs
+        return True
     return group in ("model", "objective") and name not in free
 
 

@@ -22,7 +22,6 @@ def get_config():
     config.corpus.format = "wiki"
     config.corpus.sentences = "rules"
     config.tokenizer.size = 8192
-    config.objective.pair_task = "none"
     config.model.layers = 3
     config.model.width = 192
     config.model.heads = 3

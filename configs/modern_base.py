@@ -27,7 +27,6 @@ def get_config(billions=PAPER):
     config.tokenizer.kind = "byte_bpe"
     config.tokenizer.size = 50_368
     config.tokenizer.lowercase = False
-    config.objective.pair_task = "none"
     config.task.mask_rate = 0.3
     config.task.heldout_mask_rate = 0.15  # comparable with other models
     config.optimizer.name = "stable_adamw"

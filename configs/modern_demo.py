@@ -13,7 +13,6 @@ def get_config():
     config = demo.get_config()
     recipe = modern_base.get_config()
     base.use(config, model="modernbert", task="packed_documents")
-    config.objective.pair_task = "none"
     config.model.layers = 2
     config.model.width = 128
     config.model.heads = 2

@@ -41,7 +41,7 @@ WRONG = """
     seed seed=many seed=1.5 seed=-1 model=64
     optimizer.bias_correction=perhaps optimizer.learning_rate=1e999 optimizer.learning_rate=-1e-4
     model.heads=3 model.name=gpt model.name=layers model.initializer=-1
-    objective.name=base objective.name=base.x objective.pair_task=maybe task.mask_rate=1.5
+    objective.name=base objective.name=base.x task.pair_task=maybe task.mask_rate=1.5
     task.random_share=0.5
     phases.main.steps=2147483648 phases.main.length=1000 phases.main.max_predictions=62
     phases.main.batch=0 phase_order=main,main phase_order=other
@@ -274,7 +274,7 @@ def test_a_config_file_chooses_its_task(own, tmp_path, line):
     "override",
     """
     task.stride=0 phases.main.spans=0 task.masking=token task.mask_share=0.5 model.heads=4
-    objective.pair_task=nsp phases.main.max_predictions=3
+    task.pair_task=nsp phases.main.max_predictions=3
     task.name=own.nothing task.name=own.broken task.name=own.empty task.name=own.
     """.split(),
 )

@@ -34,7 +34,7 @@ def uneven_batch() -> dict:
 def built(shape, count, pairs="nsp", chips=None):
     """Returns the trainer for `count` micro-batches on a mesh of this shape; Adam's first moment is the gradient."""
     keys = f"phases.main.batch={ROWS}", f"train.micro_batches={count}"
-    keys += f"objective.pair_task={pairs}", "model.layers=1", "optimizer.beta1=0"
+    keys += f"task.pair_task={pairs}", "model.layers=1", "optimizer.beta1=0"
     config = small_config(*mesh_keys(shape), *keys, "optimizer.clip=0")
     mesh = meshes.make_mesh(config, chips or jax.devices()[: int(np.prod(shape))])
     return build.build(config, mesh, VOCABULARY)

@@ -74,7 +74,7 @@ def test_a_task_without_the_arrays_of_the_objective_is_refused(settings, tmp_pat
 
 @pytest.mark.full
 def test_masked_lm_trains_on_whole_sentences(settings, tmp_path):
-    keys = SMALLER | {"task.name": "full_sentences", "objective.pair_task": "none"}
+    keys = SMALLER | {"task.name": "full_sentences"}
     assert pretrain(load(settings, **keys), tmp_path / "run") == 0
     losses = [line["mlm_loss"] for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert losses[-1] < losses[0] - 0.5

@@ -57,7 +57,7 @@ def test_losses_in_bfloat16_are_close_to_float32():
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
 def test_each_loss_term_is_a_separate_mean(pairs):
-    objective = small_objective(f"objective.pair_task={pairs}")
+    objective = small_objective(f"task.pair_task={pairs}")
     batch = small_batch()
     totals = objective.weights(batch)
     assert set(totals) == {"mlm"} | ({pairs} - {"none"})

@@ -16,6 +16,8 @@ OPTIONS = [
     cli.AS_JSON,
 ]
 
+PREFIXES = "model.", "objective.", "task.pair_task"  # of the settings that are compared
+
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
@@ -38,9 +40,7 @@ def compare(a: Path, b: Path) -> dict:
     return {
         "a": str(a),
         "b": str(b),
-        "settings": {
-            key: pair for key, pair in settings.items() if key.startswith(("model.", "objective."))
-        },
+        "settings": {key: pair for key, pair in settings.items() if key.startswith(PREFIXES)},
         "shapes": shapes,
         "tensors": entries,
         "vocabulary": {

@@ -45,7 +45,7 @@ class Source(NamedTuple):
 def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str]) -> ConfigDict:
     """Returns the config (base if None) with the settings of the source's model, and the overrides applied.
 
-    Without a config, objective.pair_task is nsp if the source has a pooler, and rows are at most as long as its
+    Without a config, task.pair_task is nsp if the source has a pooler, and rows are at most as long as its
     positions; but a source with a task decides objective, task and length.
 
     Raises BadInput if the result is invalid or is another model than the source.
@@ -74,7 +74,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
 def set_defaults(config: ConfigDict, source: Source) -> None:
     """Sets the keys of a default config that depend on the source, see `to_config`."""
     has_pairs = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
-    config.objective.pair_task = "nsp" if has_pairs else "none"
+    config.task.pair_task = "nsp" if has_pairs else "none"
     phase = config.phases.main
     phase.length = min(phase.length, config.model.max_length)
     phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))

@@ -30,7 +30,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 8
+FORMAT = 9
 # Keys of the store's manifest that are copied.
 COPIED = ("text", "fingerprint", "vocabulary", "special", "unigram_entropy")
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
@@ -40,7 +40,7 @@ def dependencies(config: ConfigDict) -> dict:
     """Returns {key: value} of the config keys that, together with the store, decide the batches."""
     # The last phase may be shorter or longer: a run need not read all saved steps.
     last = f"phases.{config.phase_order[-1]}.steps"
-    pattern = r"seed|phase_order|objective\.(?!name$).+|task\..+|phases\..+"
+    pattern = r"seed|phase_order|task\..+|phases\..+"
     keys = configs.flatten(config)
     keys.pop(last)
     return {key: value for key, value in keys.items() if re.fullmatch(pattern, key)}

@@ -81,7 +81,7 @@ def recommend(config, tokens: int, short_documents: bool) -> dict:
     run = choose_run(tokens, total_length / total)
     keys = model_keys(config, run["size"]) | run_keys(config, run)
     if short_documents:
-        keys["objective.pair_task"] = "none"
+        keys["task.pair_task"] = "none"
     now = configs.flatten(config)
     run["changes"] = {key: value for key, value in keys.items() if now[key] != value}
     return run

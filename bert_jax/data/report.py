@@ -139,7 +139,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 
 def find_bad_documents(config, report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about documents and sentences."""
-    pairs = config.objective.get("pair_task", "none")
+    pairs = config.task.get("pair_task", "none")
     if pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS:
         rules = ", or try config.corpus.sentences=rules"
         if config.corpus.sentences == "rules":
@@ -148,7 +148,7 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             "short_documents",
             f"{report['single_sentence_share']:.0%} of the documents have a single sentence, too short for"
             f" pairs ({pairs})",
-            f"set config.objective.pair_task=none, or put blank lines only between documents{rules}",
+            f"set config.task.pair_task=none, or put blank lines only between documents{rules}",
         )
     if report["longest_document_share"] > LARGEST_DOCUMENT:
         yield (

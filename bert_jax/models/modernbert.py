@@ -119,6 +119,6 @@ def check(config) -> None:
     for name, phase in config.phases.items():
         is_base = phase.rotary_base == 0 or phase.rotary_base > 1
         require(is_base, f"phases.{name}.rotary_base", config, "expected 0 or more than 1")
-    pair_task = config.objective.get("pair_task", "none")
+    pair_task = config.task.get("pair_task", "none")
     hint = "expected none: model.name='modernbert' has no segments and no pooler"
-    require(pair_task == "none", "objective.pair_task", config, hint)
+    require(pair_task == "none", "task.pair_task", config, hint)

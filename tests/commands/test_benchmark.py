@@ -33,7 +33,7 @@ def world(tmp_path_factory):
 def test_the_reported_numbers_are_consistent(tmp_path, monkeypatch):
     """The model has one segment. The store does not exist."""
     monkeypatch.setitem(chips.PEAK_FLOPS, "cpu", 1e9)
-    keys = "model.type_vocabulary=1", "objective.pair_task=none"
+    keys = "model.type_vocabulary=1", "task.pair_task=none"
     config = small_config(f"store={tmp_path}/store", *keys)
     measured = time(config, steps=3)
     numbers, parameters = measured["phases"]["main"], measured["parameters"]

@@ -85,9 +85,9 @@ def test_vocabulary_padding_is_not_compared(compared, model):
 
 def test_different_layers_and_settings_are_reported(compared, model):
     """Two spellings of one value are no difference: feed_forward 0 is four times the width."""
-    changes = "model.layers=3", "objective.pair_task=none", "model.feed_forward=128"
+    changes = "model.layers=3", "task.pair_task=none", "model.feed_forward=128"
     values = compared(model, make_model(300, *changes))
-    assert values["settings"] == {"model.layers": (2, 3), "objective.pair_task": ("nsp", "none")}
+    assert values["settings"] == {"model.layers": (2, 3), "task.pair_task": ("nsp", "none")}
     only_b = {name.split("/")[1] for name, pair in values["shapes"].items() if pair[0] is None}
     assert only_b == {"blocks_2"} and values["shapes"]["pair/kernel"] == [(32, 2), None]
     assert set(values["outputs"]) == {"mlm_logits"}

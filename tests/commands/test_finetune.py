@@ -213,7 +213,7 @@ def test_a_run_whose_data_and_model_were_moved_resumes(tuned, tmp_path, capsys):
 
 def test_pairs_need_a_second_segment(tmp_path):
     """Before the store is made."""
-    keys = "objective.pair_task=none", "model.type_vocabulary=1", "model.layers=1"
+    keys = "task.pair_task=none", "model.type_vocabulary=1", "model.layers=1"
     runs.make_run(tmp_path / "start", *keys, words=labelled.tokenizer())
     data = labelled.sentences(tmp_path / "data", 20, 20)
     settings = labelled.places(tmp_path / "start", data) | {"task.text": "sentence,label"}

@@ -56,7 +56,7 @@ def test_training_continues_from_an_import(source, tmp_path):
     settings = [f"{key}={value}" for key, value in keys.items()]
     import_model.import_model(source, workdir, config.load("base"), settings)
     file = str(workdir / "config.json")
-    for change in ("model.width=32", "model.activation=gelu_tanh", "objective.pair_task=none"):
+    for change in ("model.width=32", "model.activation=gelu_tanh", "task.pair_task=none"):
         with pytest.raises(BadInput, match=change.split("=")[0]):
             train.pretrain(config.load(file, [change]), workdir)
     other = [f"store={tmp_path / 'other'}", "tokenizer.path=", "tokenizer.size=200"]

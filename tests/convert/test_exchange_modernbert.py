@@ -18,7 +18,7 @@ from bert_jax.convert import init_from, load_model, settings
 from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput
 
-WHOLE = (*MODERN, "objective.pair_task=none", "dtype=float32")
+WHOLE = (*MODERN, "task.pair_task=none", "dtype=float32")
 SIZES = dict(hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
 CONFIG = SIZES | dict(vocab_size=211, max_position_embeddings=300, local_attention=16)
 CONFIG |= dict(model_type="modernbert", pad_token_id=0)

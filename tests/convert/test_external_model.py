@@ -99,7 +99,7 @@ def test_heads_may_be_absent(form, heads, tmp_path):
     tensors = external_models.make_tensors(form, parts)
     model = open_directory(write(form, tmp_path / "model", tensors))
     paired = bool(parts & {"pooler", "pair"})
-    assert model.config.objective.pair_task == ("nsp" if paired else "none")
+    assert model.config.task.pair_task == ("nsp" if paired else "none")
     needed = {"encoder", "mlm"} | ({"pooler", "pair"} if paired else set())
     assert model.info["fresh"] == sorted(needed - parts)
     check_same(model.params, tensors, parts, form)

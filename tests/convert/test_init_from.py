@@ -81,7 +81,7 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
 def test_a_part_of_the_encoder_that_the_source_lacks_is_fresh(finished, random, tmp_path):
     settings, workdir = finished
     words = tokenizer.load(workdir / "tokenizer")
-    keys = "objective.pair_task=none", "model.layers=1"
+    keys = "task.pair_task=none", "model.layers=1"
     *_, source = make_run(tmp_path / "source", *keys, words=words)
     started = begin(settings, tmp_path / "run", init_from=tmp_path / "source", **START)
     pooler = {"pooler": params(random)["encoder"]["pooler"]}

@@ -266,7 +266,7 @@ def outputs_of_transformers(directory, arrays, *rows):
     "keys", [(), ("model.activation=gelu",), ("model.activation=relu",), MODERN]
 )
 def test_logits_equal_those_of_transformers(tmp_path, keys):
-    run = make_run(tmp_path / "run", *keys, *["objective.pair_task=none"] * (keys == MODERN))
+    run = make_run(tmp_path / "run", *keys, *["task.pair_task=none"] * (keys == MODERN))
     config, vocabulary, _, params = run
     write(tmp_path / "out", run)
     arrays = run_batch(vocabulary)

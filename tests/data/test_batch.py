@@ -46,5 +46,5 @@ def test_labels_without_weight_and_models_without_tables_have_no_limit(config):
     weights = np.zeros(16, np.float32)
     batch = small_batch() | {"targets": np.full(16, -100, np.int32), "label_weights": weights}
     check_ids(config, VOCABULARY.size, batch)
-    modern = small_config("model.name=modernbert", "objective.pair_task=none")
+    modern = small_config("model.name=modernbert", "task.pair_task=none")
     check_ids(modern, VOCABULARY.size, batch | {"segments": np.full((16, 32), 7, np.int32)})

@@ -52,7 +52,7 @@ def tokenizer():
 
 def start(directory):
     """Writes a run of a masked LM of one layer with random parameters to start from; returns its directory."""
-    keys = "objective.pair_task=nsp", "model.max_length=128", "model.layers=1"
+    keys = "task.pair_task=nsp", "model.max_length=128", "model.layers=1"
     runs.make_run(directory / "start", *keys, words=tokenizer())
     return directory / "start"
 

@@ -26,11 +26,9 @@ class Spec(NamedTuple):
 
     @property
     def config(self) -> ConfigDict:
-        names = "masking mask_rate mask_share random_share short_rate".split()
+        names = "masking mask_rate mask_share random_share short_rate pair_task".split()
         task = {name: getattr(self, name) for name in names}
-        config = rows.settings(self.length, self.seed, **task)
-        config.objective.pair_task = self.pair_task
-        return config
+        return rows.settings(self.length, self.seed, **task)
 
     @property
     def phase_keys(self) -> configs.Phase:
@@ -44,7 +42,7 @@ class Spec(NamedTuple):
 
 def spec(config, phase: str) -> Spec:
     """Returns the Spec of a phase of a config."""
-    keys = {**config.phases[phase], **config.objective, **config.task, "seed": config.seed}
+    keys = {**config.phases[phase], **config.task, "seed": config.seed}
     keys["phase"] = tuple(config.phase_order).index(phase)
     return Spec(**{key: keys[key] for key in Spec._fields})
 

@@ -28,7 +28,7 @@ def config_of(theirs: dict, *overrides: str):
     keys = [f"model.{key}={value}" for key, value in model.items()]
     keys.append(f"phases.main.length={theirs['max_position_embeddings']}")
     if model["name"] != "bert":
-        keys.append("objective.pair_task=none")
+        keys.append("task.pair_task=none")
     return small_config(*keys, *overrides)
 
 
@@ -81,7 +81,7 @@ def batch_of(theirs: dict) -> dict:
 
 def hidden_states(config, vocabulary, params, batch) -> dict:
     """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D] if there is a pair loss."""
-    paired = config.objective.pair_task != "none"
+    paired = config.task.pair_task != "none"
     module = mlm.Pretrainer(models.make(config, vocabulary.size), paired)
     captured = lambda module, method: method in ("states", "summary")  # noqa: E731
     _, state = module.apply({"params": params}, batch, None, capture_intermediates=captured)

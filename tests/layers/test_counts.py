@@ -40,7 +40,7 @@ def vocabulary_flops(model, positions: int) -> int:
     ],
 )
 def test_bert_has_the_flops_of_its_formula(length, predictions, sequences, pairs, changes):
-    config = small_config(f"objective.pair_task={pairs}", *changes)
+    config = small_config(f"task.pair_task={pairs}", *changes)
     pair_head = 2 * sequences * (config.model.width**2 + 2 * config.model.width)
     row = encoder_flops(config.model, length) + vocabulary_flops(config.model, predictions)
     row += pair_head if pairs != "none" else 0

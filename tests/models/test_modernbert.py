@@ -21,7 +21,7 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-SMALL = (*MODERN, "objective.pair_task=none")
+SMALL = (*MODERN, "task.pair_task=none")
 
 
 @pytest.mark.parametrize(

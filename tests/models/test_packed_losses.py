@@ -45,7 +45,7 @@ def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
 @pytest.mark.parametrize("model", [["bert"], ["modernbert", "model.window=8"]], ids=lambda m: m[0])
 def test_packed_documents_have_the_logits_of_each_alone(tmp_path, model):
     keys = ["task.name=packed_documents", "phases.main.length=96", "phases.main.max_predictions=40"]
-    keys += ["objective.pair_task=none", "task.mask_rate=0.4", "model.initializer=0.2"]
+    keys += ["task.mask_rate=0.4", "model.initializer=0.2"]
     keys += ["model.max_length=96", f"model.name={model[0]}", *model[1:]]
     config = small_config(*keys)
     store, (phase,) = packed_store(tmp_path / "store"), configs.phases(config)

@@ -49,14 +49,6 @@ def check(config, paired: bool = False) -> None:
         is_valid = 1 <= phase.max_predictions <= most
         hint = f"expected 1 to {most} in a row of {phase.length} tokens"
         require(is_valid, f"phases.{name}.max_predictions", config, hint)
-    if not paired:
-        hint = f"expected none for {config.task.name}"
-        require(pair_task(config) == "none", "objective.pair_task", config, hint)
-
-
-def pair_task(config) -> str:
-    """Returns nsp, sop or none; none for an objective that knows no pairs."""
-    return config.objective.get("pair_task", "none")
 
 
 def open_rows(indexes: list[Indexes], epoch: int, length: int, tokens: int, read: Callable):

@@ -15,6 +15,8 @@ from bert_jax.tasks.text import documents, masked_rows, mlm_batch, packing, pair
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,
+    # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
+    "pair_task": "nsp",
     # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
     "short_rate": 0.1,
 }
@@ -32,7 +34,15 @@ MOST_RANDOM = 0.75  # in the original BERT, a little more than half of the pairs
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     masked_rows.check(config, paired=True)
-    check_keys(config, shares=("task.short_rate",))
+    check_keys(
+        config,
+        choices={"task.pair_task": ("nsp", "sop", "none")},
+        shares=("task.short_rate",),
+    )
+    pair_task = config.task.pair_task
+    has_segments = pair_task == "none" or config.model.get("type_vocabulary", 2) >= 2
+    hint = f"task.pair_task={pair_task} needs at least 2"
+    require(has_segments, "model.type_vocabulary", config, hint)
     for name, phase in config.phases.items():
         most = phase.length // 5
         hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
@@ -59,7 +69,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        is_paired = masked_rows.pair_task(config) != "none"
+        is_paired = config.task.pair_task != "none"
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         special = store.manifest["special"]
         arrays = assemble.gather(tokens, rows, phase.length, special, is_paired)
@@ -77,9 +87,8 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 
 def rules(config, phase) -> pair_rows.Rules:
     """Returns the settings that decide the rows of a phase."""
-    pair_task = masked_rows.pair_task(config)
-    short_rate = config.task.short_rate
-    return pair_rows.Rules(config.seed, phase.number, phase.length, pair_task, short_rate)
+    task = config.task
+    return pair_rows.Rules(config.seed, phase.number, phase.length, task.pair_task, task.short_rate)
 
 
 def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:
@@ -147,8 +156,8 @@ def judge_pairs(pair_task: str, labels: np.ndarray, key: str) -> tuple[str, list
     if len(labels) < FEW or 0 < ratio <= MOST_RANDOM:
         return text, []
     reason = f"expected a little over half: documents have too few sentences for {key}"
-    remedy = "check corpus.format and corpus.sentences, or set objective.pair_task=none"
+    remedy = "check corpus.format and corpus.sentences, or set task.pair_task=none"
     warning = f"{text}, {reason}; {remedy}"
     if ratio in (0, 1):
-        raise BadInput(f"config.objective.pair_task={pair_task!r}: {warning}")
+        raise BadInput(f"config.task.pair_task={pair_task!r}: {warning}")
     return text, [warning]

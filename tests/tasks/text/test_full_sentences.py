@@ -9,7 +9,6 @@ from kits import rows as kit
 from kits.rows import all_rows, assemble, batches, phase, settings, unmasked
 from kits.stores import SPECIAL, make_store, random_documents
 
-from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents, full_sentences, packed_documents, token_blocks
 
 # Some sentences are longer than a row of 16, and some rows of 64 hold several documents.
@@ -137,12 +136,3 @@ def test_the_survey_is_of_all_rows(store):
     survey = dataset.survey(shape)
     assert survey.real_token_share == pytest.approx((rows[:, 1] + 2).mean() / 64)
     assert "max_predictions=3" in survey.warnings[0]
-
-
-def test_pairs_are_refused():
-    config = settings(64, cross_documents=True)
-    config.phases.main.max_predictions = 5
-    full_sentences.check(config)
-    config.objective.pair_task = "nsp"
-    with pytest.raises(BadInput, match="config.objective.pair_task='nsp'"):
-        full_sentences.check(config)

@@ -58,8 +58,8 @@ SPLIT = TRAIN, HELDOUT
     ("documents", "change", "named"),
     [
         (LONG, "phases.main.length=32", "phases.main.length=32"),
-        (SINGLE, "phases.main.length=20", "objective.pair_task=none"),
-        (SHORT, "objective.pair_task=none", "phases.main.length"),
+        (SINGLE, "phases.main.length=20", "task.pair_task=none"),
+        (SHORT, "task.pair_task=none", "phases.main.length"),
         (SPLIT, "phases.main.max_predictions=2", "phases.main.max_predictions=2"),
     ],
 )
@@ -69,5 +69,5 @@ def test_text_that_does_not_fit_the_config_is_a_warning(check, documents, change
 
 
 def test_pairs_of_one_label_stop_the_run(check):
-    with pytest.raises(BadInput, match="objective.pair_task=none"):
+    with pytest.raises(BadInput, match="task.pair_task=none"):
         check([document[:1] for document in TRAIN], [[[7, 8, 9]], [[9, 8]]])
