@@ -176,7 +176,7 @@ class Block(nn.Module):
         make_norm = partial(LayerNorm, options.epsilon, bias=options.bias)
         self.attention = Attention(self.heads, self.spec, options)
         self.attention_norm = make_norm()
-        context_spec = self.spec._replace(causal=False, window=0)
+        context_spec = self.spec._replace(implementation="auto", causal=False, window=0)
         self.context = Attention(self.heads, context_spec, options)
         self.context_norm = make_norm()
         self.feed_forward = FeedForward(self.hidden, options, self.gated, self.dropouts.hidden)

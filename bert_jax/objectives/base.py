@@ -14,6 +14,7 @@ B batch, P predictions per row, S packed sequences per row, D width, V padded vo
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -43,13 +44,17 @@ class Objective(NamedTuple):
     outputs: Callable  # (params, batch) -> {name: array[B, ...]}
 
 
-def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
-    """Returns the objective of a Flax module and two functions. Only this function calls Flax's `init` and `apply`.
+def from_module(
+    module: nn.Module, weights: Callable, terms: Callable, decode: Callable | None = None
+) -> Objective:
+    """Returns the objective of a Flax module and of functions. Only this function calls Flax's `init` and `apply`.
 
     module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
     encoder, which derives a key for each dropout. Otherwise keys is None.
     weights: (batch) -> {term: total weight}.
     terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
+    decode: (call, batch) -> the objective's outputs, if these are not the module's. call: (name of a method of the
+        module) -> the method as a function, such as `step` for decoding.py.
     """
 
     def init(rng, batch):
@@ -66,7 +71,12 @@ def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Object
         return scalar, metrics
 
     def outputs(params, batch):
+        if decode:
+            return decode(partial(method, params), batch)
         return module.apply({"params": params}, batch, None)
+
+    def method(params, name: str):
+        return partial(module.apply, {"params": params}, method=name)
 
     return Objective(init, weights, loss, outputs)
 
