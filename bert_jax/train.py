@@ -64,6 +64,7 @@ def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = No
     with cluster.joined(config.distributed) as processes, Watchdog(config.timeouts) as watchdog:
         watchdog.arm("compile")
         if resolve:
+            jax_setup.find_backend()
             config = resolve(config)
         config = jax_setup.start(config)  # JAX waits here for the devices of all processes
         # The coordinator's address is not a property of the run.

@@ -67,7 +67,7 @@ def predict(
     texts = replace_surrogates(texts, "predict")
     model = load_model.open_model(directory, overrides, head="label")
     task = examples.module_of(model.config)
-    if not task:
+    if not hasattr(task, "decode"):
         load_model.check_masks(directory, model)
         return predict_masks(model, texts, top, file), {}
     if file:
@@ -79,7 +79,8 @@ def predict(
     for example in inputs:
         if not example.texts:
             raise BadInput(f"{example.place}: {examples.OTHER_COLUMNS}")
-    drop_unknown_labels(model.config, inputs)
+    if examples.has_labels(model.config):
+        drop_unknown_labels(model.config, inputs)
     return predict_examples(model, inputs)
 
 

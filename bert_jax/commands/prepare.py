@@ -1,13 +1,14 @@
-"""`prepare`: converts raw text to a token store, and reports on the text."""
+"""`prepare`: converts raw text, or the examples of a task, to a token store, and reports on it."""
 
 import jax
 
 from bert_jax import cli
 from bert_jax import config as configs
+from bert_jax.config_checks import require
 from bert_jax.convert import init_from
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.labelled import example_report, examples
 
 TOKENS = 2048  # of a timed step on a device, about: few enough to take seconds for any model
 STEPS = 2  # that are timed
@@ -22,8 +23,11 @@ OPTIONS = [
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     if examples.module_of(config):
-        store = init_from.resolve(config, overrides).store
-        return cli.show(options, {"store": store}, f"{store}: prepared")
+        require(config.store, "store", config, "expected a directory")
+        if config.init_from:
+            config = init_from.resolve(config, overrides)
+        values = example_report.build(config, examples.open_or_build(config))
+        return cli.show(options, values, "\n".join(example_report.describe(values)))
     from bert_jax.data import prepare, report
     from bert_jax.data.preparation import beam
 

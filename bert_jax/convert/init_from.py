@@ -1,7 +1,5 @@
 """`init_from`: a new run starts with the body of a run, an export or a published checkpoint; its heads are fresh."""
 
-import math
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +12,6 @@ from bert_jax.checkpoints import fingerprint
 from bert_jax.config_checks import require
 from bert_jax.convert import load_model, names
 from bert_jax.data import download
-from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
@@ -22,8 +19,7 @@ from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import jax_setup
 from bert_jax.storage import checksums
-from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.labelled import epochs, examples
 
 
 class Body(NamedTuple):
@@ -180,41 +176,12 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     configs.apply(config, [override for override in overrides if override.startswith("model.")])
     configs.check(config)  # also whether the model has what the rows of the task need
     store = examples.open_or_build(config, model.tokenizer)
-    tasks.fill(config, store)
-    if config.task.epochs:
-        set_steps(config, store)
-    configs.check(config)
-    return config
+    return epochs.fill(config, store)
 
 
 def check_finetuning(config: ConfigDict, overrides) -> None:
     """Raises BadInput for a config that cannot be fine-tuned."""
     if not examples.module_of(config):
         raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
-    for override in overrides:
-        if re.match(r"schedule.warmup=|phases.\w+.steps=", override) and config.task.epochs:
-            raise BadInput(f"config.{override}: task.epochs decides it; set config.task.epochs=0")
     require(config.init_from, "init_from", config, "expected the run or the model to start from")
-    if jax.process_count() > 1 and not download.exists(config.store):
-        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-
-
-def set_steps(config: ConfigDict, store: Store) -> None:
-    """Sets the steps of the last phase, and of the warm-up, to those of task.epochs."""
-    phase = configs.phases(config)[-1]
-    rows = len(tasks.make(config, store).rows(phase, "train", 0))
-    phase.keys.steps = max(1, math.ceil(config.task.epochs * rows / phase.batch))
-    config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
-    save_often(config)
-
-
-def save_often(config: ConfigDict) -> None:
-    """Reduces the steps between saves until the run has the checkpoints of `checkpoint.average`.
-
-    Reduces those between reports, too, since one is a multiple of the other.
-    """
-    if config.checkpoint.average > 1:
-        longest = max(1, configs.total_steps(config) // config.checkpoint.average)
-        config.log.every = min(config.log.every, longest)
-        longest -= longest % config.log.every
-        config.checkpoint.every = min(config.checkpoint.every, longest)
+    epochs.check(config, overrides)

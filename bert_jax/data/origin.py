@@ -23,12 +23,15 @@ def made_from(config) -> dict:
         values[f"corpus.{key}"] = config.corpus[key]
     for key, value in config.filter.items():
         values[f"filter.{key}"] = value
+    return values | tokenizer_keys(config)
+
+
+def tokenizer_keys(config) -> dict:
+    """Returns the config keys and values that decide the tokenizer of a store."""
     if config.tokenizer.path:
-        values["tokenizer.path"] = tokenizer_from_file(config).fingerprint
-        return values
-    for key in ("kind", "size", "lowercase", "sample"):
-        values[f"tokenizer.{key}"] = config.tokenizer[key]
-    return values
+        return {"tokenizer.path": tokenizer_from_file(config).fingerprint}
+    keys = ("kind", "size", "lowercase", "sample")
+    return {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
 
 def check(config, directory: Path, recorded: dict, requested: dict) -> None:

@@ -5,7 +5,7 @@ Arrays are memory-mapped. Memory holds 24 bytes per document; few of the tokens 
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +56,6 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
     train = stores.open_split(path / "train", sources)
     heldout = stores.open_split(path / "heldout", sources)
     unigrams = np.load(path / "unigrams.npy").sum(axis=0)
-    ordinary = np.setdiff1d(np.arange(len(unigrams)), list(tokenizer.special.values()))
-    shares = unigrams / unigrams.sum()
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
     report = {
         **{key: counts[key] for key in COUNTS},
@@ -66,13 +64,10 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "train": count_split(train),
         "heldout": count_split(heldout),
         "sources": sources,
-        "unigram_entropy": stores.entropy(unigrams),
-        "vocabulary": tokenizer.size,
-        "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
+        **describe_vocabulary(tokenizer, unigrams),
         "unknown_share": counts["unknown_characters"] / max(counts["characters"], 1),
         "stripped_share": counts["stripped_marks"] / max(counts["characters"], 1),
-        "altered_share": share_altered(tokenizer, ordinary),
-        "unused_share": float((unigrams[ordinary] == 0).mean()),
+        "altered_share": share_altered(tokenizer),
         "longest_document_share": int(np.diff(document_ends, prepend=0).max()) / len(train.tokens),
         "single_sentence_share": float(np.mean(np.diff(train.document_ends, prepend=0) == 1)),
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
@@ -86,11 +81,30 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
     return report
 
 
-def share_altered(tokenizer, numbers: Iterable[int]) -> float:
+def describe_vocabulary(tokenizer, unigrams: np.ndarray) -> dict:
+    """Returns unigram_entropy, vocabulary (its size), pieces_per_word and unused_share.
+
+    unigrams: int64[V], the count of each piece in the training split.
+    """
+    starts = unigrams[tokenizer.word_starts].sum() / unigrams.sum()
+    return {
+        "unigram_entropy": stores.entropy(unigrams),
+        "vocabulary": tokenizer.size,
+        "pieces_per_word": float(1 / max(starts, 1e-9)),
+        "unused_share": float((unigrams[ordinary_ids(tokenizer)] == 0).mean()),
+    }
+
+
+def ordinary_ids(tokenizer) -> np.ndarray:
+    """Returns the ids of all pieces but the special tokens."""
+    return np.setdiff1d(np.arange(tokenizer.size), list(tokenizer.special.values()))
+
+
+def share_altered(tokenizer) -> float:
     """Returns the share of WordPiece's pieces that lower-casing changes, so that no text has them."""
     if tokenizer.kind != wordpiece.KIND:
         return 0.0
-    pieces = [tokenizer.pieces[number] for number in numbers]
+    pieces = [tokenizer.pieces[number] for number in ordinary_ids(tokenizer)]
     # Without the spaces that BERT's rules put around ideographs.
     texts = [tokenizer.normalize(piece).replace(" ", "") for piece in pieces]
     return float(np.mean(np.array(texts) != np.array(pieces)))
@@ -113,12 +127,13 @@ def count_split(split: stores.Split) -> dict[str, int]:
     }
 
 
-def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
-    """Yields lines that show the beginnings of the first documents, as pieces separated by spaces."""
+def first_documents(train: stores.Split, tokenizer, unit="sentences") -> Iterator[str]:
+    """Yields lines that show the beginnings of the first documents, as pieces separated by spaces. unit: what a
+    document has."""
     first = 0  # sentence
     for last in train.document_ends[:SHOWN_DOCUMENTS]:
         ends = [train.sentence_ends[first - 1] if first else 0, *train.sentence_ends[first:last]]
-        yield f"  {last - first:,} sentences, {ends[-1] - ends[0]:,} tokens"
+        yield f"  {last - first:,} {unit}, {ends[-1] - ends[0]:,} tokens"
         for start, end in itertools.pairwise(ends[: SHOWN_SENTENCES + 1]):
             pieces = list(map(tokenizer.readable, train.tokens[start:end][:SHOWN_PIECES]))
             if end - start > SHOWN_PIECES:

@@ -1,5 +1,6 @@
 """The vocabulary of a config: read from a file, trained on a sample of the corpus, or assumed if there is no store."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -64,6 +65,18 @@ def load_or_train(
         tokenizer.save(temporary)
         atomic.rename(temporary, path)
     return tokenizers.load(path)
+
+
+def load_or_train_on_texts(config, texts: list[str]) -> tokenizers.Tokenizer:
+    """Reads the tokenizer at config.tokenizer.path or, without it, trains one on evenly spaced ones of the texts, about
+    as many megabytes as config.tokenizer.sample. Raises BadInput if that is impossible."""
+    settings = config.tokenizer
+    if settings.path:
+        return tokenizer_from_file(config)
+    size = sum(len(text.encode()) for text in texts)
+    stride = math.ceil(size / max(1, settings.sample * 1_000_000))
+    sampled = texts[:: max(1, stride)]
+    return tokenizers.train(settings.kind, sampled, settings.size, settings.lowercase)
 
 
 def train(

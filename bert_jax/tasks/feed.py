@@ -60,9 +60,10 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
 
 
 def check_unscored(config: ConfigDict) -> None:
-    """Raises BadInput for a task that cannot use saved batches: its scores need the rows of the store."""
-    if base.make(config).score:
-        reason = "scored on rows of its store, not on saved batches"
+    """Raises BadInput for a task that cannot use saved batches: those of examples, and those whose scores need the rows
+    of the store."""
+    if base.make(config).score or examples.module_of(config):
+        reason = "its rows are those of a store, not of saved batches"
         raise BadInput(f"config.task.name={config.task.name}: {reason}")
 
 

@@ -12,9 +12,10 @@ from kits.malformed_inputs import refused
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import finetune, predict
-from bert_jax.convert import init_from, load_model
+from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.planning import plan
+from bert_jax.tasks.labelled import epochs
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_checkpoints_are_as_frequent_as_their_average_needs(every, average, step
     config = configs.load("glue", [f"log.every={log}", f"checkpoint.every={each}"])
     config.checkpoint.update(average=average, keep=9)
     config.phases.main.steps = steps
-    init_from.save_often(config)
+    epochs.save_often(config)
     configs.check(config)
     assert -(-steps // config.checkpoint.every) >= min(average, steps)
     if average == 1 or each * average <= steps:

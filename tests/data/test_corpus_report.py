@@ -136,7 +136,7 @@ def test_text_that_vanishes_is_reported(tmp_path, monkeypatch, words, key, share
 )
 def test_published_uncased_vocabularies_are_not_taken_for_cased_ones(name, is_cased):
     tokenizer = tokenizers.from_file(published(f"bert_base_{name}_vocab.txt"), True)
-    share = report.share_altered(tokenizer, range(5, tokenizer.size))
+    share = report.share_altered(tokenizer)
     assert (share > 0.3) if is_cased else (share < 0.002)
 
 

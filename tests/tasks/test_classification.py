@@ -130,7 +130,8 @@ def test_too_few_rows_to_hold_some_out_name_the_share(tmp_path):
     for share in (0.1, 0.0, 0.9):
         with pytest.raises(BadInput, match=f"task.heldout={share}"):
             examples.read(labelled.load("classify", keys, **{"task.heldout": share}))
-    assert len(examples.read(labelled.load("classify", keys, **{"task.heldout": 0.25}))["dev"]) == 1
+    parts, _ = examples.read(labelled.load("classify", keys, **{"task.heldout": 0.25}))
+    assert len(parts["dev"]) == 1
 
 
 def test_rows_without_text_are_skipped_and_counted(tmp_path, capsys):
@@ -138,7 +139,9 @@ def test_rows_without_text_are_skipped_and_counted(tmp_path, capsys):
     rows = ["text,label", *["a,x", "b,y"] * 100, "", "no label", ""]
     (tmp_path / "train.csv").write_text("\n".join(rows))
     config = labelled.load("classify", labelled.places("", tmp_path))
-    assert sum(map(len, examples.read(config).values())) == 200
+    parts, dropped = examples.read(config)
+    assert sum(map(len, parts.values())) == 200
+    assert dropped == {"train": 2}
     assert "train.csv:203" in capsys.readouterr().err
     for row in ("c,", "c,x,y\nd"):
         (tmp_path / "train.csv").write_text("\n".join([*rows, row]))

@@ -57,7 +57,7 @@ def world(tmp_path_factory):
 def test_files_have_their_texts_and_labels(world, monkeypatch, name):
     monkeypatch.chdir(world)
     _, header, labels = LAYOUTS[name]
-    parts = examples.read(labelled.load(f"glue:{name}", {}))
+    parts, _ = examples.read(labelled.load(f"glue:{name}", {}))
     assert [*parts] == ["train", *DEVS.get(name, ["dev"])]
     first, second = labelled.texts(12), labelled.texts(12, 1)
     for part in parts.values():

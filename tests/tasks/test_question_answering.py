@@ -191,7 +191,7 @@ def test_a_part_of_the_rows_has_all_windows_of_its_questions(opened, most):
 
 def test_articles_are_not_divided(opened):
     config, _ = opened
-    parts = examples.read(config)
+    parts, _ = examples.read(config)
     train, dev = ({example.group for example in parts[split]} for split in ("train", "dev"))
     assert train and dev and not train & dev
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from bert_jax.errors import BadInput, one_line
 
+NESTED = "translation"  # column of a data set whose objects have the texts: {language: text}
+
 
 def value_of(row, field: str):
     """Returns the value of a field of a mapping, None if it has none: under its name, or else nested under a part."""

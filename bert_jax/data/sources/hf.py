@@ -7,7 +7,7 @@ in a field name address nested features, as in `meta.body`.
 import contextlib
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, name_labels, texts_of, value_of
+from bert_jax.data.sources.fields import NESTED, explain, name_labels, texts_of, value_of
 from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
@@ -54,12 +54,12 @@ def texts(source: str, field: str) -> Iterator[bytes]:
 
 
 def table(source: str, columns: list[str]) -> dict[str, list]:
-    """Returns the values of those of the columns that a data set has, by name; a class label as its name, and None if
-    it is unknown."""
+    """Returns the values of those of the columns, and of NESTED, that a data set has, by name; a class label as its
+    name, and None if it is unknown."""
     with open_library(source, ", ".join(columns)) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
         return {
             column: name_labels(data.features[column], data[column])
-            for column in columns
+            for column in (*columns, NESTED)
             if column in data.features
         }

@@ -1,4 +1,4 @@
-"""Labelled examples, for fine-tuning: their store is a token store (store.py) with the splits and arrays of a task.
+"""Examples, with labels or without: their store is a token store (store.py) with the splits and arrays of a task.
 
 A document of the store is an example, and its sentences are the example's texts. The file of a task with labelled
 examples has, besides what tasks/base.py names,
@@ -11,11 +11,14 @@ examples has, besides what tasks/base.py names,
     encode(config, tokenizer, examples, names) -> Encoded        with their targets
     decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order
 
-and its config keys include DEFAULTS. It may also have FREE, like the one below, of the task's own keys.
+and its config keys include DEFAULTS. It may also have FREE, like the one below, of the task's own keys. A task without
+`names` has examples without labels; see parallel_texts.py.
 """
 
 import json
 import sys
+from array import array
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -25,12 +28,13 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.config_checks import find_module, require
-from bert_jax.data import corpus, dataset, download, origin
+from bert_jax.data import corpus, dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.sources import files
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import atomic, remote
+from bert_jax.tasks.labelled import tables
 
 DEFAULTS = {
     "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
@@ -42,6 +46,7 @@ DEFAULTS = {
     "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
 }
 OTHER_COLUMNS = "has another number of columns than the first row"
+CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
 
@@ -57,12 +62,14 @@ class Example(NamedTuple):
 class Encoded(NamedTuple):
     """The examples of a split as its store has them."""
 
-    texts: list[list[list[int]]]  # the ids of each text of each example; a text has at least one
+    texts: list[
+        list[Sequence[int]]
+    ]  # the ids of each text of each example; a text has at least one
     arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
 
 
 def module_of(config) -> ModuleType | None:
-    """Returns the module of the task; None if the task has no labelled examples."""
+    """Returns the module of the task; None if the task has no examples."""
     module = find_module("task", config.task.name)
     return module if hasattr(module, "encode") else None
 
@@ -85,13 +92,17 @@ def split_names(config) -> tuple[str, ...]:
     return tuple(sources(config)) if config.task.dev else ("train", "dev")
 
 
-def encode_texts(tokenizer, texts: list[list[str]]) -> list[list[list[int]]]:
+def encode_texts(tokenizer, texts: list[list[str]]) -> list[list[Sequence[int]]]:
     """Returns the ids of each of the texts of each example.
 
     An empty text becomes one [UNK], since a row without tokens is no row.
     """
-    ids = iter(tokenizer.encode([*chain(*texts)]))
-    return [[next(ids) or [tokenizer.unk] for _ in part] for part in texts]
+    encoded = []
+    for start in range(0, len(texts), CHUNK):
+        chunk = texts[start : start + CHUNK]
+        ids = iter(tokenizer.encode([*chain(*chunk)]))
+        encoded += [[array("i", next(ids) or [tokenizer.unk]) for _ in part] for part in chunk]
+    return encoded
 
 
 def label_number(example: Example, label: str, names: list[str]) -> int:
@@ -102,26 +113,44 @@ def label_number(example: Example, label: str, names: list[str]) -> int:
     return names.index(label)
 
 
+def has_labels(config) -> bool:
+    """Returns whether the examples of the task have labels."""
+    return hasattr(module_of(config), "names")
+
+
+def takes_tokenizer(config) -> bool:
+    """Returns whether the tokenizer is that of another model, instead of that of config.tokenizer."""
+    return bool(config.init_from or config.continue_from)
+
+
 def open_or_build(config, tokenizer=None) -> stores.Store:
-    """Opens the store of a task's examples; builds it with the tokenizer first if it is missing.
+    """Opens the store of a task's examples; builds it first if it is missing, with the tokenizer or, without init_from,
+    that of config.tokenizer.
 
     If another process makes the same store in the meantime, opens that one. Raises BadInput if the examples are
     unusable, or if the store is of other examples.
     """
     if not download.exists(config.store):
         require(not remote.is_address(config.store), "store", config, "missing; name a local one")
-        if not tokenizer:
+        if not tokenizer and takes_tokenizer(config):
             raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
         try:
-            build(config, tokenizer, read(config), Path(config.store))
+            parts, dropped = read(config)
+            if not tokenizer:
+                texts = [" ".join(example.texts) for example in parts["train"]]
+                tokenizer = vocabulary.load_or_train_on_texts(config, texts)
+            recorded = made_from(config)
+            build(config, tokenizer, parts, Path(config.store), recorded, dropped)
         except (BadInput, Unfinished):
             if not download.exists(config.store):
                 raise
     store = stores.open_store(download.local(config.store, hashes=config.verify_store))
     recorded = store.manifest["made_from"] | {"task.labels": store.manifest["labels"]}
+    if takes_tokenizer(config):  # the model's is compared with that of the store itself
+        recorded = {key: recorded[key] for key in recorded if not key.startswith("tokenizer.")}
     # Files that are missing have no digest.
     requested = {"task.data": recorded["task.data"]} | made_from(config)
-    requested["task.labels"] = config.task.labels or recorded["task.labels"]
+    requested["task.labels"] = config.task.get("labels") or recorded["task.labels"]
     origin.check(config, store.path, recorded, requested)
     return store
 
@@ -134,11 +163,14 @@ def made_from(config) -> dict:
     for key, value in config.task.items():
         if key not in free:
             keys[f"task.{key}"] = value
+    if not takes_tokenizer(config):
+        keys |= origin.tokenizer_keys(config)
     paths = [path for path in sources(config).values() if isinstance(path, Path)]
     if not paths:
         return keys
     keys["task.train"], *dev = [path.name for path in paths]
     keys["task.dev"] = tuple(dev)
+    paths = [*chain(*(files_of(config, path) for path in paths))]
     if all(path.is_file() for path in paths):
         keys["task.data"] = files.identify(paths)["sha256"][:16]
     else:
@@ -146,36 +178,48 @@ def made_from(config) -> dict:
     return keys
 
 
-def read(config) -> dict[str, list[Example]]:
-    """Returns the examples of each split. Raises BadInput if a file or a label is missing or a split is empty."""
+def files_of(config, path: Path) -> list[Path]:
+    """Returns the file of a split, or its parallel files; either may be missing."""
+    columns = [*config.task.get("text", ()), config.task.get("label")]
+    return [*tables.find_parallel(path, columns).values()] or [path]
+
+
+def read(config) -> tuple[dict[str, list[Example]], dict[str, int]]:
+    """Returns the examples of each split, and the number of rows that were left out of each file.
+
+    Raises BadInput if a file or a label is missing or a split is empty.
+    """
     task = module_of(config)
     parts = {}
+    dropped = {}
     for split, source in sources(config).items():
-        if isinstance(source, Path) and not source.is_file():
+        if isinstance(source, Path) and not files_of(config, source)[0].is_file():
             raise BadInput(f"config.task.data={config.task.data}: no file {source}")
-        parts[split] = drop_unusable(task.load(config, source))
+        loaded = task.load(config, source)
+        parts[split] = drop_unusable(loaded, has_labels(config))
+        dropped[split] = len(loaded) - len(parts[split])
     if not config.task.dev:
         parts = split_off(parts["train"], config.task.heldout)
     for split, examples in parts.items():
         check_labelled(config, split, examples)
-    return parts
+    return parts, dropped
 
 
 def check_labelled(config, split: str, examples: list[Example]) -> None:
-    """Raises BadInput for a split without examples, or with one that has no label."""
+    """Raises BadInput for a split without examples, or with one that has no label in a task with labels."""
     if not examples:
         key = "data" if config.task.dev else "heldout"
         hint = f"split {split} of {config.task.data} has no examples"
         raise BadInput(f"config.task.{key}={config.task[key]}: {hint}")
     for example in examples:
-        if example.label is None:
+        if example.label is None and has_labels(config):
             key = next(key for key in ("label", "columns", "data") if key in config.task)
             hint = f"has no label; config.task.{key}={config.task[key]!r}"
             raise BadInput(f"{example.place}: {hint}")
 
 
-def drop_unusable(examples: list[Example]) -> list[Example]:
-    """Returns the examples that have texts or a label; an empty line has none.
+def drop_unusable(examples: list[Example], labelled: bool) -> list[Example]:
+    """Returns the examples that have texts or a label; an empty line has none. Without labels, all texts are needed.
 
     Skips up to one in a hundred rows with another number of columns, which files of GLUE to train on have, and prints
     how many. Raises BadInput for more.
@@ -186,11 +230,15 @@ def drop_unusable(examples: list[Example]) -> list[Example]:
         if len(broken) > len(examples) / 100:
             raise BadInput(message)
         print(f"skipped {message}", file=sys.stderr)
-    return [
-        example
-        for example in examples
-        if example.label is not None or "".join(example.texts).strip()
-    ]
+    return [example for example in examples if is_usable(example, labelled)]
+
+
+def is_usable(example: Example, labelled: bool) -> bool:
+    """Returns whether an example has what a task needs: see `drop_unusable`."""
+    texts = [*map(str.strip, example.texts)]
+    if labelled:
+        return example.label is not None or any(texts)
+    return bool(texts) and all(texts)
 
 
 def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]:
@@ -207,11 +255,15 @@ def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]
     return parts
 
 
-def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> None:
-    """Writes the store of the examples of each split. The file to train on decides the names of the labels."""
+def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -> None:
+    """Writes the store of the examples of each split. The file to train on decides the names of the labels.
+
+    parts, dropped: see `read`.
+    recorded: see `made_from`.
+    """
     task = module_of(config)
-    names = [*config.task.labels]
-    if not names:
+    names = [*config.task.get("labels", ())]
+    if not names and has_labels(config):
         # Without `dev`, all splits are of the file to train on.
         if config.task.dev:
             named = parts["train"]
@@ -234,8 +286,9 @@ def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> Non
             "splits": counts,
             "unigram_entropy": stores.entropy(unigrams),
             "labels": names,
+            "dropped": dict(dropped),
         }
-        stores.finish(directory, made_from(config), names, tokenizer, keys)
+        stores.finish(directory, dict(recorded), names, tokenizer, keys)
 
 
 def write(directory: Path, part: Encoded, tokenizer) -> dict:
@@ -246,11 +299,11 @@ def write(directory: Path, part: Encoded, tokenizer) -> dict:
     tokens = np.fromiter(chain(*texts), stores.token_type(tokenizer.size), sentences.sum())
     with splits.create(directory, tokens.dtype) as arrays:
         splits.append_documents(arrays, tokens, sentences, documents)
-    for name, array in part.arrays.items():
-        if isinstance(array, np.ndarray):
-            np.save(directory / f"{name}.npy", array)
+    for name, values in part.arrays.items():
+        if isinstance(values, np.ndarray):
+            np.save(directory / f"{name}.npy", values)
         else:
-            (directory / f"{name}.json").write_text(json.dumps(array))
+            (directory / f"{name}.json").write_text(json.dumps(values))
     return {
         "documents": len(documents),
         "sentences": len(texts),

@@ -1,31 +1,36 @@
-"""Tables of texts and labels: TSV, CSV, JSON and Parquet files, and data sets of the libraries that corpus.py names.
+"""Tables of texts and labels: TSV, CSV, JSON and Parquet files, data sets of the libraries that corpus.py names, and
+parallel files.
 
 A TSV file has no quotes, as those of GLUE. A column is named by its header, or by its number from 0 in a file without
-one.
+one. Parallel files have a column each, whose name ends theirs: the rows of `train` are the lines of train.en and
+train.de.
 """
 
 import csv
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
-from itertools import dropwhile
+from itertools import dropwhile, product
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.data import corpus
+from bert_jax.data.sources.fields import NESTED
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput, one_line
 
 Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
 Table = tuple[list[str], Rows]  # names of the columns, and the rows
+COMPRESSED = ("", ".gz", ".bz2", ".zst")  # ends of names
 
 
 def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
     """Returns (place, values of the columns) of each row of a file or a data set. The place is the file and the line,
-    or the row in a JSON array, a Parquet file or a data set, for messages.
+    or the row in a JSON array, a Parquet file or a data set, for messages. Columns may be nested in the column NESTED.
 
     A value is text, '' for a null or NaN. optional: the last of the columns, that of the label, which the source may
     lack; in it a null is None, and a list is a list of texts. A row with another number of columns than the first one
@@ -38,8 +43,12 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
         table = library.table(source, columns)
         names = [*table]
         rows = number_rows(source, zip(*table.values(), strict=True))
+    elif paths := find_parallel(source, columns):
+        names, rows = read_parallel(paths)
     else:
         names, rows = read_file(source, columns, optional)
+    if NESTED in names and rows:
+        names, rows = unnest(names, rows)
     for name in columns:
         count = names.count(name)
         if count > 1 or (not count and name != optional):
@@ -61,6 +70,56 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
 def number_rows(source: Path | str, rows: Iterable) -> Rows:
     """Returns (place, row) of rows that have no lines."""
     return [(f"{source}, row {number}", row) for number, row in enumerate(rows, 1)]
+
+
+def unnest(names: list[str], rows: Rows) -> Table:
+    """Appends columns of the texts that the objects in the column NESTED have; those of the first row decide which."""
+    place = names.index(NESTED)
+    first = rows[0][1][place]
+    if not isinstance(first, dict):
+        return names, rows
+    wider = []
+    for where, values in rows:
+        texts = values[place]
+        if not isinstance(texts, dict):  # a null
+            texts = {}
+        wider.append((where, [*values, *map(texts.get, first)]))
+    return [*names, *first], wider
+
+
+def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:
+    """Returns {column: PATH.COLUMN, which may be compressed} of those that exist; {} if PATH is a file itself."""
+    paths = {}
+    if path.is_file():
+        return paths
+    for column, end in product(columns, COMPRESSED):
+        file = f"{path}.{column}{end}"
+        if os.path.isfile(file):
+            paths.setdefault(column, Path(file))
+    return paths
+
+
+def read_parallel(paths: dict[str, Path]) -> Table:
+    """Reads parallel files. Raises BadInput if they have different numbers of lines."""
+    columns = {path: read_lines(path) for path in paths.values()}
+    sizes = [f"{path}: {len(lines):,} lines" for path, lines in columns.items()]
+    if len({*map(len, columns.values())}) > 1:
+        raise BadInput(f"{', '.join(sizes)}; parallel files have the same number")
+    first = next(iter(columns))
+    rows = enumerate(zip(*columns.values(), strict=True), 1)
+    return [*paths], [(f"{first}:{number}", values) for number, values in rows]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a file. Only its line breaks end them, since parallel files would lose their order at others
+    within sentences: carriage returns alone end lines in a file without line feeds."""
+    text = read_text(path)
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if not lines[-1]:
+        lines.pop()
+    return lines
 
 
 def read_file(path: Path, columns: list[str], optional: str) -> Table:
@@ -126,6 +185,8 @@ def rows_of_document(document) -> Iterable:
     if isinstance(document, list):
         return document
     if not isinstance(document, dict):
+        return [document]
+    if isinstance(document.get(NESTED), dict):  # a file of one row
         return [document]
     columns = list(document.values())
     if all(isinstance(column, dict) and list(column) == list(columns[0]) for column in columns):

@@ -112,6 +112,15 @@ def pairs(split: Split, length: int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
+def single_texts(split: Split, length: int) -> np.ndarray:
+    """Returns int64[N, T, 5], each text alone, cut to fit, of which assemble.gather reads [:, t : t + 1]. Columns are
+    those of `pairs`, without a second text."""
+    starts, sizes = locate_texts(split)
+    numbers = np.arange(len(starts))[:, None]
+    columns = starts, np.minimum(sizes, length - 2), 0, 0, numbers
+    return np.stack(np.broadcast_arrays(*columns), axis=2)
+
+
 def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Dataset:
     """Returns the dataset of a store of examples.
 
@@ -121,7 +130,7 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
     texts: T.
     shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of what the objective reads.
     look_up: (Split, rows, L) -> {name: tensor[B, ...]} of these.
-    score: (split, outputs, rows) -> {metric: number}.
+    score: (split, outputs, rows) -> {metric: number}; or None.
     rows: (Split, L) -> int64[R, S, 5 or more], which begin as those of `pairs`.
     """
     splits = examples.split_names(config)
@@ -154,7 +163,7 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         share = float(sizes(sample).mean() / phase.length)
         cut = float((sequence_sizes(sample) == phase.length // sequences).mean())
         text = f"{share:.0%} full, {cut:.1%} of the texts fill their places"
-        return Survey(share, text, labels.warnings(config.task.labels))
+        return Survey(share, text, labels.warnings(config.task.get("labels", ())))
 
     return Dataset(
         shapes=all_shapes,

@@ -1,0 +1,51 @@
+"""The report of `prepare` on a store of examples."""
+
+import numpy as np
+
+from bert_jax.data import report
+from bert_jax.data.store import Store
+from bert_jax.tasks.labelled import examples
+from bert_jax.tokenizers import tokenizer as tokenizers
+
+
+def build(config, store: Store) -> dict:
+    """Returns the report as plain data: facts of the vocabulary are those of the split to train on, and lengths are in
+    tokens."""
+    tokenizer = tokenizers.load(store.path / "tokenizer")
+    train = store.splits["train"]
+    counts = {name: report.count_split(store.splits[name]) for name in examples.split_names(config)}
+    sizes = np.diff(train.sentence_ends, prepend=0)
+    unigrams = np.bincount(train.tokens, minlength=tokenizer.size)
+    return {
+        "store": config.store,
+        "splits": counts,
+        "dropped": store.manifest.get("dropped", {}),
+        "labels": store.manifest["labels"],
+        **report.describe_vocabulary(tokenizer, unigrams),
+        "unknown_share": float(unigrams[tokenizer.unk] / unigrams.sum()),
+        "mean_text": float(sizes.mean()),
+        "longest_text": int(sizes.max()),
+        "first_documents": [*report.first_documents(train, tokenizer, "texts")],
+    }
+
+
+def describe(values: dict) -> list[str]:
+    """Returns the report as lines of text."""
+    lines = [f"{values['store']}: prepared"]
+    for name, counts in values["splits"].items():
+        documents, texts, tokens = counts.values()
+        lines.append(f"{name}: {documents:,} examples, {texts:,} texts, {tokens:,} tokens")
+    for name, number in values["dropped"].items():
+        lines.append(f"{name}: {number:,} rows left out, empty or with other columns")
+    return [
+        *lines,
+        f"vocabulary of {values['vocabulary']:,} pieces: {values['pieces_per_word']:.2f} per word,"
+        f" {values['unknown_share']:.2%} of the tokens unknown,"
+        f" {values['unused_share']:.1%} of the vocabulary unused,"
+        f" unigram entropy {values['unigram_entropy']:.2f} nats",
+        f"texts: {values['mean_text']:,.1f} tokens on average, {values['longest_text']:,} at most",
+        f"labels: {', '.join(values['labels'][:20]) or 'none'}",
+        "",
+        "the first examples, as the model will see them:",
+        *values["first_documents"],
+    ]

@@ -1,0 +1,210 @@
+"""Examples that are texts without labels: parallel files, nested columns, and a task of them outside of the package."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from kits import labelled, runs
+from kits.malformed_inputs import refused
+from kits.rows import assemble
+from kits.small import overrides
+
+from bert_jax import config as configs
+from bert_jax.cli import main
+from bert_jax.data import assemble as assembly
+from bert_jax.data import store as stores
+from bert_jax.errors import BadInput
+from bert_jax.tasks import base as tasks
+from bert_jax.tasks.labelled import examples, tables, texts
+
+EN = ["a man walks", "", "two dogs run", "she said\u2028hello\x0b\x85again", "the end", " "]
+DE = ["ein mann geht", "leer", "zwei hunde rennen", "sie sagte hallo", "", ""]
+ROWS = [[a, b] for a, b in zip(EN, DE, strict=True)]
+TASK = {
+    "task.name": "kits.translation_pairs",
+    "phases.main.length": 16,
+    "phases.main.max_predictions": 5,
+    "tokenizer.size": 120,
+    "task.train": "train",
+    "task.dev": "()",
+    "corpus.workers": 1,
+}
+
+
+def write_parallel(directory, ends="\n", en=EN, de=DE) -> None:
+    for language, lines in (("en", en), ("de", de)):
+        content = "".join(line + ends for line in lines).encode()
+        (directory / f"train.{language}").write_bytes(content)
+
+
+def write_nested(path, nested=True) -> None:
+    rows = [{"en": a, "de": b} for a, b in ROWS]
+    if nested:
+        rows = [{"id": 3, "translation": row} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def settings(directory, **changes) -> list[str]:
+    keys = TASK | {"task.data": directory, "store": f"{directory}/store"} | changes
+    return overrides(labelled.KEYS | keys)
+
+
+def load(directory, **changes):
+    return configs.load("base", settings(directory, **changes))
+
+
+def command(name: str, directory, *more, **changes) -> list[str]:
+    keys = [f"--config.{key}" for key in settings(directory, **changes)]
+    return [name, "--config", "base", *keys, *map(str, more)]
+
+
+def values(path):
+    return [row for _, row in tables.read(path, ["en", "de"])]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_lines_of_parallel_files_are_rows(tmp_path, ends):
+    """Whatever other breaks they have; the files may be compressed, and a place is a line of the first."""
+    write_parallel(tmp_path, ends)
+    assert values(tmp_path / "train") == ROWS
+    assert tables.read(tmp_path / "train", ["de", "en"])[2][0] == f"{tmp_path}/train.de:3"
+    (tmp_path / "train.de.gz").write_bytes(gzip.compress((tmp_path / "train.de").read_bytes()))
+    (tmp_path / "train.de").unlink()
+    assert values(tmp_path / "train") == ROWS
+    (tmp_path / "train").write_text("de\ten\nx\ty\n")  # a table of this name takes precedence
+    assert values(tmp_path / "train") == [["y", "x"]]
+
+
+def test_parallel_files_of_old_systems(tmp_path):
+    write_parallel(tmp_path, "\r", ["a", "b"], ["c", "d"])
+    assert values(tmp_path / "train") == [["a", "c"], ["b", "d"]]
+
+
+@pytest.mark.parametrize("extra", [["one more"], ["", ""]])
+def test_files_of_other_sizes_are_refused(tmp_path, extra):
+    write_parallel(tmp_path, de=DE + extra)
+    text = f"train.en: 6 lines, .*train.de: {6 + len(extra)} lines"
+    with pytest.raises(BadInput, match=text):
+        tables.read(tmp_path / "train", ["en", "de"])
+    with pytest.raises(BadInput, match="'fr'"):
+        tables.read(tmp_path / "train", ["en", "fr"])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_columns_may_be_nested_in_json(tmp_path, nested):
+    write_nested(tmp_path / "train.jsonl", nested)
+    assert values(tmp_path / "train.jsonl") == ROWS
+    (tmp_path / "train.jsonl").write_text('{"translation": {"en": "a", "de": "b"}}\n')
+    assert values(tmp_path / "train.jsonl") == [["a", "b"]]
+    with pytest.raises(BadInput, match="train.jsonl.*'fr'.*'en', 'de'"):
+        tables.read(tmp_path / "train.jsonl", ["fr"])
+    (tmp_path / "train.jsonl").write_text('{"translation": {"en": ["a"], "de": "b"}}\n')
+    with pytest.raises(BadInput, match="'en'"):
+        values(tmp_path / "train.jsonl")
+
+
+def test_columns_may_be_nested_in_parquet_and_data_sets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"translation": datasets.Translation(languages=["en", "de"])})
+    rows = [{"translation": {"en": a, "de": b}} for a, b in ROWS]
+    data = datasets.Dataset.from_list(rows, features=features)
+    data.to_parquet(tmp_path / "train.parquet")
+    assert values(tmp_path / "train.parquet") == ROWS
+    assert values(f"hf:{tmp_path}") == ROWS
+
+
+@pytest.mark.parametrize("name", ["train", "train.jsonl"])
+def test_examples_with_an_empty_text_are_dropped_and_counted(tmp_path, name):
+    """The others stay aligned."""
+    write_parallel(tmp_path)
+    write_nested(tmp_path / "train.jsonl")
+    config = load(tmp_path, **{"task.train": name, "task.heldout": 0.34})
+    parts, dropped = examples.read(config)
+    pairs = [example.texts for part in parts.values() for example in part]
+    assert sorted(pairs) == sorted(row for row in ROWS if all(map(str.strip, row)))
+    assert dropped == {"train": 3}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """(config, report) of a store of pairs, of which the second text repeats the words of the first in capitals."""
+    directory = tmp_path_factory.mktemp("pairs")
+    lines = labelled.texts(200)
+    write_parallel(directory, en=[*lines, ""], de=[*(f"x {line}" for line in lines), "x"])
+    config = load(directory)
+    report = directory / "report.json"
+    assert main(command("prepare", directory, "--json", report)) == 0
+    return config, json.loads(report.read_text())
+
+
+def test_the_store_has_both_texts(prepared):
+    config, report = prepared
+    assert report["splits"]["train"]["documents"] == 180 and report["labels"] == []
+    assert report["splits"]["dev"]["sentences"] == 40
+    assert report["dropped"] == {"train": 1}
+    store = stores.open_store(config.store)
+    split = store.splits["train"]
+    starts, sizes = texts.locate_texts(split)
+    x = split.tokens[starts[0, 1]]
+    for (a, b), (a_size, b_size) in zip(starts, sizes, strict=True):
+        assert b_size == a_size + 1 and split.tokens[b] == x
+        assert np.array_equal(split.tokens[b + 1 : b + b_size], split.tokens[a : a + a_size])
+    examples.open_or_build(config)
+    config = config.copy_and_resolve_references()
+    config.tokenizer.size = 121
+    with pytest.raises(BadInput, match="tokenizer.size"):
+        examples.open_or_build(config)
+
+
+@pytest.mark.parametrize("length", [6, 16])
+def test_each_text_alone_is_a_row(prepared, length):
+    store = stores.open_store(prepared[0].store)
+    split = store.splits["train"]
+    rows = texts.single_texts(split, length)
+    starts, sizes = texts.locate_texts(split)
+    special = store.manifest["special"]
+    for text in range(2):
+        chosen = rows[:, text : text + 1]
+        arrays = assembly.gather(split.tokens.astype(np.int32), chosen, length, special, False)
+        for row, start, size in zip(
+            arrays["tokens"].numpy(), starts[:, text], sizes[:, text], strict=True
+        ):
+            ids = split.tokens[start : start + min(size, length - 2)]
+            line = [special["cls"], *ids, special["sep"]]
+            assert row.tolist() == line + [special["pad"]] * (length - len(line))
+
+
+def test_rows_of_the_task_have_both_texts(prepared):
+    config, _ = prepared
+    store = stores.open_store(config.store)
+    tasks.fill(config, store)
+    dataset = tasks.make(config, store)
+    phase = configs.phases(config)[0]
+    rows = dataset.rows(phase, "dev", 0)
+    batch = assemble(dataset, phase, rows)
+    sep = store.manifest["special"]["sep"]
+    assert ((batch["tokens"] == sep).sum(axis=1) == 2).all() and batch["masked_weights"].any()
+
+
+@pytest.mark.slow
+def test_it_trains_and_fills_masks(prepared, tmp_path, capsys):
+    """With masked LM as its objective, from random weights; it has no labels to predict."""
+    directory = tmp_path / "run"
+    small = {
+        "model.layers": 1,
+        "model.width": 32,
+        "model.heads": 4,
+        "task.epochs": 1.5,
+        "log.every": 5,
+    }
+    data = prepared[0].task.data
+    assert main(command("pretrain", data, "--workdir", directory, **small)) == 0
+    losses = [line["loss"] for line in runs.lines(directory) if line["split"] == "train"]
+    assert losses[-1] < losses[0] - 0.1
+    assert runs.lines(directory)[-1]["step"] == 17
+    capsys.readouterr()
+    assert main(["predict", "--model", str(directory), "a [MASK]"]) == 0
+    assert "[MASK] 1:" in capsys.readouterr().out
+    saving = "inspect", "--config", directory / "config.json", "--steps", "0:1"
+    assert "translation_pairs" in refused(*saving, "--save", tmp_path / "saved")
