@@ -32,6 +32,7 @@ PURPOSE = {
     "batches": 17,
     "span_length": 18,
     "parts": 19,
+    "sample": 20,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)

@@ -139,6 +139,21 @@ def by_heads(function):
     return call
 
 
+def map_rows(function):
+    """Wraps a function of arrays [B, ...] so that each device computes its rows.
+
+    Without this, XLA would gather the rows of all devices for some operations, such as `top_k`.
+    """
+
+    def call(*arrays):
+        mesh = get_abstract_mesh()
+        if not is_split(mesh) or not divides(mesh, arrays[0]):
+            return function(*arrays)
+        return jax.shard_map(function, in_specs=P(ROWS), out_specs=P(ROWS))(*arrays)
+
+    return call
+
+
 def tensor_part():
     """Returns int32[], the index of a device on the `tensor` axis within `by_heads`."""
     if "tensor" in get_abstract_mesh().manual_axes:

@@ -1,0 +1,308 @@
+"""Decoding: greedy, sampling and beam search, as pure functions of a model's `step` and of a cache.
+
+A model decodes by `step(tokens int32[B], cache) -> (logits float32[B, V], cache)`. The cache is a pytree, which the
+model's `start(batch)` returns; every array in it has the rows B as its first axis. `step` appends a token to each row
+and returns the logits of the next one.
+
+Each function is one `lax.while_loop` of fixed shapes, which ends early when all rows have ended. The result of a row
+depends neither on other rows nor on the mesh, and rows stay on their devices. Log-probabilities are in nats, float32.
+
+B batch, N hypotheses per row, T tokens at most, V padded vocabulary.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax import prng
+from bert_jax.layers.dense import MASKED
+from bert_jax.parallel import constraints
+
+RULES = ("gnmt", "transformers")
+
+
+class Stop(NamedTuple):
+    """When a row ends."""
+
+    end: int  # the end token
+    length: int  # T
+    limits: jax.Array | None = (
+        None  # int32[B], tokens of each row at most, with the end token; none: T
+    )
+
+
+class Cut(NamedTuple):
+    """The distribution to draw from: the parts are applied in this order, each as transformers does it."""
+
+    temperature: float = 1.0  # divides the logits; above 0
+    top_k: int = 0  # leaves the tokens that are as likely as the k-th, or more; 0: all
+    top_p: float = 1.0  # leaves the smallest set of the likeliest tokens with at least this probability; 1: all
+
+
+class Search(NamedTuple):
+    """A beam search.
+
+    rule: how a hypothesis of n tokens, with the end token, is finished, and what its log-probability is divided by.
+        gnmt: ((5 + n) / 6)^alpha (arXiv:1609.08144, equation 14). Of the 2 N best continuations, all that end are
+            finished. If none of a row is finished at its limit, the result is the open hypotheses, with their
+            log-probabilities as scores. This is `official/nlp/modeling/ops/beam_search.py` of tf-models-official.
+        transformers: n^alpha. Of the 2 N best continuations, the first N are finished if they end or reach the limit.
+            This is transformers' beam search with `early_stopping="never"`.
+    """
+
+    beams: int  # N
+    alpha: float = 0.6  # at least 0
+    rule: str = "gnmt"  # of RULES
+
+
+class Decoded(NamedTuple):
+    """Hypotheses, those of a row from the best to the worst. A row with fewer than N has -inf as the other scores."""
+
+    tokens: jax.Array  # int32[B, N, T], with the end token; 0 after it
+    lengths: jax.Array  # int32[B, N], with the end token
+    scores: jax.Array  # float32[B, N]
+
+
+class Beams(NamedTuple):
+    """The open hypotheses of each row, from the most to the least probable, and its finished ones."""
+
+    tokens: jax.Array  # int32[B, N, 1 + T], the first input and what follows it
+    log_probs: jax.Array  # float32[B, N]
+    finished: Decoded
+
+
+def greedy(step, cache, first, stop: Stop) -> Decoded:
+    """Takes the most probable token at each step. Returns one hypothesis per row; its score is its log-probability.
+
+    first: int32[B], the first inputs: the begin token, or the last token of a prompt that `start` has read without it.
+    """
+
+    def choose(logits, number):
+        return logits.argmax(axis=-1)
+
+    return _follow(step, cache, first, stop, choose)
+
+
+def sample(step, cache, first, stop: Stop, keys, cut: Cut) -> Decoded:
+    """Draws a token at each step. Returns one hypothesis per row; its score is its log-probability without `cut`.
+
+    first: as in `greedy`.
+    keys: uint32[B]. The draws of a row are a function of its key.
+    """
+    keys = prng.fold(keys, jnp.uint32(prng.PURPOSE["sample"]))
+
+    def choose(logits, number):
+        step_keys = prng.fold(keys, number.astype(jnp.uint32))
+        counter = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
+        noise = gumbel(prng.fold(step_keys[:, None], counter))
+        return (cut_logits(logits, cut) + noise).argmax(axis=-1)
+
+    return _follow(step, cache, first, stop, choose)
+
+
+def gumbel(bits):
+    """Maps uint32[...] to float32[...] with the standard Gumbel distribution.
+
+    The argmax of logits with such noise has the distribution softmax(logits). Large values, which decide, are those of
+    small uniform numbers, which float32 resolves to 2^-33.
+    """
+    uniform = (bits.astype(jnp.float32) + 0.5) * 2.0**-32
+    uniform = jnp.minimum(uniform, 1 - 2.0**-24)
+    return -jnp.log(-jnp.log1p(-uniform))
+
+
+def cut_logits(logits, cut: Cut):
+    """Returns float32[B, V]: the logits divided by the temperature; -inf for the tokens that `cut` leaves out."""
+    logits = logits / cut.temperature
+    if cut.top_k:
+        largest, _ = _top_k(logits, min(cut.top_k, logits.shape[-1]))
+        logits = jnp.where(logits >= largest[:, -1:], logits, -jnp.inf)
+    if cut.top_p < 1:
+        order = jnp.argsort(logits, axis=-1)
+        ascending = jnp.take_along_axis(logits, order, axis=-1)
+        cumulative = jax.nn.softmax(ascending, axis=-1).cumsum(axis=-1)
+        is_likely = (cumulative > 1 - cut.top_p).at[:, -1].set(True)
+        is_likely = jnp.take_along_axis(is_likely, jnp.argsort(order, axis=-1), axis=-1)
+        logits = jnp.where(is_likely, logits, -jnp.inf)
+    return logits
+
+
+def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
+    """Searches the N hypotheses with the highest scores, and follows the N most probable open ones.
+
+    A row ends when it has N finished hypotheses, and no open one can surpass the last of them at any length. So do the
+    originals, but that of gnmt may end with fewer, if all of them surpass what the open ones can reach.
+
+    first: as in `greedy`.
+    """
+    count = search.beams
+    limits = _row_limits(first, stop)
+    cache = jax.tree.map(partial(jnp.repeat, repeats=count, axis=0), cache)
+    tokens = jnp.repeat(_start_tokens(first, stop)[:, None], count, axis=1)
+    nothing = jnp.full(tokens.shape[:2], -jnp.inf)
+    finished = Decoded(jnp.zeros_like(tokens), jnp.zeros_like(nothing, jnp.int32), nothing)
+    state = Beams(tokens, nothing.at[:, 0].set(0), finished)
+
+    def turn(number, cache, beams):
+        length = number + 1
+        logits, cache = step(_column(beams.tokens, number).reshape(-1), cache)
+        log_probs, parents, last = _best_continuations(beams.log_probs, logits)
+        tokens = _write(_select(beams.tokens, parents), last, length)
+        is_end = last == stop.end
+        is_finished = is_end
+        if search.rule == "transformers":
+            is_finished |= (length == limits)[:, None]
+            is_finished &= jnp.arange(2 * count) < count
+        scores = jnp.where(is_finished, log_probs / length_penalty(length, search), -jnp.inf)
+        candidates = Decoded(tokens, jnp.full_like(last, length), scores)
+        finished = jax.tree.map(_join, beams.finished, candidates)
+        scores, order = _top_k(finished.scores, count)
+        finished = _select(finished, order)
+        log_probs, order = _top_k(jnp.where(is_end, -jnp.inf, log_probs), count)
+        cache = _reorder(cache, _select(parents, order))
+        bound = log_probs[:, 0] / length_penalty(limits, search)
+        is_open = (length < limits) & (bound > scores[:, -1])
+        return cache, is_open, Beams(_select(tokens, order), log_probs, finished)
+
+    tokens, log_probs, finished = _loop(turn, cache, limits > 0, state)
+    if search.rule == "gnmt":
+        lengths = jnp.where(log_probs > -jnp.inf, limits[:, None], 0)
+        is_finished = finished.scores[:, 0] > -jnp.inf
+        finished = _choose_rows(is_finished, finished, Decoded(tokens, lengths, log_probs))
+    return _result(finished)
+
+
+def length_penalty(length, search: Search):
+    """Returns what the log-probability of a hypothesis of length int32[...] is divided by, float32[...]."""
+    if search.rule == "gnmt":
+        return ((5 + length) / 6) ** search.alpha
+    return length.astype(jnp.float32) ** search.alpha
+
+
+def _best_continuations(log_probs, logits):
+    """Returns the 2 N most probable continuations of the open hypotheses of a row: their log-probabilities, the
+    hypothesis that each continues, and its token, each [B, 2 N].
+
+    At least N of them do not end, since a hypothesis has one continuation that does.
+
+    log_probs: float32[B, N].
+    logits: float32[B N, V].
+    """
+    rows, count = log_probs.shape
+    continued = jnp.where(logits > MASKED / 2, _log_softmax(logits), -jnp.inf)
+    continued = log_probs[..., None] + continued.reshape(rows, count, -1)
+    best, indices = _top_k(continued.reshape(rows, -1), 2 * count)
+    parents, tokens = jnp.divmod(indices, logits.shape[-1])
+    return best, parents, tokens
+
+
+def _select(arrays, order):
+    """Selects the hypotheses order int32[B, N] of each row, from a tree of arrays [B, M, ...]."""
+
+    def select_of_row(array, order):
+        return array.at[order].get(mode="promise_in_bounds")
+
+    return jax.tree.map(lambda array: jax.vmap(select_of_row)(array, order), arrays)
+
+
+def _reorder(cache, parents):
+    """Selects the cache of the hypotheses parents int32[B, N] of each row, from a tree of arrays [B N, ...]."""
+
+    def reorder(array):
+        by_row = array.reshape(*parents.shape, *array.shape[1:])
+        return _select(by_row, parents).reshape(array.shape)
+
+    return jax.tree.map(reorder, cache)
+
+
+def _join(first, second):
+    return jnp.concatenate([first, second], axis=1)
+
+
+# --- What all of them share -----------------------------------------------------------------------
+
+
+def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
+    """Continues each row by the tokens int32[B] that choose(logits float32[B, V], number of the step) returns."""
+    limits = _row_limits(first, stop)
+    state = Decoded(_start_tokens(first, stop), jnp.zeros_like(limits), jnp.zeros(limits.shape))
+
+    def turn(number, cache, path):
+        length = number + 1
+        logits, cache = step(_column(path.tokens, number), cache)
+        last = choose(logits, number).astype(jnp.int32)
+        log_probs = jnp.take_along_axis(_log_softmax(logits), last[:, None], axis=1)[:, 0]
+        tokens = _write(path.tokens, last, length)
+        is_open = (last != stop.end) & (length < limits)
+        return cache, is_open, Decoded(tokens, path.lengths + 1, path.scores + log_probs)
+
+    path = _loop(turn, cache, limits > 0, state)
+    return _result(jax.tree.map(lambda array: array[:, None], path))
+
+
+def _loop(turn, cache, is_open, state):
+    """Repeats turn(number, cache, state) -> (cache, is_open, state) until no row is open; returns the state.
+
+    is_open: bool[B]. A row that has ended keeps its part of the state, a tree of arrays [B, ...].
+    """
+
+    def has_open_row(carry):
+        _, _, is_open, _ = carry
+        return is_open.any()
+
+    def advance(carry):
+        number, cache, is_open, state = carry
+        cache, stays_open, new_state = turn(number, cache, state)
+        state = _choose_rows(is_open, new_state, state)
+        return number + 1, cache, is_open & stays_open, jax.tree.map(constraints.stream, state)
+
+    *_, state = jax.lax.while_loop(has_open_row, advance, (jnp.int32(0), cache, is_open, state))
+    return state
+
+
+def _choose_rows(is_first, first, second):
+    """Returns trees of arrays [B, ...]: rows of the first where is_first, bool[B], else of the second."""
+
+    def choose(first, second):
+        return jnp.where(is_first.reshape(-1, *[1] * (first.ndim - 1)), first, second)
+
+    return jax.tree.map(choose, first, second)
+
+
+def _row_limits(first, stop: Stop):
+    """Returns int32[B]: the tokens of each row at most."""
+    limits = jnp.full(first.shape, stop.length, jnp.int32)
+    if stop.limits is None:
+        return limits
+    return jnp.minimum(limits, stop.limits)
+
+
+def _start_tokens(first, stop: Stop):
+    """Returns int32[B, 1 + T]: the first input of each row, and room for what follows it."""
+    return jnp.pad(first.astype(jnp.int32)[:, None], ((0, 0), (0, stop.length)))
+
+
+def _column(tokens, number):
+    return jax.lax.dynamic_index_in_dim(tokens, number, axis=-1, keepdims=False)
+
+
+def _write(tokens, last, number):
+    return jax.lax.dynamic_update_index_in_dim(tokens, last, number, axis=-1)
+
+
+def _top_k(values, count):
+    """Returns the largest of values[B, M] and their indices, [B, count]; of equal ones the first comes first."""
+    return constraints.map_rows(partial(jax.lax.top_k, k=count))(values)
+
+
+def _log_softmax(logits):
+    return jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+
+
+def _result(hypotheses: Decoded) -> Decoded:
+    """Removes the first input from the tokens, and what is not of a hypothesis."""
+    tokens = hypotheses.tokens[..., 1:]
+    is_part = jnp.arange(tokens.shape[-1]) < hypotheses.lengths[..., None]
+    return hypotheses._replace(tokens=jnp.where(is_part, tokens, 0))
