@@ -3,6 +3,7 @@
     bert-jax finetune --config classify --config.init_from=runs/mine --config.task.data=DIR \
         --config.task.train=mails.csv --config.task.text=subject,body --config.task.label=team --workdir runs/mails
 
+Without init_from, bert-jax pretrain trains it from random weights, with a vocabulary of its own texts.
 A tenth of the rows is held out for evaluation; --config.task.dev=FILE names a file for it instead.
 """
 

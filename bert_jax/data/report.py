@@ -276,10 +276,7 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
     train = report["train"]
     return [
         *describe_counts(report),
-        f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
-        f" {report['unknown_share']:.2%} of the characters unknown,"
-        f" {report['unused_share']:.1%} of the vocabulary unused,"
-        f" unigram entropy {report['unigram_entropy']:.2f} nats",
+        describe_pieces(report, "characters"),
         f"means: {train['tokens'] / train['documents']:,.0f} tokens per document,"
         f" {report['mean_sentence']:.1f} per sentence",
         "",
@@ -289,6 +286,16 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
         *recommendation.describe(report["recommendation"], name, overrides),
         *(f"warning: {warning['what']}; {warning['remedy']}" for warning in report["warnings"]),
     ]
+
+
+def describe_pieces(report: dict, unit: str) -> str:
+    """Returns a line about the vocabulary. unit: what `unknown_share` is a share of."""
+    return (
+        f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
+        f" {report['unknown_share']:.2%} of the {unit} unknown,"
+        f" {report['unused_share']:.1%} of the vocabulary unused,"
+        f" unigram entropy {report['unigram_entropy']:.2f} nats"
+    )
 
 
 def describe_counts(report: dict) -> Iterator[str]:

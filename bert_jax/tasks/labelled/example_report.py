@@ -39,10 +39,7 @@ def describe(values: dict) -> list[str]:
         lines.append(f"{name}: {number:,} rows left out, empty or with other columns")
     return [
         *lines,
-        f"vocabulary of {values['vocabulary']:,} pieces: {values['pieces_per_word']:.2f} per word,"
-        f" {values['unknown_share']:.2%} of the tokens unknown,"
-        f" {values['unused_share']:.1%} of the vocabulary unused,"
-        f" unigram entropy {values['unigram_entropy']:.2f} nats",
+        report.describe_pieces(values, "tokens"),
         f"texts: {values['mean_text']:,.1f} tokens on average, {values['longest_text']:,} at most",
         f"labels: {', '.join(values['labels'][:20]) or 'none'}",
         "",

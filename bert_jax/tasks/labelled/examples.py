@@ -198,6 +198,8 @@ def read(config) -> tuple[dict[str, list[Example]], dict[str, int]]:
         loaded = task.load(config, source)
         parts[split] = drop_unusable(loaded, has_labels(config))
         dropped[split] = len(loaded) - len(parts[split])
+        if dropped[split] and not has_labels(config):
+            print(f"{source}: left out {dropped[split]:,} rows with an empty text", file=sys.stderr)
     if not config.task.dev:
         parts = split_off(parts["train"], config.task.heldout)
     for split, examples in parts.items():

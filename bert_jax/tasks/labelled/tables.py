@@ -105,9 +105,7 @@ def read_parallel(paths: dict[str, Path]) -> Table:
     sizes = [f"{path}: {len(lines):,} lines" for path, lines in columns.items()]
     if len({*map(len, columns.values())}) > 1:
         raise BadInput(f"{', '.join(sizes)}; parallel files have the same number")
-    first = next(iter(columns))
-    rows = enumerate(zip(*columns.values(), strict=True), 1)
-    return [*paths], [(f"{first}:{number}", values) for number, values in rows]
+    return [*paths], number_rows(next(iter(columns)), zip(*columns.values(), strict=True))
 
 
 def read_lines(path: Path) -> list[str]:

@@ -65,10 +65,10 @@ def values(path):
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_lines_of_parallel_files_are_rows(tmp_path, ends):
-    """Whatever other breaks they have; the files may be compressed, and a place is a line of the first."""
+    """Whatever other breaks they have; the files may be compressed, and a place is a row of the first."""
     write_parallel(tmp_path, ends)
     assert values(tmp_path / "train") == ROWS
-    assert tables.read(tmp_path / "train", ["de", "en"])[2][0] == f"{tmp_path}/train.de:3"
+    assert tables.read(tmp_path / "train", ["de", "en"])[2][0] == f"{tmp_path}/train.de, row 3"
     (tmp_path / "train.de.gz").write_bytes(gzip.compress((tmp_path / "train.de").read_bytes()))
     (tmp_path / "train.de").unlink()
     assert values(tmp_path / "train") == ROWS
@@ -115,7 +115,7 @@ def test_columns_may_be_nested_in_parquet_and_data_sets(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["train", "train.jsonl"])
-def test_examples_with_an_empty_text_are_dropped_and_counted(tmp_path, name):
+def test_examples_with_an_empty_text_are_dropped_and_counted(tmp_path, capsys, name):
     """The others stay aligned."""
     write_parallel(tmp_path)
     write_nested(tmp_path / "train.jsonl")
@@ -124,6 +124,7 @@ def test_examples_with_an_empty_text_are_dropped_and_counted(tmp_path, name):
     pairs = [example.texts for part in parts.values() for example in part]
     assert sorted(pairs) == sorted(row for row in ROWS if all(map(str.strip, row)))
     assert dropped == {"train": 3}
+    assert f"{tmp_path}/{name}: left out 3 " in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
