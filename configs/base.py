@@ -109,6 +109,8 @@ def get_config(
     # vocab.txt, .model or tokenizer.json to use instead of a trained one; `kind` and `size` are then ignored. '': train
     # one
     config.tokenizer.path = ""
+    # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]
+    config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
     config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most

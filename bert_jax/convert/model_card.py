@@ -114,7 +114,7 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     if "label" in parts:
         labels = ", ".join(config.task.labels) or "none"
         origin.append(f"Fine-tuned for {task}; labels: {labels}.")
-    mask = run.tokenizer.pieces[run.tokenizer.mask]
+    mask = run.tokenizer.spellings.get("mask")
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,

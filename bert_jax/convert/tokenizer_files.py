@@ -33,7 +33,8 @@ def write_json(path: Path, values: dict) -> None:
 
 def settings(tokenizer) -> dict:
     """Returns tokenizer_config.json. BertTokenizer reads the vocabulary, the other class all of tokenizer.json."""
-    tokens = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
+    # For BertTokenizer, which has defaults, None says that there is no such token.
+    tokens = {f"{name}_token": tokenizer.spellings.get(name) for name in SPECIAL}
     if tokenizer.kind != "wordpiece":
         return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
     return {
@@ -61,7 +62,7 @@ def document(tokenizer) -> dict:
     return values
 
 
-def adjust_spaces(values: dict, mask: int) -> None:
+def adjust_spaces(values: dict, mask: int | None) -> None:
     """Changes tokenizer.json, for pieces that contain spaces, so that masks do not change the pieces around them.
 
     The space before a mask is no piece of its own, and the text after a mask begins a word only after a space.
@@ -78,12 +79,13 @@ def adjust_spaces(values: dict, mask: int) -> None:
 
 
 def post_processor(tokenizer) -> dict:
-    """Returns the template that adds [CLS] and [SEP]."""
-    cls = tokenizer.pieces[tokenizer.cls]
-    sep = tokenizer.pieces[tokenizer.sep]
+    """Returns the template that adds [CLS] and [SEP], if the vocabulary has them."""
+    ids = {tokenizer.pieces[id]: id for id in (tokenizer.cls, tokenizer.sep) if id is not None}
+    cls = [piece for piece in ids if ids[piece] == tokenizer.cls]
+    sep = [piece for piece in ids if ids[piece] == tokenizer.sep]
     template = TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, tokenizer.cls), (sep, tokenizer.sep)],
+        single=[*cls, "$A", *sep],
+        pair=[*cls, "$A", *sep, "$B:1", *(f"{piece}:1" for piece in sep)],
+        special_tokens=[*ids.items()],
     )
     return json.loads(template.__getstate__())

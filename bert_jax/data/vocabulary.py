@@ -12,28 +12,36 @@ from bert_jax.data.preparation import encode, splits
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import SPECIAL, Vocabulary
+from bert_jax.tokenizers.special_tokens import IDS, Vocabulary, check_task
 
 
 def tokenizer_from_file(config) -> tokenizers.Tokenizer:
-    """Loads the tokenizer file at config.tokenizer.path, a path or a remote address. Raises BadInput that names it."""
-    path = download.local_file(config.tokenizer.path)
+    """Loads the tokenizer file at config.tokenizer.path, a path or a remote address.
+
+    Raises BadInput that names it, also if it lacks special tokens that the task needs.
+    """
+    settings = config.tokenizer
+    path = download.local_file(settings.path)
     try:
-        with remote.naming(path, config.tokenizer.path):
-            return tokenizers.from_file(path, config.tokenizer.lowercase)
+        with remote.naming(path, settings.path):
+            tokenizer = tokenizers.from_file(path, settings.lowercase, settings.add_special)
     except BadInput as error:
         raise BadInput(
             f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
         ) from None
+    check_task(config, tokenizer.special, settings.path)
+    return tokenizer
 
 
 def expected_vocabulary(config, log: Callable) -> Vocabulary:
     """Returns the vocabulary of the store or, if there is none, of the file at config.tokenizer.path.
 
-    If there is neither, assumes one of config.tokenizer.size pieces.
+    If there is neither, assumes one of config.tokenizer.size pieces. Raises BadInput if it lacks special tokens that
+    the task needs.
     """
     if download.exists(config.store):
         manifest = download.read_manifest(config.store)
+        check_task(config, manifest["special"], config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
     path = config.tokenizer.path
     if path and remote.exists(path):
@@ -44,9 +52,7 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
             f"config.tokenizer.path={path}: not found,"
             f" assuming config.tokenizer.size={config.tokenizer.size} instead"
         )
-    return Vocabulary(
-        config.tokenizer.size, **{name: number for number, name in enumerate(SPECIAL)}
-    )
+    return Vocabulary(config.tokenizer.size, **IDS)
 
 
 def load_or_train(

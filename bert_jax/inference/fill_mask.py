@@ -26,17 +26,21 @@ def make_batch(
 ) -> dict:
     """Returns a batch whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
 
+    A vocabulary may lack special tokens. Without [PAD], padding is the id 0: `sequence_ids` says where it is.
+
     texts: token ids of each text, at most `rows` of them.
     predictions: per row, as many as the [MASK] tokens of a text at least.
     """
     shapes = mlm_batch.shapes(rows, length, predictions)
     arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
-    arrays["tokens"][:] = vocabulary.pad
+    arrays["tokens"][:] = vocabulary.pad or 0
     arrays["rows"][:] = np.arange(rows)
     arrays["row_weights"][: len(texts)] = 1
     for row, ids in enumerate(texts):
-        size = len(ids) + 2
-        arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
+        tokens = [vocabulary.cls, *ids, vocabulary.sep]
+        tokens = [token for token in tokens if token is not None]
+        size = len(tokens)
+        arrays["tokens"][row, :size] = tokens
         arrays["positions"][row, :size] = np.arange(size)
         arrays["sequence_ids"][row, :size] = 1
         positions = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
@@ -60,7 +64,8 @@ def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
     texts = []
     for size in (length, length // 2) * PAIRS:
         ids = generator.integers(vocabulary.size, size=size - 2)
-        ids[::8] = vocabulary.mask
+        if vocabulary.mask is not None:
+            ids[::8] = vocabulary.mask
         texts.append(ids)
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
     return make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)

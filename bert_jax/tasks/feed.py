@@ -29,7 +29,7 @@ from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base
 from bert_jax.tasks.labelled import examples
-from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary, check_task
 
 
 def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | SavedFeed":
@@ -113,7 +113,9 @@ class StoreFeed:
     key = "store"
 
     def __init__(self, config: ConfigDict, store: stores.Store):
-        """Raises BadInput if the rows of a phase cannot be made from the store."""
+        """Raises BadInput if the rows of a phase cannot be made from the store, or if its vocabulary lacks special
+        tokens that the task needs."""
+        check_task(config, store.manifest["special"], store.path)
         self.stream = import_stream()
         self.config = config
         self.store = store

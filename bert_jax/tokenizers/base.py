@@ -30,19 +30,15 @@ def as_bad_input(path: object) -> Iterator[None]:
         raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
 
 
-def read_json(path: Path):
-    return json.loads(path.read_text(encoding="utf-8-sig"))
-
-
 class Tokenizer:
     """A converter of text to ids of a fixed list of pieces (subword units).
 
     pieces: list[str], by id.
-    special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the attributes `pad`, `unk`,
-        `cls`, `sep` and `mask`.
+    special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, without those that the vocabulary lacks. The
+        attributes `pad`, `unk`, `cls`, `sep` and `mask` are the same; None for those that it lacks.
     path: the name of the tokenizer in errors.
 
-    Raises BadInput for special ids that are missing, invalid or not distinct. Each subclass defines
+    Raises BadInput for invalid special ids. Each subclass defines
 
         kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
         mark, continues  the prefixes of pieces that begin a word, or that continue one; at least one of the two is ''
@@ -67,6 +63,11 @@ class Tokenizer:
     @property
     def size(self) -> int:
         return len(self.pieces)
+
+    @property
+    def spellings(self) -> dict[str, str]:
+        """{name: piece} of the special tokens."""
+        return {name: self.pieces[number] for name, number in self.special.items()}
 
     @property
     def added_ids(self) -> list[int]:

@@ -1,7 +1,7 @@
 """Tokenizers of the Hugging Face `tokenizers` library: an existing tokenizer.json, or trained byte-level BPE.
 
-Ids equal those of the library and of transformers' fast tokenizers, except that the five special tokens are not read
-from text; all other added tokens are.
+Ids equal those of the library and of transformers' fast tokenizers, except that special tokens are not read from text;
+all other added tokens are.
 """
 
 import json
@@ -16,8 +16,9 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from bert_jax.errors import BadInput
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.base import Tokenizer, as_bad_input, read_json
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder, encode_documents
 from bert_jax.tokenizers.sample import lines
 from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, find_ids
@@ -35,8 +36,8 @@ PROBE = "a \ue000\U000e0fff b 鱼🙂\u0301 \x00"
 class HuggingFace(Tokenizer):
     """The tokenizer of a tokenizer.json.
 
-    document: the parsed file. In it, `special` marks the added tokens that are not read from text: the five special
-        tokens, and pieces of rows that only pad the embeddings.
+    document: the parsed file. In it, `special` marks the added tokens that are not read from text: special tokens, and
+        pieces of rows that only pad the embeddings.
     """
 
     kind = KIND
@@ -136,42 +137,45 @@ def is_cachable(document: dict) -> bool:
 def read(directory: Path, settings: dict) -> HuggingFace:
     """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
-    return HuggingFace(read_json(path), settings["special"], path)
+    return HuggingFace(json_file.read(path), settings["special"], path)
 
 
-def from_file(path: Path) -> Tokenizer:
+def from_file(path: Path, add_special: bool) -> Tokenizer:
     """Reads an external tokenizer.json, or one that `save` wrote.
 
-    Special tokens that it lacks get the ids after its last.
+    add_special: special tokens that an external one lacks get the ids after its last.
     """
     saved = path.with_name("settings.json")
     if path.name == FILE and saved.is_file():
-        settings = read_json(saved)
+        settings = json_file.read(saved)
         if settings.get("kind") == KIND:
             return read(path.parent, settings)
-    return from_library(open_library(read_json(path), path), path, {})
+    return from_library(open_library(json_file.read(path), path), path, {}, add_special)
 
 
-def from_library(library: tokenizers.Tokenizer, path: object, names: dict[str, str]) -> Tokenizer:
+def from_library(
+    library: tokenizers.Tokenizer, path: object, names: dict[str, str], add_special: bool = False
+) -> Tokenizer:
     """Returns the tokenizer of a library's, WordPiece if it has BERT's rules.
 
     names: {name: spelling} of special tokens; the others have the usual spellings.
+    add_special: appends the special tokens that it lacks.
 
-    Raises BadInput if it fails at characters that its vocabulary lacks.
+    Raises BadInput if it fails at characters that its vocabulary lacks, or at the spellings of special tokens.
     """
     document = json.loads(library.to_str())  # unlike older files, it has all keys
     model = document["model"]
     pieces = list_pieces(library, path)
-    special, appended = find_ids(pieces, unknown_id(model), names)
+    special, appended = find_ids(pieces, unknown_id(model), names, add_special)
     pieces += appended
     mark_special(document["added_tokens"], pieces, special)
-    set_unknown(model, pieces, special["unk"], path)
+    set_unknown(model, pieces, special.get("unk"), path)
     if "dropout" in model:
         model["dropout"] = None  # it would draw other ids at each call
     # Texts must not be truncated or padded by the library.
     document |= {"truncation": None, "padding": None}
     tokenizer = HuggingFace(document, special, path)
-    tokenizer.encode([PROBE])
+    tokenizer.encode([PROBE, *tokenizer.spellings.values()])
     return as_wordpiece(tokenizer)
 
 
@@ -180,8 +184,11 @@ def as_wordpiece(tokenizer: HuggingFace) -> Tokenizer:
     document = tokenizer.document
     normalizer = document["normalizer"] or {}
     lowercase = normalizer.get("lowercase")
-    spellings = {name: tokenizer.pieces[number] for name, number in tokenizer.special.items()}
-    if lowercase is None or spellings != SPECIAL or len(document["added_tokens"]) > len(SPECIAL):
+    if (
+        lowercase is None
+        or tokenizer.spellings != SPECIAL
+        or len(document["added_tokens"]) > len(SPECIAL)
+    ):
         return tokenizer
     if normalizer.get("strip_accents") == lowercase:  # null means the same
         document = document | {"normalizer": normalizer | {"strip_accents": None}}
@@ -202,7 +209,7 @@ def unknown_id(model: dict) -> dict[str, int]:
     return {} if number is None else {"unk": number}
 
 
-def set_unknown(model: dict, pieces: list[str], unk: int, path: object) -> None:
+def set_unknown(model: dict, pieces: list[str], unk: int | None, path: object) -> None:
     """Gives a model our unknown token if its own is missing: the library would fail at unknown characters.
 
     A BPE model may have none; the library then skips unknown characters. Raises BadInput if none is in the vocabulary.
@@ -210,9 +217,9 @@ def set_unknown(model: dict, pieces: list[str], unk: int, path: object) -> None:
     is_optional = model["type"] == "BPE" and model["unk_token"] is None
     if is_optional or unknown_id(model):
         return
-    if unk >= len(model["vocab"]):
+    if unk is None or unk >= len(model["vocab"]):
         problem = "the vocabulary of its model has no unknown token"
-        raise BadInput(f"{path}: {problem}, such as {pieces[unk]}")
+        raise BadInput(f"{path}: {problem}, such as {SPECIAL['unk']}")
     if model["type"] == "Unigram":
         model["unk_id"] = unk
     else:
@@ -223,7 +230,7 @@ def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int])
     """Adds every special token to the added tokens, and marks those that are not read from text as special."""
     ids = {piece: number for number, piece in enumerate(pieces)}
     added = {token["id"] for token in tokens}
-    for number in special.values():
+    for number in set(special.values()):
         # An unknown token may be the first of two pieces with its name.
         if number not in added and ids[pieces[number]] == number:
             tokens.append(added_token(pieces[number], number))

@@ -101,8 +101,8 @@ def read(directory: Path, settings: dict) -> SentencePiece:
     return SentencePiece(path.read_bytes(), settings["special"], settings["appended"], path)
 
 
-def from_file(path: Path) -> SentencePiece:
-    """Reads an external .model file; special tokens that it lacks get the ids after its last."""
+def from_file(path: Path, add_special: bool) -> SentencePiece:
+    """Reads an external .model file. add_special: special tokens that it lacks get the ids after its last."""
     model = path.read_bytes()
     processor = open_processor(model)
     known = {}
@@ -110,7 +110,7 @@ def from_file(path: Path) -> SentencePiece:
         number = getattr(processor, f"{role}_id")()
         if number >= 0:  # -1 if undefined
             known[name] = number
-    special, appended = find_ids(model_pieces(processor), known, {})
+    special, appended = find_ids(model_pieces(processor), known, {}, add_special)
     return SentencePiece(model, special, appended, path)
 
 

@@ -1,32 +1,44 @@
-"""The five special tokens: their names, and their ids in an external vocabulary."""
+"""Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 
-# Their names, in the order of the vocabularies that this project trains.
+# Their names, in the order of the vocabularies that this project trains. `cls` begins a text, and `sep` ends it.
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 IDS = {name: number for number, name in enumerate(SPECIAL)}  # in these vocabularies
-OTHER_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+OTHER_NAMES = {
+    "pad": "<pad>",
+    "unk": "<unk>",
+    "cls": "<s> <bos>",
+    "sep": "</s> <eos>",
+    "mask": "<mask>",
+}
+# In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
+TEXT_END = "<|endoftext|>"
+NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
 
 
 class Vocabulary(NamedTuple):
-    """The properties of a tokenizer that models and batches use: its size and special ids."""
+    """The properties of a tokenizer that models and batches use: its size, and the special ids that it has."""
 
     size: int
-    pad: int
-    unk: int
-    cls: int
-    sep: int
-    mask: int
+    pad: int | None = None
+    unk: int | None = None
+    cls: int | None = None
+    sep: int | None = None
+    mask: int | None = None
 
 
 def find_ids(
-    pieces: list[str], known: dict[str, int], names: dict[str, str]
+    pieces: list[str], known: dict[str, int], names: dict[str, str], add_special: bool
 ) -> tuple[dict[str, int], list[str]]:
-    """Returns {name: id} of all five special tokens, and the pieces to append for those that `pieces` lacks.
+    """Returns {name: id} of the special tokens that a vocabulary has, and the pieces to append.
+
+    With `add_special`, these are the special tokens that `pieces` lacks; otherwise there are none.
 
     known: {name: id} from the vocabulary file. Its unknown token takes precedence over the usual name, since the
         library emits that id; for the others, the usual names take precedence.
@@ -36,23 +48,42 @@ def find_ids(
     special = {}
     appended = []
     for name, usual in SPECIAL.items():
-        spellings = names.get(name), usual, OTHER_NAMES[name]
+        spellings = names.get(name), usual, *OTHER_NAMES[name].split()
         number = next((ids[spelling] for spelling in spellings if spelling in ids), None)
         if number is None or name == "unk":
             number = known.get(name, number)
-        if number is None:
+        if number is None and name in ("unk", "cls", "sep"):
+            number = ids.get(TEXT_END)
+        if number is None and add_special:
             number = len(pieces) + len(appended)
             appended.append(usual)
-        special[name] = number
+        if number is not None:
+            special[name] = number
     return special, appended
 
 
 def check_ids(special: dict[str, int], size: int, path: object) -> None:
-    """Raises BadInput unless `special` has valid, distinct ids for all five special tokens."""
-    ids = [number for number in special.values() if type(number) is int and 0 <= number < size]
-    if list(special) != list(SPECIAL) or len(set(ids)) < len(SPECIAL):
-        expected = f"distinct ids below {size} for {list(SPECIAL)}"
+    """Raises BadInput unless `special` has valid ids for some of the five special tokens. Several may have one id."""
+    are_valid = all(type(number) is int and 0 <= number < size for number in special.values())
+    if not are_valid or not SPECIAL.keys() >= special.keys():
+        expected = f"ids below {size} for some of {list(SPECIAL)}"
         raise BadInput(f"{path}: special tokens {special}: expected {expected}")
+
+
+def check_task(config, special: dict[str, int], path: object) -> None:
+    """Raises BadInput if a tokenizer lacks special tokens that the task of a config needs: NEEDS of its file, or that
+    of this one.
+
+    path: the name of the tokenizer in the error.
+    """
+    name = config.task.name
+    needs = getattr(find_module("task", name), "NEEDS", NEEDS).split()
+    missing = ", ".join(SPECIAL[need] for need in needs if need not in special)
+    if missing:
+        raise BadInput(
+            f"{path}: has no {missing}, which config.task.name={name!r} needs;"
+            f" config.tokenizer.add_special=True appends what a tokenizer lacks"
+        )
 
 
 def added_token(content: str, number: int, special: bool = True) -> dict:
@@ -69,12 +100,17 @@ def added_token(content: str, number: int, special: bool = True) -> dict:
 
 
 def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
-    """Replaces special tokens in the ids of each text by [UNK]; some libraries read them from text."""
-    unk = special["unk"]
+    """Replaces special tokens in the ids of each text by [UNK]; some libraries read them from text.
+
+    Raises ValueError if there is no [UNK] for them.
+    """
+    unk = special.get("unk")
     banned = set(special.values()) - {unk}
     allowed = []
     for ids in texts:
         if not banned.isdisjoint(ids):
+            if unk is None:
+                raise ValueError("it reads special tokens from text, and has no [UNK] for them")
             ids = [unk if number in banned else number for number in ids]
         allowed.append(ids)
     return allowed
@@ -83,9 +119,10 @@ def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
 def mask_pattern(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
     """Returns a pattern for [CLS], [SEP] and [MASK] in a text, and {spelling: id}.
 
-    It matches the usual spellings and those of the vocabulary.
+    It matches the usual spellings and those of the vocabulary, of the tokens that the vocabulary has.
     """
-    names = ("cls", "sep", "mask")
+    names = [name for name in ("cls", "sep", "mask") if name in special]
     spellings = {pieces[special[name]]: special[name] for name in names}
     spellings |= {SPECIAL[name]: special[name] for name in names}
-    return re.compile(f"({'|'.join(map(re.escape, spellings))})"), spellings
+    alternatives = "|".join(map(re.escape, spellings)) or "(?!)"  # which matches nothing
+    return re.compile(f"({alternatives})"), spellings

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
-from bert_jax.tokenizers.base import Tokenizer, as_bad_input, read_json
+from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
 
@@ -18,23 +19,24 @@ def load(directory: str | Path) -> Tokenizer:
     """Loads a tokenizer that `save` wrote. Raises BadInput that names the directory: either file may be wrong."""
     path = Path(directory)
     with as_bad_input(path):
-        settings = read_json(path / "settings.json")
+        settings = json_file.read(path / "settings.json")
         return MODULES[settings["kind"]].read(path, settings)
 
 
-def from_file(path: str | Path, lowercase: bool) -> Tokenizer:
+def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> Tokenizer:
     """Reads an external tokenizer file: vocab.txt (any .txt), a .model or tokenizer.json (any .json). Raises BadInput.
 
     lowercase: for vocab.txt; the other files have their own rules.
+    add_special: appends the special tokens that it lacks; otherwise the pieces are those of the file.
     """
     path = Path(path)
     with as_bad_input(path):
         if path.suffix == ".txt":
-            return wordpiece.from_file(path, lowercase)
+            return wordpiece.from_file(path, lowercase, add_special)
         if path.suffix == ".model":
-            return sentencepiece.from_file(path)
+            return sentencepiece.from_file(path, add_special)
         if path.suffix == ".json":
-            return huggingface.from_file(path)
+            return huggingface.from_file(path, add_special)
     raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
 
 

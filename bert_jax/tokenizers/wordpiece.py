@@ -19,7 +19,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder
 from bert_jax.tokenizers.sample import COVERAGE
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL, find_ids
 
 KIND = "wordpiece"
 FILE = "vocab.txt"
@@ -47,13 +47,14 @@ class WordPiece(Tokenizer):
     continues = "##"
 
     def __init__(self, pieces: list[str], lowercase: bool):
-        vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        special = {name: vocabulary[piece] for name, piece in SPECIAL.items()}
+        special, _ = find_ids(pieces, {}, {}, False)
         super().__init__(pieces, special)
         self.lowercase = lowercase
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
         # three words.
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
         self.tokenizer = make_library(vocabulary, lowercase)
+        self.tokenizer.model.unk_token = pieces[self.unk]
 
     @property
     def identity(self) -> list:
@@ -70,7 +71,7 @@ class WordPiece(Tokenizer):
 
 def read(directory: Path, settings: dict) -> WordPiece:
     """Reads a tokenizer that `save` wrote."""
-    return from_file(directory / FILE, settings["lowercase"])
+    return from_file(directory / FILE, settings["lowercase"], False)
 
 
 def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
@@ -82,16 +83,19 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
     return library
 
 
-def from_file(path: Path, lowercase: bool) -> WordPiece:
-    """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput."""
+def from_file(path: Path, lowercase: bool, add_special: bool) -> WordPiece:
+    """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput.
+
+    add_special: appends the special tokens that it lacks.
+    """
     pieces = read_pieces(path)
     for piece, number in Counter(pieces).items():
         if number > 1:
             raise BadInput(f"{path}: several lines have the piece {piece!r}")
-    for piece in SPECIAL.values():
-        if piece not in pieces:
-            raise BadInput(f"{path}: lacks {piece} among its {len(pieces)} pieces")
-    return WordPiece(pieces, lowercase)
+    special, appended = find_ids(pieces, {}, {}, add_special)
+    if "unk" not in special:
+        raise BadInput(f"{path}: lacks {SPECIAL['unk']} among its {len(pieces)} pieces")
+    return WordPiece(pieces + appended, lowercase)
 
 
 def read_pieces(path: Path) -> list[str]:

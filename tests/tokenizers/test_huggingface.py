@@ -1,4 +1,4 @@
-"""A tokenizer.json gives the ids of transformers, except that the five special tokens are not read from text."""
+"""A tokenizer.json gives the ids of transformers, except that special tokens are not read from text."""
 
 import json
 import random
@@ -6,11 +6,13 @@ import random
 import pytest
 import tokenizers as library
 from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, difficult_text, manual_lines
+from kits.vocabularies import gpt2_like
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder
+from bert_jax.tokenizers.special_tokens import TEXT_END
 
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -70,14 +72,20 @@ def word_like():
 
 
 # Whether each of them caches units when it encodes a corpus: only if its rules are known to allow it.
-MAKERS = {roberta_like: True, llama_like: False, unigram_like: False, bert_like: True}
+MAKERS = {
+    roberta_like: True,
+    gpt2_like: True,
+    llama_like: False,
+    unigram_like: False,
+    bert_like: True,
+}
 EVERY = pytest.mark.parametrize("maker", MAKERS)
 
 
-def save_and_open(tmp_path, theirs) -> tokenizers.Tokenizer:
+def save_and_open(tmp_path, theirs, add_special: bool = False) -> tokenizers.Tokenizer:
     path = tmp_path / "tokenizer.json"
     theirs.save(str(path))
-    return tokenizers.from_file(path, True)
+    return tokenizers.from_file(path, True, add_special)
 
 
 def check_transformers(ours, path, texts: list[str]) -> None:
@@ -105,9 +113,43 @@ def test_special_tokens_of_external_files_are_found(tmp_path):
     theirs = llama_like()
     theirs.add_special_tokens(["[UNK]"])  # not the unknown token of the model
     llama = save_and_open(tmp_path, theirs)
-    size = llama.size - 2
-    assert llama.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
-    assert llama.pieces[size:] == ["[PAD]", "[MASK]"]
+    assert llama.special == {"unk": 0, "cls": 1, "sep": 2}
+    assert llama.pad is None and llama.mask is None
+    gpt2 = save_and_open(tmp_path, gpt2_like())
+    assert gpt2.special == dict.fromkeys(("unk", "cls", "sep"), 500)
+    assert gpt2.encode_with_masks(f"the [MASK]{TEXT_END}")[-1] == 500 == gpt2.size - 1
+
+
+@EVERY
+def test_missing_special_tokens_are_appended_if_asked(tmp_path, maker):
+    """Otherwise the pieces are those of the file."""
+    theirs = maker()
+    ours = save_and_open(tmp_path, theirs)
+    assert ours.pieces == [theirs.id_to_token(id) for id in range(theirs.get_vocab_size())]
+    more = save_and_open(tmp_path, theirs, add_special=True)
+    assert list(more.special) == ["pad", "unk", "cls", "sep", "mask"]
+    missing = more.special.keys() - ours.special.keys()
+    assert missing == ({"pad", "mask"} if maker in (llama_like, gpt2_like) else set())
+    assert {name: more.special[name] for name in ours.special} == ours.special
+    assert more.pieces == ours.pieces + ["[PAD]", "[MASK]"][: len(missing)]
+    assert more.encode(PROSE) == ours.encode(PROSE)
+    more.save(tmp_path / "saved")
+    for again in (
+        tokenizers.load(tmp_path / "saved"),
+        tokenizers.from_file(tmp_path / "saved" / more.file, True),
+    ):
+        assert again.special == more.special and again.fingerprint == more.fingerprint
+
+
+def test_special_tokens_in_text_need_an_unknown_token(tmp_path):
+    """A BPE model may have none; it may join the characters of </s>."""
+    pieces = ["▁", "<", "/", "s", ">", "</", "s>", "</s>"]
+    merges = [("<", "/"), ("s", ">"), ("</", "s>")]
+    theirs = library.Tokenizer(models.BPE({piece: id for id, piece in enumerate(pieces)}, merges))
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert theirs.encode("s </s>").ids == [0, 3, 0, 7]
+    with pytest.raises(BadInput, match=r"tokenizer\.json.*special tokens"):
+        save_and_open(tmp_path, theirs)
 
 
 @EVERY
@@ -117,6 +159,7 @@ def test_no_special_token_is_read_from_text(tmp_path, maker):
     special = set(ours.special.values()) - {ours.unk}
     for ids in [*ours.encode(texts), ours.corpus_encoder()([texts])[0].tolist()]:
         assert ids and not special & set(ids)
+    ours = save_and_open(tmp_path, maker(), add_special=True)
     start = [*ours.encode(["the"])[0], ours.mask]
     assert ours.encode_with_masks("the [MASK] fox")[: len(start)] == start
 
@@ -124,7 +167,7 @@ def test_no_special_token_is_read_from_text(tmp_path, maker):
 @EVERY
 def test_the_first_piece_of_each_word_is_a_word_start(tmp_path, maker):
     ours = save_and_open(tmp_path, maker())
-    space = " " * (maker is roberta_like)  # which adds no space before a text
+    space = " " * (maker in (roberta_like, gpt2_like))  # which add no space before a text
     ids = ours.encode([f"{space}the quick sleeps until tokenizers"])[0]
     assert sum(ours.word_starts[ids]) == 5 and ours.word_starts[ids[0]]
     assert ours.word_starts[list(ours.special.values())].all()

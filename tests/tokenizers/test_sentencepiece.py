@@ -1,4 +1,4 @@
-"""Ids equal those of the sentencepiece library; external models keep their ids and get missing special tokens."""
+"""Ids equal those of the sentencepiece library; external models keep their pieces, and get more if asked."""
 
 import re
 
@@ -44,11 +44,15 @@ def test_ids_of_alberts_model_equal_the_library(number):
     check_library(tokenizer, path.read_bytes(), odd_lines(number) + DIFFICULT, is_exact=False)
 
 
-def test_missing_special_tokens_are_appended(tmp_path):
+def test_missing_special_tokens_are_appended_if_asked(tmp_path):
     """Like LLaMA's model: <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
     model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
-    tokenizer = save_and_open(tmp_path, model)
-    size = tokenizer.size - 2
+    plain = save_and_open(tmp_path, model)
+    assert plain.special == {"unk": 0, "cls": 1, "sep": 2}
+    check_library(plain, model, PROSE)
+    tokenizer = save_and_open(tmp_path, model, add_special=True)
+    size = sentencepiece.SentencePieceProcessor(model_proto=model).piece_size()
+    assert plain.pieces == tokenizer.pieces[:size]
     assert tokenizer.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
     assert tokenizer.pieces[-2:] == ["[PAD]", "[MASK]"]
     check_library(tokenizer, model, PROSE + DIFFICULT)

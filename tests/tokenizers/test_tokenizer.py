@@ -117,7 +117,7 @@ def test_too_small_a_vocabulary_is_refused(kind):
 
 
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe"])
-@pytest.mark.parametrize("change", [{"mask": 9999}, {"mask": 0}, {"mask": "4"}, {"other": 5}, []])
+@pytest.mark.parametrize("change", [{"mask": 9999}, {"mask": -1}, {"mask": "4"}, {"other": 5}, []])
 def test_invalid_special_ids_are_refused(tmp_path, kind, change):
     trained(kind).save(tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
@@ -127,7 +127,17 @@ def test_invalid_special_ids_are_refused(tmp_path, kind, change):
         tokenizers.load(tmp_path)
 
 
-SPECIAL = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
+def test_a_vocab_txt_keeps_its_pieces_unless_more_are_asked_for(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("<s>\n<pad>\n</s>\n[UNK]\nfox\n")
+    tokenizer = tokenizers.from_file(path, True)
+    assert tokenizer.special == {"pad": 1, "unk": 3, "cls": 0, "sep": 2} and tokenizer.size == 5
+    assert tokenizer.encode_with_masks("fox [MASK] </s>") == [4, 3, 3, 3, 2]
+    more = tokenizers.from_file(path, True, add_special=True)
+    assert more.pieces == [*tokenizer.pieces, "[MASK]"] and more.mask == 5
+
+
+SPECIAL = b"[PAD]\n[CLS]\n[SEP]\n[MASK]\n"
 GAPS = {"type": "WordPiece", "vocab": {"a": 0, "b": 7}, "unk_token": "a"}
 GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 
@@ -136,8 +146,8 @@ GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     "name, content",
     [
         ("vocab.txt", None),
-        ("vocab.txt", SPECIAL),  # no [MASK]
-        ("vocab.txt", SPECIAL + b"[MASK]\na\nb\na\n"),
+        ("vocab.txt", SPECIAL),  # no [UNK]
+        ("vocab.txt", SPECIAL + b"[UNK]\na\nb\na\n"),
         ("some.model", b"abc"),
         ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}'),
         # Word starts are not marked.

@@ -35,6 +35,7 @@ from bert_jax.data.sources import files
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import atomic, remote
 from bert_jax.tasks.labelled import tables
+from bert_jax.tokenizers.special_tokens import check_task
 
 DEFAULTS = {
     "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
@@ -263,6 +264,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     parts, dropped: see `read`.
     recorded: see `made_from`.
     """
+    check_task(config, tokenizer.special, config.tokenizer.path or config.init_from)
     task = module_of(config)
     names = [*config.task.get("labels", ())]
     if not names and has_labels(config):

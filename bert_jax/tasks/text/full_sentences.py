@@ -25,6 +25,7 @@ DEFAULTS = {
     # whether a row continues in the next document, after a [SEP]; otherwise it ends with its document
     "cross_documents": True,
 }
+NEEDS = masked_rows.NEEDS
 PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS
 check = masked_rows.check
 

@@ -27,6 +27,7 @@ DEFAULTS = {
 PHASE_DEFAULTS = {
     "max_predictions": 20  # masked positions per row, at most
 }
+NEEDS = "pad cls sep mask"  # special tokens
 SPECIAL = 2  # tokens of a row of `of_ranges` besides its range: [CLS] and the last [SEP]
 SAMPLE = 1 << 16  # rows that are surveyed, at most
 DROPPED = 0.05  # share of the chosen positions that `max_predictions` may drop without a warning

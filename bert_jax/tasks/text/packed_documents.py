@@ -20,6 +20,7 @@ from bert_jax.data.store import SPLITS, Store
 from bert_jax.tasks.text import documents, masked_rows
 
 DEFAULTS = masked_rows.DEFAULTS
+NEEDS = masked_rows.NEEDS
 PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS
 check = masked_rows.check
 WIDTH = 2  # separators between two documents: [SEP] and [CLS]

@@ -20,6 +20,7 @@ DEFAULTS = {
     # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
     "short_rate": 0.1,
 }
+NEEDS = masked_rows.NEEDS
 PHASE_DEFAULTS = {
     **masked_rows.PHASE_DEFAULTS,
     "max_packed": 1,  # sentence pairs packed in a row, at most; 1: as in BERT

@@ -12,6 +12,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents
 
 DEFAULTS = {}
+NEEDS = "sep"  # special tokens
 
 
 def check(config) -> None:
