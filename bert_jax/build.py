@@ -19,7 +19,7 @@ from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
 from bert_jax.tasks import base as tasks
-from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.special_tokens import IDS, Vocabulary
 
 COMPILERS = 2  # programs compiled concurrently; each compilation takes memory
 
@@ -55,7 +55,9 @@ class Design(NamedTuple):
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
     """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
     a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
-    base.check_arrays(config, tasks.make(config).shapes(phases[0], 1))
+    # What an objective reads depends on no vocabulary, which is not known before there is a store.
+    objective = base.make(config, Vocabulary(config.tokenizer.size, **IDS))
+    base.check_arrays(config, objective, tasks.make(config).shapes(phases[0], 1))
     mesh = meshes.make_mesh(config, devices)
     for phase in phases:
         tasks.attention(config, phase, mesh)

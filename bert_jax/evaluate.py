@@ -90,6 +90,8 @@ class Batches:
         self.score = feed.score and partial(feed.score, split)
 
     def __iter__(self):
-        for arrays in self.local:
+        for number, arrays in enumerate(self.local):
             self.check(arrays)
+            # What an objective samples does not depend on the size of the batches.
+            arrays = arrays | {"rows": arrays["rows"] + number * self.batch}
             yield meshes.to_devices(self.mesh, arrays, self.positions, self.batch)

@@ -33,6 +33,8 @@ PURPOSE = {
     "span_length": 18,
     "parts": 19,
     "sample": 20,
+    "draws": 21,
+    "evaluation": 22,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)
@@ -58,6 +60,10 @@ def key(*numbers) -> np.uint32:
         for word in (number & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF):
             state = fold(state, np.uint32(word))
     return state[0]
+
+
+# The key of evaluations. It follows from no seed, so that runs of other seeds are compared on the same draws.
+EVALUATION = key(PURPOSE["evaluation"])
 
 
 def below(bits, bound):

@@ -126,7 +126,7 @@ def evaluate(params, batch, *, objective, with_outputs: bool = False):
     the terms.
     """
     totals = objective.weights(batch)
-    _, metrics = objective.loss(params, batch, totals, jnp.uint32(0), train=False)
+    _, metrics = objective.loss(params, batch, totals, jnp.uint32(prng.EVALUATION), train=False)
     terms = {term: (metrics[f"{term}_loss"][0], total) for term, total in totals.items()}
     # The compiler computes the forward pass once for both.
     outputs = objective.outputs(params, batch) if with_outputs else {}

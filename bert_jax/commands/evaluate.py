@@ -12,7 +12,6 @@ from bert_jax.errors import BadInput
 from bert_jax.inference import word_windows
 from bert_jax.layers import counts
 from bert_jax.models import base as models
-from bert_jax.objectives import base
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
@@ -64,7 +63,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
     mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
     phase = configs.phase_at(run.config, run.step)
-    metric = base.headline(run.config)
+    metric = run.objective.headline
     params = jax.tree.map(
         initial.place, run.params, meshes.parameters(run.params, mesh, models.shardings(run.config))
     )

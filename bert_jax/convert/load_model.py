@@ -200,7 +200,7 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
 def check_masks(directory: Path, model: Model) -> None:
     """Raises BadInput for a model that cannot fill in masks: it has another objective, no [MASK], or an untrained MLM
     head."""
-    if "mlm_logits" not in getattr(base.module_of(model.config), "VOCABULARY_LOGITS", ()):
+    if "mlm_logits" not in model.objective.vocabulary_outputs:
         name = model.config.objective.name
         raise BadInput(f"{directory}: objective {name!r} has no mlm_logits; name a masked LM")
     if model.vocabulary.mask is None:

@@ -7,7 +7,8 @@ B rows over all hosts, L length, S sequences packed in a row (1 without packing)
     positions         int32[B, L]    restart at 0 in every packed sequence
     sequence_ids      int32[B, L]    0 padding, 1.. the packed sequence; attention stays within a sequence
     cls_positions     int32[B, S]    where the packed sequences begin
-    rows              int32[B]       the row's number in the global batch; dropout is keyed by it
+    rows              int32[B]       the row's number in the global batch, which keys dropout and other draws; in
+                                     evaluations among all rows
     row_weights       float32[B]     0 for a row that only fills the batch: all its other weights are 0, too
 
 A task adds arrays of its own. Those whose names end in `_weights` are weights.

@@ -11,7 +11,6 @@ from flax import linen as nn
 from bert_jax.errors import BadInput
 from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
-from bert_jax.models import base as models
 from bert_jax.objectives import base
 
 # The vectors of a text. none: one of each token, [CLS] and [SEP] included. See pooling.py for the others.
@@ -36,8 +35,7 @@ class States(nn.Module):
 
 def encoder_of(model) -> nn.Module:
     """Returns the encoder of a loaded model. Raises BadInput if it has no hidden states of layers."""
-    fields = getattr(base.module_of(model.config), "ENCODER", {})
-    encoder = models.make(model.config, model.vocabulary.size, sequences=1, **fields)
+    encoder = base.make(model.config, model.vocabulary, sequences=1).network.encoder
     if not hasattr(encoder, "states"):
         raise BadInput(f"model.name={model.config.model.name}: has no states of layers")
     return encoder

@@ -74,7 +74,7 @@ def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
 def outputs(model, batch: dict) -> dict[str, np.ndarray]:
     """Returns the outputs of a model on a batch, except those of untrained heads, without the padding of the
     vocabulary."""
-    heads = getattr(base.module_of(model.config), "HEADS", {})
+    heads = model.objective.heads
     untrained = load_model.untrained_parts(model)
     arrays = jax.jit(model.objective.outputs)(model.params, batch)
     return {

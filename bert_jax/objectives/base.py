@@ -1,14 +1,6 @@
 """The one abstraction: a training objective as four pure functions; and the parts that objectives share.
 
-The file of an objective has `make(config, vocabulary) -> Objective`, and may also have:
-
-    reference_losses  (config, vocabulary size, unigram entropy in nats) -> the line of the log with losses to compare
-                      with
-    HEADLINE          the metric to watch, a loss in nats that has to fall below the unigram entropy
-    READS             names of the arrays that it reads besides those of the batch contract, separated by spaces
-    HEADS             {output: the parts of the parameters that it needs beside the encoder}
-    VOCABULARY_LOGITS the outputs that are logits over the vocabulary
-    ENCODER           {field: value} of the encoder that the objective decides, see `models.base.make`
+The file of an objective has `make(config, vocabulary, **fields) -> Objective`.
 
 B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """
@@ -31,46 +23,68 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 class Objective(NamedTuple):
-    """A model with its loss. The step and the loop use nothing but these four functions.
+    """A model with its loss. The step and the loop use nothing but the first four functions.
 
     The scalar of `loss` is the sum over terms of sum / totals[term]. The totals come from `weights` of the whole global
     batch, so the scalars and gradients of micro-batches add up to exactly those of the large batch. Each term is also
     a metric, `{term}_loss`.
+
+    key, uint32[], decides all draws. That of a training step follows from its seed and number. In evaluations it is
+    prng.EVALUATION, which `outputs` has, too, so that losses and outputs are of one forward pass.
     """
 
     init: Callable  # (rng, batch) -> params
     weights: Callable  # (batch) -> {term: total weight}, before any forward pass
     loss: Callable  # (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)})
     outputs: Callable  # (params, batch) -> {name: array[B, ...]}
+    network: nn.Module | None = None
+    reads: tuple[str, ...] = ()  # names of arrays, besides those of the batch contract
+    # the metric to watch, a loss in nats that has to fall below the unigram entropy
+    headline: str = ""
+    heads: dict = {}  # {output: the parts of the parameters that it needs besides the model's body}
+    vocabulary_outputs: tuple[str, ...] = ()  # the outputs that are logits over the vocabulary
+    # (unigram entropy in nats) -> the line of the log with losses to compare with
+    reference_losses: Callable = lambda entropy: ""
 
 
 def from_module(
-    module: nn.Module, weights: Callable, terms: Callable, decode: Callable | None = None
+    module: nn.Module, weights: Callable, terms: Callable, decode: Callable | None = None, **fields
 ) -> Objective:
     """Returns the objective of a Flax module and of functions. Only this function calls Flax's `init` and `apply`.
 
     module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
-    encoder, which derives a key for each dropout. Otherwise keys is None.
+    network, which derives a key for each dropout. Otherwise keys is None.
     weights: (batch) -> {term: total weight}.
     terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
     decode: (call, batch) -> the objective's outputs, if these are not the module's. call: (name of a method of the
         module) -> the method as a function, such as `step` for decoding.py.
+    fields: the others of the Objective.
+
+    The batch of these functions also has draw_keys, uint32[B], one per row, while training or not: the keys of what is
+    sampled derive from them.
     """
 
+    def row_keys(batch, key, purpose: str):
+        purpose_key = prng.fold(jnp.uint32(key), jnp.uint32(prng.PURPOSE[purpose]))
+        return prng.fold(purpose_key, batch["rows"].astype(jnp.uint32))
+
+    def with_keys(batch, key=prng.EVALUATION):
+        return batch | {"draw_keys": row_keys(batch, key, "draws")}
+
     def init(rng, batch):
-        return module.init(rng, jax.tree.map(jnp.asarray, batch), None)["params"]
+        batch = with_keys(jax.tree.map(jnp.asarray, batch))
+        return module.init(rng, batch, None)["params"]
 
     def loss(params, batch, totals, key, *, train):
-        keys = None
-        if train:
-            step_key = prng.fold(key, jnp.uint32(prng.PURPOSE["dropout"]))
-            keys = prng.fold(step_key, batch["rows"].astype(jnp.uint32))
+        keys = row_keys(batch, key, "dropout") if train else None
+        batch = with_keys(batch, key)
         outputs = module.apply({"params": params}, batch, keys)
         metrics = terms(outputs, batch)
         scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
         return scalar, metrics
 
     def outputs(params, batch):
+        batch = with_keys(batch)
         if decode:
             return decode(partial(method, params), batch)
         return module.apply({"params": params}, batch, None)
@@ -78,15 +92,10 @@ def from_module(
     def method(params, name: str):
         return partial(module.apply, {"params": params}, method=name)
 
-    return Objective(init, weights, loss, outputs)
+    return Objective(init, weights, loss, outputs, module, **fields)
 
 
 # --- What the files that a config names say -------------------------------------------------------
-
-
-def module_of(config):
-    """Returns the module that `config.objective.name` names."""
-    return find_module("objective", config.objective.name)
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> Objective:
@@ -94,7 +103,8 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
 
     fields: of the network, that the program decides: `sequences`, `is_counted` (see attention_spec.Spec).
     """
-    objective = module_of(config).make(config, vocabulary, **fields)
+    module = find_module("objective", config.objective.name)
+    objective = module.make(config, vocabulary, **fields)
     if config.optimizer.frozen:
         loss = freeze_body(objective.loss, models.body(config))
         objective = objective._replace(loss=loss)
@@ -115,19 +125,6 @@ def freeze_body(loss: Callable, body: tuple[str, ...]) -> Callable:
     return frozen_loss
 
 
-def headline(config) -> str:
-    """Returns the HEADLINE of the objective's file; '' if it has none."""
-    return getattr(module_of(config), "HEADLINE", "")
-
-
-def reference_losses(config, info: dict) -> str:
-    """Returns the `reference_losses` of the objective's file; '' if it has none. info: the content of run.json."""
-    module = module_of(config)
-    if not hasattr(module, "reference_losses"):
-        return ""
-    return module.reference_losses(config, info["vocabulary"]["size"], info["unigram_entropy"])
-
-
 def warnings(config) -> list[str]:
     """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
     texts = models.warnings(config)
@@ -140,11 +137,9 @@ def warnings(config) -> list[str]:
     return texts
 
 
-def check_arrays(config, arrays: dict) -> None:
-    """Raises BadInput unless all the arrays that the objective reads, by READS in its file, are among those that the
-    task makes."""
-    reads = getattr(module_of(config), "READS", "").split()
-    missing = [name for name in reads if name not in arrays]
+def check_arrays(config, objective: Objective, arrays: dict) -> None:
+    """Raises BadInput unless all the arrays that the objective reads are among those that the task makes."""
+    missing = [name for name in objective.reads if name not in arrays]
     if missing:
         needs = f"config.objective.name={config.objective.name!r} needs {', '.join(missing)}"
         raise BadInput(f"config.task.name={config.task.name!r}: {needs}")

@@ -18,21 +18,10 @@ from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
-# See base.py.
-HEADLINE = "lm_loss"
-READS = "next_weights"
-HEADS = {"lm_logits": {"lm"}}
-VOCABULARY_LOGITS = ("lm_logits",)
-ENCODER = {"causal": True}
 
 
 def check(config) -> None:
     """Does nothing: the objective has no keys."""
-
-
-def reference_losses(config, vocabulary_size: int, entropy: float) -> str:
-    """Returns the losses of a model that has learnt nothing, or frequencies only. entropy: of the tokens, in nats."""
-    return f"for comparison: loss {math.log(vocabulary_size):.2f} nats untrained, {entropy:.2f} from token frequencies"
 
 
 class LanguageModel(nn.Module):
@@ -65,5 +54,17 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "lm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
         }
 
-    module = LanguageModel(models.make(config, vocabulary.size, **ENCODER, **fields))
-    return base.from_module(module, weights, terms)
+    def reference_losses(entropy: float) -> str:
+        untrained = math.log(vocabulary.size)
+        return f"for comparison: loss {untrained:.2f} nats untrained, {entropy:.2f} from token frequencies"
+
+    return base.from_module(
+        LanguageModel(models.make(config, vocabulary.size, causal=True, **fields)),
+        weights,
+        terms,
+        reads=("next_weights",),
+        headline="lm_loss",
+        heads={"lm_logits": {"lm"}},
+        vocabulary_outputs=("lm_logits",),
+        reference_losses=reference_losses,
+    )

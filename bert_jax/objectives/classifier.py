@@ -19,9 +19,6 @@ DEFAULTS = {
     **heads.POOL_DEFAULTS,
     "label_smoothing": 0.0,  # share of the probability that is spread over all classes
 }
-# See base.py.
-READS = "targets label_weights"
-HEADS = {"label_logits": {"pooler", "label", "mix"}}
 
 
 def check(config) -> None:
@@ -37,13 +34,9 @@ def check(config) -> None:
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective of `task.kind`: cross-entropy in nats (of each label by itself if several apply), or the
     squared error of a number."""
-    kind = config.task.kind
-    labels = config.task.labels
+    kind = config.task.get("kind", "classes")
+    labels = config.task.get("labels", ())  # empty until there is a store
     smoothing = config.objective.label_smoothing
-    require(labels or kind == "number", "task.labels", config, "known once there is a store")
-    if kind == "classes":
-        hint = "expected two or more classes in the data"
-        require(len(labels) > 1, "task.labels", config, hint)
 
     def losses(logits, targets):
         """Returns float32[B]."""
@@ -73,4 +66,13 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
 
     encoder = models.make(config, vocabulary.size, **fields)
     module = heads.Classifier(encoder, outputs, keys.features, keys.dropout, keys.get("pool", ""))
-    return base.from_module(module, weights, terms)
+    parts = {"label", "mix"}
+    if "pool" in keys:
+        parts.add("pooler")
+    return base.from_module(
+        module,
+        weights,
+        terms,
+        reads=("targets", "label_weights"),
+        heads={"label_logits": parts},
+    )

@@ -13,13 +13,6 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
 
-# See base.py.
-# The loss of all predicted tokens is lower: kept ones can be copied.
-HEADLINE = "mlm_loss_masked"
-READS = "masked_positions masked_targets masked_weights"
-HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
-VOCABULARY_LOGITS = ("mlm_logits",)
-
 
 class Pretrainer(nn.Module):
     """An encoder with the masked-LM head and, if `has_pairs`, a two-class head on the pooled [CLS] vectors."""
@@ -80,19 +73,29 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(logits, labels), weight)
         return metrics
 
-    module = Pretrainer(models.make(config, vocabulary.size, **fields), has_pairs)
-    return base.from_module(module, weights, terms)
+    def reference_losses(entropy: float) -> str:
+        text = (
+            f"for comparison: masked-LM loss {math.log(vocabulary.size):.2f} nats untrained, {entropy:.2f} at [MASK] "
+            f"positions from token frequencies"
+        )
+        if has_pairs:
+            text += f"; pair loss {math.log(2):.2f} untrained"
+        return text
 
-
-def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> str:
-    """Returns the line of the log with the losses of a model that has learnt nothing, or frequencies only."""
-    text = (
-        f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {unigram_entropy:.2f} at "
-        f"[MASK] positions from token frequencies"
+    reads = ["masked_positions", "masked_targets", "masked_weights"]
+    if has_pairs:
+        reads += ["pair_labels", "pair_weights"]
+    return base.from_module(
+        Pretrainer(models.make(config, vocabulary.size, **fields), has_pairs),
+        weights,
+        terms,
+        reads=tuple(reads),
+        # The loss of all predicted tokens is lower: kept ones can be copied.
+        headline="mlm_loss_masked",
+        heads={"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}},
+        vocabulary_outputs=("mlm_logits",),
+        reference_losses=reference_losses,
     )
-    if config.task.get("pair_task", "none") != "none":
-        text += f"; pair loss {math.log(2):.2f} untrained"
-    return text
 
 
 def check(config) -> None:

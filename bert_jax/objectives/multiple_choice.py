@@ -13,9 +13,6 @@ from bert_jax.objectives import base, classifier
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {**classifier.DEFAULTS}
-# See base.py.
-READS = classifier.READS
-HEADS = classifier.HEADS
 check = classifier.check
 
 

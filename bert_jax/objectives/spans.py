@@ -19,9 +19,6 @@ DEFAULTS = {
     **heads.DEFAULTS,
     "dropout": 0.0,  # dropout rate on the vectors in front of the last dense layer
 }
-# See base.py.
-READS = "start_positions end_positions label_weights"
-HEADS = {"label_logits": {"label", "mix"}}
 check = heads.check
 
 
@@ -49,4 +46,10 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
 
     encoder = models.make(config, vocabulary.size, **fields)
     module = heads.Classifier(encoder, 2, config.objective.features, config.objective.dropout)
-    return base.from_module(module, weights, terms)
+    return base.from_module(
+        module,
+        weights,
+        terms,
+        reads=("start_positions", "end_positions", "label_weights"),
+        heads={"label_logits": {"label", "mix"}},
+    )

@@ -17,6 +17,7 @@ from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 HEARTBEAT = 10  # seconds between two writes of status.json without other reports
 
@@ -66,7 +67,8 @@ class Reporter:
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info.setdefault("starts", []).append(start)
         files.write_json(path, info)
-        self.headline_metric = base.headline(self.config)
+        vocabulary = Vocabulary(**info["vocabulary"])
+        self.headline_metric = base.make(self.config, vocabulary).headline
         self.entropy = info["unigram_entropy"]
         self.flops = {name: phase["flops_per_step"] for name, phase in info["phases"].items()}
         self.lines = open(self.metrics, "a")

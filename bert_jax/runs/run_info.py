@@ -14,6 +14,7 @@ from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 
@@ -68,7 +69,9 @@ def describe(config, info: dict) -> str:
         f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
     )
     phases = [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
-    return "\n".join(filter(None, [head, *phases, base.reference_losses(config, info)]))
+    objective = base.make(config, Vocabulary(**info["vocabulary"]))
+    losses = objective.reference_losses(info["unigram_entropy"])
+    return "\n".join(filter(None, [head, *phases, losses]))
 
 
 def describe_phase(phase, info: dict) -> str:

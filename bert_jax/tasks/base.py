@@ -34,7 +34,7 @@ def fill(config, store: Store) -> None:
     """Sets the keys of the task that its data decides and that are empty, such as the names of labels.
 
     A store of labelled examples has their `labels`. The task's module names others by `fill(config, store) -> {key:
-    value}`, if it has any.
+    value}`, if it has any. Raises BadInput if the task cannot use them.
     """
     module = find_module("task", config.task.name)
     values = {}
@@ -43,6 +43,7 @@ def fill(config, store: Store) -> None:
     if hasattr(module, "fill"):
         values |= module.fill(config, store)
     take_filled(config, values)
+    module.check(config)
 
 
 def take_filled(config, values: dict) -> None:
@@ -67,14 +68,16 @@ def attention(config, phase, mesh) -> str:
 def local_store(config, log) -> Store | None:
     """Opens the store of a config if it is on this disk, and fills the task's keys from it; None if it is not.
 
-    Labels that are known neither from the store nor from the config are taken to be two, which is logged. Raises
-    BadInput if the store is damaged.
+    Without it, empty keys take the values that the task's module names by `assume(config) -> {key: value}`, if it has
+    this function; they are logged. Raises BadInput if the store is damaged.
     """
     if remote.is_address(config.store) or not download.exists(config.store):
-        is_labelled = config.objective.name in ("classifier", "token_classifier")
-        if is_labelled and config.task.labels == () and config.task.get("kind") != "number":
-            log("config.task.labels=(): not known without the store; two are assumed")
-            take_filled(config, {"labels": ("0", "1")})
+        module = find_module("task", config.task.name)
+        assumed = module.assume(config) if hasattr(module, "assume") else {}
+        for key, value in assumed.items():
+            if config.task[key] == ():
+                log(f"config.task.{key}=(): not known without the store; {value} is assumed")
+        take_filled(config, assumed)
         return None
     store = open_store(config.store)
     fill(config, store)

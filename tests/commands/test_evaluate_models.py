@@ -140,11 +140,10 @@ def test_only_a_model_of_the_same_store_has_held_out_text(measure, tmp_path, mod
 
 
 def test_models_that_cannot_fill_in_masks_are_refused(measure, models):
-    config = models["a"].config.copy_and_resolve_references()
-    config.objective.name = "causal_lm"
+    objective = models["a"].objective._replace(vocabulary_outputs=("lm_logits",))
     headless = models["a"]._replace(step=0, info={"fresh": ["mlm"]})
     with pytest.raises(BadInput, match="mlm_logits"):
-        measure("an", n=models["a"]._replace(config=config))
+        measure("an", n=models["a"]._replace(objective=objective))
     with pytest.raises(BadInput, match="masked-LM head"):
         measure("ah", h=headless)
     assert measure("h", h=headless._replace(step=1))["models"]

@@ -1,7 +1,7 @@
 """The report of a run estimates the time left."""
 
 import pytest
-from kits.small import small_config
+from kits.small import VOCABULARY, small_config
 
 from bert_jax.runs import report, workdir
 
@@ -9,7 +9,9 @@ from bert_jax.runs import report, workdir
 def test_the_time_left_counts_the_flops_of_each_phase(tmp_path):
     """A hundred seconds for half of the steps, and the others are three times as expensive."""
     flops = {"main": {"flops_per_step": 1e9}, "late": {"flops_per_step": 3e9}}
-    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": flops, "devices": ["cpu"]})
+    info = {"unigram_entropy": 3.0, "phases": flops, "devices": ["cpu"]}
+    info["vocabulary"] = VOCABULARY._asdict()
+    workdir.write_info(tmp_path, info)
     config = small_config()
     with config.unlocked():
         config.phases.late, config.phase_order = config.phases.main, ("main", "late")

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from kits.small import small_config
+from kits.small import VOCABULARY, small_config
 from kits.waiting import wait_until
 
 from bert_jax import cli
@@ -84,7 +84,9 @@ def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
         write_status(*arguments, **values)
 
     monkeypatch.setattr(workdir, "write_status", failing)
-    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": {}, "devices": []})
+    info = {"unigram_entropy": 3.0, "phases": {}, "devices": []}
+    info["vocabulary"] = VOCABULARY._asdict()
+    workdir.write_info(tmp_path, info)
     with report.Reporter(workdir.Workdir(tmp_path), 0, small_config()) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)

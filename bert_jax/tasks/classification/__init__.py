@@ -11,6 +11,7 @@ from itertools import chain
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset
+from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores, tables, texts
 from bert_jax.tasks.labelled.examples import Example
 
@@ -25,12 +26,15 @@ DEFAULTS = {
 }
 target = labels.target
 encode = texts.encode
+assume = labels.assume
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, choices={"task.kind": tuple(labels.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
+    is_choice = config.task.kind != "classes" or len(config.task.labels) != 1
+    require(is_choice, "task.labels", config, "expected two or more classes in the data")
     scores.check(config)
     texts.check(config, paired=len(config.task.text) == 2)
 
@@ -59,7 +63,10 @@ def names(config, labelled: list[Example]) -> list[str]:
         return []
     chosen = [labels.names_of(example, kind) for example in labelled]
     labels.check_names(labelled[0].place, chosen)
-    return sorted({*chain(*chosen)})
+    result = sorted({*chain(*chosen)})
+    if not result:
+        raise BadInput(f"config.task.data={config.task.data}: no example has a label")
+    return result
 
 
 def make(config, store=None) -> Dataset:

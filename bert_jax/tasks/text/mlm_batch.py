@@ -11,9 +11,8 @@ B rows, L length, P predictions per row, S sequences packed in a row.
 """
 
 from bert_jax.data import batch
-from bert_jax.objectives import mlm
 
-MASKED = mlm.READS
+MASKED = "masked_positions masked_targets masked_weights"
 
 
 def shapes(rows: int, length: int, predictions: int, sequences: int = 1) -> dict:

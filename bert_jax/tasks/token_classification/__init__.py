@@ -19,7 +19,7 @@ from bert_jax.config_checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey
 from bert_jax.data.store import open_array
-from bert_jax.tasks.labelled import examples, scores, texts
+from bert_jax.tasks.labelled import examples, labels, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.token_classification import conll, entity_labels, entity_scores
 
@@ -53,6 +53,9 @@ def names(config, sentences: list[Example]) -> list[str]:
     names = {word.label for sentence in sentences for word in sentence.label} - {""}
     outside = entity_labels.outside(names)
     return sorted(names, key=lambda name: (name != outside, name))
+
+
+assume = labels.assume
 
 
 def fill(config, store) -> dict:
