@@ -91,9 +91,10 @@ class Tokenizer:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of each text; of the special tokens, only [UNK] can be among them."""
-        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        # A Unigram model contains its special tokens as pieces, and uses them.
-        return ban((encoding.ids for encoding in batch), self.special)
+        with as_bad_input(self.path):
+            batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            # A Unigram model contains its special tokens as pieces, and uses them.
+            return ban((encoding.ids for encoding in batch), self.special)
 
     def encode_with_masks(self, text: str) -> list[int]:
         """Returns the ids of a text in which [MASK], [SEP] and [CLS] are special tokens.
@@ -114,9 +115,10 @@ class Tokenizer:
 
     def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
         """Yields the ids of each text, and where each token begins and ends in it, in characters."""
-        for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False):
-            (ids,) = ban([encoding.ids], self.special)
-            yield ids, encoding.offsets
+        with as_bad_input(self.path):
+            for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False):
+                (ids,) = ban([encoding.ids], self.special)
+                yield ids, encoding.offsets
 
     def normalize(self, text: str) -> str:
         """Returns a text as the pieces are compared with it, for example lower-cased."""

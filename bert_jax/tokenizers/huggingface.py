@@ -6,7 +6,7 @@ all other added tokens are.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -56,14 +56,6 @@ class HuggingFace(Tokenizer):
     @property
     def identity(self) -> list:
         return [self.document, self.special]
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        with as_bad_input(self.path):
-            return super().encode(texts)
-
-    def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
-        with as_bad_input(self.path):
-            yield from super().encode_with_offsets(texts)
 
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁"."""

@@ -7,7 +7,7 @@ import pytest
 import transformers
 from kits.runs import SIZES
 from kits.texts import DIFFICULT, PROSE, difficult_text, odd_lines, published
-from kits.vocabularies import make_model, save_and_open
+from kits.vocabularies import gpt2_like, make_model, save_and_open
 
 from bert_jax.convert import tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -84,6 +84,37 @@ def test_ids_of_published_vocabularies_equal_transformers(tmp_path, name, number
     # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of float32 sums in sentencepiece decides.
     most = number // 10_000 if name == "albert" else 0
     assert len(differing(tokenizer, theirs, odd_lines(number) + ORDINARY)) <= most
+
+
+def llama_like(directory):
+    return save_and_open(directory, make_model(model_type="bpe", vocab_size=300))
+
+
+def endless(directory):
+    return save_and_open(directory, make_model(bos_id=-1, eos_id=-1))
+
+
+def words_without_mask(directory):
+    (directory / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nfox\n")
+    return tokenizers.from_file(directory / "vocab.txt", True)
+
+
+def one_special(directory):
+    gpt2_like().save(str(directory / "tokenizer.json"))
+    return tokenizers.from_file(directory / "tokenizer.json", True)
+
+
+@pytest.mark.parametrize("maker", [llama_like, endless, words_without_mask, one_special])
+def test_transformers_gets_no_special_tokens_that_the_vocabulary_lacks(tmp_path, maker):
+    tokenizer = maker(tmp_path)
+    theirs = export(tmp_path / "out", tokenizer)
+    assert len(theirs) == tokenizer.size
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(theirs, f"{name}_token_id") == tokenizer.special.get(name), name
+    around = [number for number in (tokenizer.cls, tokenizer.sep) if number is not None]
+    assert len(around) == (0 if maker is endless else 2)
+    (ids,) = tokenizer.encode(["fox"])
+    assert theirs("fox")["input_ids"] == [*around[:1], *ids, *around[1:]]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
