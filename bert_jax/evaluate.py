@@ -11,6 +11,7 @@ from bert_jax import step
 from bert_jax.data.batch import check_ids
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
+from bert_jax.tasks import base as tasks
 
 
 def program(objective, mesh, is_scored: bool) -> Callable:
@@ -84,7 +85,9 @@ class Batches:
     def __init__(self, feed, config, phase, split: str, mesh):
         self.mesh = mesh
         self.batch = batch_size(config, phase, mesh)
-        self.check = partial(check_ids, config, feed.vocabulary.size)
+        size = feed.vocabulary.size
+        ranges = tasks.make(config).ranges(size)
+        self.check = partial(check_ids, config, size, ranges=ranges)
         self.positions = meshes.host_rows(mesh, self.batch)
         self.local = feed.evaluation(phase, split, self.batch, self.positions)
         self.score = feed.score and partial(feed.score, split)

@@ -26,6 +26,7 @@ from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import metrics, out_of_memory, profiler, report, signals, timing
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
+from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import SavedFeed, StoreFeed
 
 Data = StoreFeed | SavedFeed
@@ -228,12 +229,14 @@ class Loop:
         mesh = self.trainer.mesh
         positions = meshes.host_rows(mesh, phase.batch)
         data = iter(self.data.train(phase, step, phase.stop, positions))
+        size = self.data.vocabulary.size
+        ranges = tasks.make(self.config).ranges(size)
         while True:
             with self.clock.input_wait():
                 arrays = next(data, None)
                 if arrays is None:
                     return
-                check_ids(self.config, self.data.vocabulary.size, arrays)
+                check_ids(self.config, size, arrays, ranges)
                 rows = meshes.to_devices(mesh, arrays, positions, phase.batch)
             yield rows
 

@@ -127,7 +127,9 @@ def time_steps(initialize, train, design: build.Design, phase, steps, traces) ->
     """Returns the seconds of each step, until its results are ready. Its batch is on the devices beforehand."""
     mesh = design.mesh
     positions = meshes.host_rows(mesh, phase.batch)
-    rows = batch.synthetic(design.dataset.shapes(phase, phase.batch), design.vocabulary.size)
+    dataset = design.dataset
+    size = design.vocabulary.size
+    rows = batch.synthetic(dataset.shapes(phase, phase.batch), size, dataset.ranges(size))
     rows = {name: array[positions] for name, array in rows.items()}
     seconds = []
     with jax.set_mesh(mesh), out_of_memory.explain(f"phase {phase.name}"):

@@ -8,7 +8,9 @@ import numpy as np
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, names
+from bert_jax.data.batch import synthetic
 from bert_jax.inference import differences, fill_mask
+from bert_jax.tasks import base as tasks
 
 OPTIONS = [
     cli.place("--a", "directory of a model", **cli.REQUIRED),
@@ -66,6 +68,13 @@ def outputs(one, two) -> dict:
     """Returns {name: difference of that output} on a random batch, for the outputs that both models have trained."""
     longest = min(model.config.model.max_length for model in (one, two))
     batch = fill_mask.random_batch(longest, one.vocabulary)
+    rows, length = batch["tokens"].shape
+    for model in (one, two):
+        # Arrays that only the model's own task has.
+        dataset = tasks.make(model.config)
+        size = model.vocabulary.size
+        phase = configs.phases(model.config)[0]._replace(length=length)
+        batch = synthetic(dataset.shapes(phase, rows), size, dataset.ranges(size)) | batch
     left = fill_mask.outputs(one, batch)
     right = fill_mask.outputs(two, batch)
     return {

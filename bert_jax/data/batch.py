@@ -42,15 +42,20 @@ def structs(arrays: dict[str, tuple]) -> dict:
     return result
 
 
-def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
+def synthetic(shapes: dict, vocabulary: int, ranges=(), seed: int = 0) -> dict:
     """Returns a batch of random tokens and targets for benchmarks, without padding.
 
     Segments are 0, since a model may have only one; the other arrays are ones.
+
+    ranges: {name: exclusive upper bound} of the arrays of ids of a task, see Dataset.ranges.
     """
+    ranges = dict(ranges)
     draw = np.random.default_rng(seed)
     arrays = {}
     for name, leaf in shapes.items():
-        if name in ("positions", "rows"):
+        if name in ranges:
+            array = draw.integers(0, ranges[name], leaf.shape)
+        elif name in ("positions", "rows"):
             array = np.broadcast_to(np.arange(leaf.shape[-1]), leaf.shape)
         elif name == "tokens" or name.endswith("_targets"):
             array = draw.integers(0, vocabulary, leaf.shape)
@@ -62,10 +67,10 @@ def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
     return arrays
 
 
-def check_ids(config, vocabulary: int, arrays: dict) -> None:
+def check_ids(config, vocabulary: int, arrays: dict, ranges=()) -> None:
     """Raises BadInput for ids in the arrays of a batch that the model or the task does not have.
 
-    A lookup would take other rows for them, without gradients. vocabulary: its size.
+    A lookup would take other rows for them, without gradients. vocabulary: its size. ranges: see `synthetic`.
     """
     model = config.model
     limits = {
@@ -78,6 +83,7 @@ def check_ids(config, vocabulary: int, arrays: dict) -> None:
     }
     if model.get("positions") == "learned":
         limits["positions"] = model.max_length
+    limits |= dict(ranges)
     for name, array in arrays.items():
         _, mark, end = name.rpartition("_")
         limit = limits.get(name) or limits.get(mark + end)

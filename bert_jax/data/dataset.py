@@ -39,6 +39,8 @@ class Dataset(NamedTuple):
     score: Callable | None = None  # (split, outputs, rows) -> {metric: number}, on the host
     # (phase) -> sequences packed in a row, at most, on which the choice of attention depends; 0: not known
     sequences: Callable = lambda phase: 0
+    # (size of the vocabulary) -> {name: exclusive upper bound} of the task's own arrays of ids
+    ranges: Callable = lambda vocabulary: {}
     # (rows) -> int64[...], tokens of each; if given, batches have rows of similar sizes, cut to one of `lengths`
     sizes: Callable | None = None
     # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a

@@ -77,11 +77,13 @@ def outputs(model, batch: dict) -> dict[str, np.ndarray]:
     heads = model.objective.heads
     untrained = load_model.untrained_parts(model)
     arrays = jax.jit(model.objective.outputs)(model.params, batch)
-    return {
-        name: np.asarray(array)[..., : model.vocabulary.size]
-        for name, array in arrays.items()
-        if heads.get(name, set()).isdisjoint(untrained)
-    }
+    result = {}
+    for name, array in arrays.items():
+        if name in model.objective.vocabulary_outputs:
+            array = array[..., : model.vocabulary.size]
+        if heads.get(name, set()).isdisjoint(untrained):
+            result[name] = np.asarray(array)
+    return result
 
 
 def measure(model, texts: list[list[int]], targets: list[list[int]], length: int) -> tuple:

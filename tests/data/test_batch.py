@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kits.small import VOCABULARY, small_batch, small_config
 
-from bert_jax.data.batch import check_ids
+from bert_jax.data.batch import check_ids, structs, synthetic
 from bert_jax.errors import BadInput
 
 LIMITS = {
@@ -48,3 +48,13 @@ def test_labels_without_weight_and_models_without_tables_have_no_limit(config):
     check_ids(config, VOCABULARY.size, batch)
     modern = small_config("model.name=modernbert", "task.pair_task=none")
     check_ids(modern, VOCABULARY.size, batch | {"segments": np.full((16, 32), 7, np.int32)})
+
+
+def test_random_batches_have_ids_in_the_ranges_of_a_task():
+    shapes = structs({"tokens": (64, 9), "relations own_targets": (64,)})
+    arrays = synthetic(shapes, VOCABULARY.size, {"relations": 3})
+    assert set(arrays["relations"].tolist()) == {0, 1, 2}
+    config = small_config()
+    check_ids(config, VOCABULARY.size, arrays, {"relations": 3})
+    with pytest.raises(BadInput, match="relations"):
+        check_ids(config, VOCABULARY.size, arrays, {"relations": 2})
