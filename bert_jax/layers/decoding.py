@@ -79,7 +79,7 @@ def greedy(step, cache, first, stop: Stop) -> Decoded:
     first: int32[B], the first inputs: the begin token, or the last token of a prompt that `start` has read without it.
     """
 
-    def choose(logits, number):
+    def choose(logits, length):
         return logits.argmax(axis=-1)
 
     return _follow(step, cache, first, stop, choose)
@@ -93,11 +93,12 @@ def sample(step, cache, first, stop: Stop, keys, cut: Cut) -> Decoded:
     """
     keys = prng.fold(keys, jnp.uint32(prng.PURPOSE["sample"]))
 
-    def choose(logits, number):
-        step_keys = prng.fold(keys, number.astype(jnp.uint32))
+    def choose(logits, length):
+        step_keys = prng.fold(keys, length.astype(jnp.uint32))
         counter = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
         noise = gumbel(prng.fold(step_keys[:, None], counter))
-        return (cut_logits(logits, cut) + noise).argmax(axis=-1)
+        noisy = cut_logits(logits, cut) + noise
+        return noisy.argmax(axis=-1)
 
     return _follow(step, cache, first, stop, choose)
 
@@ -120,11 +121,11 @@ def cut_logits(logits, cut: Cut):
         largest, _ = _top_k(logits, min(cut.top_k, logits.shape[-1]))
         logits = jnp.where(logits >= largest[:, -1:], logits, -jnp.inf)
     if cut.top_p < 1:
-        order = jnp.argsort(logits, axis=-1)
-        ascending = jnp.take_along_axis(logits, order, axis=-1)
-        cumulative = jax.nn.softmax(ascending, axis=-1).cumsum(axis=-1)
+        order = jnp.argsort(logits)
+        ascending = jnp.take_along_axis(logits, order)
+        cumulative = jax.nn.softmax(ascending).cumsum(axis=-1)
         is_likely = (cumulative > 1 - cut.top_p).at[:, -1].set(True)
-        is_likely = jnp.take_along_axis(is_likely, jnp.argsort(order, axis=-1), axis=-1)
+        is_likely = jnp.take_along_axis(is_likely, jnp.argsort(order))
         logits = jnp.where(is_likely, logits, -jnp.inf)
     return logits
 
@@ -145,9 +146,8 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
     finished = Decoded(jnp.zeros_like(tokens), jnp.zeros_like(nothing, jnp.int32), nothing)
     state = Beams(tokens, nothing.at[:, 0].set(0), finished)
 
-    def turn(number, cache, beams):
-        length = number + 1
-        logits, cache = step(_column(beams.tokens, number).reshape(-1), cache)
+    def turn(length, cache, beams):
+        logits, cache = step(_token_before(beams.tokens, length).reshape(-1), cache)
         log_probs, parents, last = _best_continuations(beams.log_probs, logits)
         tokens = _write(_select(beams.tokens, parents), last, length)
         is_end = last == stop.end
@@ -156,17 +156,17 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
             is_finished |= (length == limits)[:, None]
             is_finished &= jnp.arange(2 * count) < count
         scores = jnp.where(is_finished, log_probs / length_penalty(length, search), -jnp.inf)
-        candidates = Decoded(tokens, jnp.full_like(last, length), scores)
-        finished = jax.tree.map(_join, beams.finished, candidates)
+        ended = Decoded(tokens, jnp.full_like(last, length), scores)
+        finished = jax.tree.map(_join, beams.finished, ended)
         scores, order = _top_k(finished.scores, count)
         finished = _select(finished, order)
+        # At least N of the 2 N continuations are open, because each hypothesis has one continuation that ends.
         log_probs, order = _top_k(jnp.where(is_end, -jnp.inf, log_probs), count)
         cache = _reorder(cache, _select(parents, order))
         bound = log_probs[:, 0] / length_penalty(limits, search)
-        is_open = (length < limits) & (bound > scores[:, -1])
-        return cache, is_open, Beams(_select(tokens, order), log_probs, finished)
+        return cache, bound > scores[:, -1], Beams(_select(tokens, order), log_probs, finished)
 
-    tokens, log_probs, finished = _loop(turn, cache, limits > 0, state)
+    tokens, log_probs, finished = _loop(turn, cache, limits, state)
     if search.rule == "gnmt":
         lengths = jnp.where(log_probs > -jnp.inf, limits[:, None], 0)
         is_finished = finished.scores[:, 0] > -jnp.inf
@@ -184,8 +184,6 @@ def length_penalty(length, search: Search):
 def _best_continuations(log_probs, logits):
     """Returns the 2 N most probable continuations of the open hypotheses of a row: their log-probabilities, the
     hypothesis that each continues, and its token, each [B, 2 N].
-
-    At least N of them do not end, since a hypothesis has one continuation that does.
 
     log_probs: float32[B, N].
     logits: float32[B N, V].
@@ -225,26 +223,27 @@ def _join(first, second):
 
 
 def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
-    """Continues each row by the tokens int32[B] that choose(logits float32[B, V], number of the step) returns."""
+    """Continues each row by the tokens int32[B] that choose(logits float32[B, V], length) returns."""
     limits = _row_limits(first, stop)
     state = Decoded(_start_tokens(first, stop), jnp.zeros_like(limits), jnp.zeros(limits.shape))
 
-    def turn(number, cache, path):
-        length = number + 1
-        logits, cache = step(_column(path.tokens, number), cache)
-        last = choose(logits, number).astype(jnp.int32)
-        log_probs = jnp.take_along_axis(_log_softmax(logits), last[:, None], axis=1)[:, 0]
+    def turn(length, cache, path):
+        logits, cache = step(_token_before(path.tokens, length), cache)
+        last = choose(logits, length).astype(jnp.int32)
+        log_probs = jnp.take_along_axis(_log_softmax(logits), last[:, None])[:, 0]
         tokens = _write(path.tokens, last, length)
-        is_open = (last != stop.end) & (length < limits)
-        return cache, is_open, Decoded(tokens, path.lengths + 1, path.scores + log_probs)
+        path = Decoded(tokens, path.lengths + 1, path.scores + log_probs)
+        return cache, last != stop.end, path
 
-    path = _loop(turn, cache, limits > 0, state)
+    path = _loop(turn, cache, limits, state)
     return _result(jax.tree.map(lambda array: array[:, None], path))
 
 
-def _loop(turn, cache, is_open, state):
-    """Repeats turn(number, cache, state) -> (cache, is_open, state) until no row is open; returns the state.
+def _loop(turn, cache, limits, state):
+    """Repeats turn(length, cache, state) -> (cache, is_open, state) until no row is open; returns the state.
 
+    length: int32[], the tokens that a row has after the turn.
+    limits: int32[B], the largest length of each row.
     is_open: bool[B]. A row that has ended keeps its part of the state, a tree of arrays [B, ...].
     """
 
@@ -253,12 +252,13 @@ def _loop(turn, cache, is_open, state):
         return is_open.any()
 
     def advance(carry):
-        number, cache, is_open, state = carry
-        cache, stays_open, new_state = turn(number, cache, state)
+        length, cache, is_open, state = carry
+        cache, can_continue, new_state = turn(length, cache, state)
         state = _choose_rows(is_open, new_state, state)
-        return number + 1, cache, is_open & stays_open, jax.tree.map(constraints.stream, state)
+        is_open &= can_continue & (length < limits)
+        return length + 1, cache, is_open, jax.tree.map(constraints.stream, state)
 
-    *_, state = jax.lax.while_loop(has_open_row, advance, (jnp.int32(0), cache, is_open, state))
+    *_, state = jax.lax.while_loop(has_open_row, advance, (jnp.int32(1), cache, limits > 0, state))
     return state
 
 
@@ -284,12 +284,12 @@ def _start_tokens(first, stop: Stop):
     return jnp.pad(first.astype(jnp.int32)[:, None], ((0, 0), (0, stop.length)))
 
 
-def _column(tokens, number):
-    return jax.lax.dynamic_index_in_dim(tokens, number, axis=-1, keepdims=False)
+def _token_before(tokens, length):
+    return jax.lax.dynamic_index_in_dim(tokens, length - 1, axis=-1, keepdims=False)
 
 
-def _write(tokens, last, number):
-    return jax.lax.dynamic_update_index_in_dim(tokens, last, number, axis=-1)
+def _write(tokens, last, length):
+    return jax.lax.dynamic_update_index_in_dim(tokens, last, length, axis=-1)
 
 
 def _top_k(values, count):
@@ -298,7 +298,7 @@ def _top_k(values, count):
 
 
 def _log_softmax(logits):
-    return jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+    return jax.nn.log_softmax(logits.astype(jnp.float32))
 
 
 def _result(hypotheses: Decoded) -> Decoded:
