@@ -47,7 +47,7 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
         names, rows = read_parallel(paths)
     else:
         names, rows = read_file(source, columns, optional)
-    if NESTED in names and rows:
+    if NESTED in names:
         names, rows = unnest(names, rows)
     for name in columns:
         count = names.count(name)
@@ -73,18 +73,14 @@ def number_rows(source: Path | str, rows: Iterable) -> Rows:
 
 
 def unnest(names: list[str], rows: Rows) -> Table:
-    """Appends columns of the texts that the objects in the column NESTED have; those of the first row decide which."""
-    place = names.index(NESTED)
-    first = rows[0][1][place]
-    if not isinstance(first, dict):
-        return names, rows
+    """Appends columns of the texts that the objects in the column NESTED have; the first object decides which."""
+    cells = [dict(zip(names, values, strict=False)).get(NESTED) for _, values in rows]
+    objects = [cell if isinstance(cell, dict) else {} for cell in cells]
+    keys = next(filter(None, objects), {})
     wider = []
-    for where, values in rows:
-        texts = values[place]
-        if not isinstance(texts, dict):  # a null
-            texts = {}
-        wider.append((where, [*values, *map(texts.get, first)]))
-    return [*names, *first], wider
+    for (place, values), texts in zip(rows, objects, strict=True):
+        wider.append((place, [*values, *map(texts.get, keys)]))
+    return [*names, *keys], wider
 
 
 def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:

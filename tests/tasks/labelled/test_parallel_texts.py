@@ -104,6 +104,16 @@ def test_columns_may_be_nested_in_json(tmp_path, nested):
         values(tmp_path / "train.jsonl")
 
 
+def test_a_column_of_this_name_may_have_texts(tmp_path):
+    """Also behind rows that are empty, or have other columns."""
+    (tmp_path / "train").write_text("en\ttranslation\n\na\na\tb\n")
+    rows = [row for _, row in tables.read(tmp_path / "train", ["en", "translation"])]
+    assert rows == [["", ""], [None], ["a", "b"]]
+    lines = ['{"translation": null}', "", '{"translation": {"en": "a", "de": "b"}}']
+    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    assert values(tmp_path / "train.jsonl") == [["", ""], ["", ""], ["a", "b"]]
+
+
 def test_columns_may_be_nested_in_parquet_and_data_sets(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"translation": datasets.Translation(languages=["en", "de"])})
