@@ -16,13 +16,14 @@ def build(config, store: Store) -> dict:
     counts = {name: report.count_split(store.splits[name]) for name in examples.split_names(config)}
     sizes = np.diff(train.sentence_ends, prepend=0)
     unigrams = np.bincount(train.tokens, minlength=tokenizer.size)
+    unknown = [number for name, number in tokenizer.special.items() if name == "unk"]
     return {
         "store": config.store,
         "splits": counts,
         "dropped": store.manifest.get("dropped", {}),
         "labels": store.manifest["labels"],
         **report.describe_vocabulary(tokenizer, unigrams),
-        "unknown_share": float(unigrams[tokenizer.unk] / unigrams.sum()),
+        "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
         "longest_text": int(sizes.max()),
         "first_documents": [*report.first_documents(train, tokenizer, "texts")],
