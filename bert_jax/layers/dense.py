@@ -86,7 +86,7 @@ def sum_of_logits(gradient):
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def project(x, table, bias, gradient_dtype):
-    """Returns float32 x[..., D] @ table[V, D].T + bias[V], with factors in the dtype of x.
+    """Returns float32 x[..., D] @ table[V, D].T + bias[V], with factors in the dtype of x. bias: or None.
 
     The gradient of the table is summed in `gradient_dtype`, as in `affine`, and that of the bias in float32.
     """
@@ -102,12 +102,15 @@ def _project_forward(x, table, bias, gradient_dtype):
         constraints.table(table),
         preferred_element_type=jnp.float32,
     )
-    return constraints.logits(logits) + bias, (x, table)
+    logits = constraints.logits(logits)
+    if bias is not None:
+        logits += bias
+    return logits, (x, table, bias)
 
 
 def _project_backward(gradient_dtype, saved, gradient):
-    x, table = saved
-    d_bias = sum_of_logits(gradient)
+    x, table, bias = saved
+    d_bias = None if bias is None else sum_of_logits(gradient)
     gradient = constraints.logits(gradient.astype(x.dtype))
     gradient = jax.lax.optimization_barrier(gradient)
     sum_gradients = partial(sum_over_rows, dtype=gradient_dtype)

@@ -52,7 +52,7 @@ class Embedder(nn.Module):
             vectors += self.segment_table.at[segments].get(mode="promise_in_bounds")
         return constraints.stream(vectors)
 
-    def vocabulary_logits(self, x, bias):
+    def vocabulary_logits(self, x, bias=None):
         """Returns float32 logits [..., padded V] of x[..., D] by the tied word embeddings; MASKED in the padding."""
         logits = project(x, self.words, bias, self.gradient_dtype)
         is_real = jnp.arange(self.words.shape[0]) < self.vocabulary_size

@@ -129,7 +129,7 @@ class Encoder(nn.Module, kw_only=True):
             states[-1] = self.final_norm(states[-1])
         return states
 
-    def vocabulary_logits(self, x, bias):
+    def vocabulary_logits(self, x, bias=None):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `embeddings.Embedder`."""
         return self.embedder.vocabulary_logits(x, bias)
 

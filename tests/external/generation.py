@@ -1,0 +1,49 @@
+"""The loss of the next token, and prompts that are continued with the cache."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax.layers import decoding
+from bert_jax.models import base as models
+from bert_jax.objectives import base
+
+DEFAULTS = {}
+NEW = 12  # tokens of a continuation, at most
+READS = "next_weights"
+
+
+def check(config): ...
+
+
+class Generator(nn.Module):
+    encoder: nn.Module
+
+    def __call__(self, batch, keys=None):
+        return {"lm_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
+
+    def start(self, batch):
+        return self.encoder.start(batch)
+
+    def step(self, tokens, caches):
+        return self.encoder.step(tokens, caches)
+
+
+def make(config, vocabulary, **fields):
+    def weights(batch):
+        return {"lm": jnp.maximum(batch["next_weights"].sum(), 1.0)}
+
+    def terms(outputs, batch):
+        targets = jnp.roll(batch["tokens"], -1, axis=1)
+        nats = base.cross_entropy(outputs["lm_logits"], targets)
+        return {"lm_loss": base.weighted_mean(nats, batch["next_weights"])}
+
+    def decode(call, batch):
+        """Continues the first tokens of each row, whose number is that of sequence_ids that are not 0."""
+        last = (batch["sequence_ids"] > 0).sum(axis=1) - 1
+        first = jnp.take_along_axis(batch["tokens"], last[:, None], axis=1)[:, 0]
+        stop = decoding.Stop(vocabulary.sep, NEW)
+        decoded = decoding.greedy(call("step"), call("start")(batch), first, stop)
+        return {"continuation": decoded.tokens[:, 0]}
+
+    module = Generator(models.make(config, vocabulary.size, **fields))
+    return base.from_module(module, weights, terms, decode)

@@ -1,0 +1,194 @@
+"""Two systems from outside of the package (tests/external): a causal decoder that generates, and an encoder-decoder
+that learns from pairs of texts. No file of the package knows them."""
+
+import json
+import os
+import signal
+
+import jax
+import numpy as np
+import pytest
+from kits import corpora, faulty_program, processes, runs
+from kits.malformed_inputs import refused
+from kits.paths import ROOT
+from kits.runs import assert_same_bits, assert_same_run, lines, load, params, pretraining
+from kits.slices import needs_libtpu
+from kits.small import SMALL
+
+from bert_jax.cli import main
+from bert_jax.convert import load_model
+from bert_jax.models import base as models
+from bert_jax.train import pretrain
+
+LETTERS = "abcdefgh"
+GENERAL = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
+del GENERAL["phases.main.max_predictions"]
+BERT = {"model.layers": 1, "model.width": 64, "model.heads": 4, "model.max_length": 32}
+BERT |= {"model.dropout": 0.0, "model.attention_dropout": 0.0}
+REVERSAL = {
+    "task.name": "external.reversal",
+    "phases.main.length": 24,
+    "phases.main.batch": 64,
+    "optimizer.learning_rate": 3e-3,
+    "tokenizer.size": 40,
+}
+TRANSLATOR = {"model.name": "external.translator", "model.decoder_layers": 1}
+TRANSLATOR |= BERT | REVERSAL | {"objective.name": "external.translation"}
+DECODER = {
+    "model.name": "external.decoder",
+    "objective.name": "external.generation",
+    "task.name": "token_blocks",
+}
+
+
+def write_pairs(directory) -> None:
+    """Writes strings of letters with blanks between them, and the same in the opposite order, as parallel files."""
+    draw = np.random.default_rng(0)
+    texts = set()
+    while len(texts) < 3100:
+        texts.add(" ".join(draw.choice([*LETTERS], draw.integers(3, 9))))
+    texts = sorted(texts)
+    draw.shuffle(texts)
+    for name, part in (("train", texts[:3000]), ("dev", texts[3000:])):
+        (directory / f"{name}.source").write_text("\n".join(part))
+        (directory / f"{name}.target").write_text("\n".join(text[::-1] for text in part))
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    """{name: (settings, workdir)} of an undisturbed run of each system, of 20 steps on eight devices."""
+    directory = tmp_path_factory.mktemp("systems")
+    write_pairs(directory)
+    corpora.write(directory / "corpus.txt", corpora.make_text(150))
+    data = {"corpus.source": directory / "corpus.txt", "store": directory / "blocks"}
+    pairs = {"task.data": directory, "task.train": "train", "task.dev": "dev"}
+    pairs["store"] = directory / "pairs"
+    worlds = {"decoder": GENERAL | DECODER | data, "translator": GENERAL | TRANSLATOR | pairs}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)  # of new processes
+        for name, settings in worlds.items():
+            assert pretrain(load(settings), directory / name) == 0
+        yield {name: (settings, directory / name) for name, settings in worlds.items()}
+
+
+@pytest.mark.slow
+def test_strings_are_reversed_exactly(worlds, tmp_path):
+    """Held-out ones, decoded greedily; rows that are trained on have two pairs, and held-out ones have one."""
+    settings, _ = worlds["translator"]
+    keys = {"phases.main.steps": 300, "schedule.warmup": 50, "evaluate.every": 300}
+    keys |= {"log.every": 100, "checkpoint.every": 300, "evaluate.rows": 100}
+    assert pretrain(load(settings, **keys), tmp_path / "run") == 0
+    assert lines(tmp_path / "run")[-1]["exact"] == 1.0
+
+
+def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):
+    """Prompts of different lengths in one batch, compared with the whole text computed anew for each token."""
+    _, workdir = worlds["decoder"]
+    run = load_model.open_model(workdir)
+    draw = np.random.default_rng(0)
+    lengths = np.array([1, 4, 9])
+    tokens = draw.integers(5, run.vocabulary.size, (3, 32)).astype(np.int32)
+    positions = np.broadcast_to(np.arange(32, dtype=np.int32), (3, 32))
+
+    def make_batch(lengths):
+        ids = (np.arange(32) < lengths[:, None]).astype(np.int32)
+        return {"tokens": tokens.copy(), "sequence_ids": ids, "positions": positions}
+
+    continued = jax.jit(run.objective.outputs)(run.params, make_batch(lengths))["continuation"]
+    network = models.make(run.config, run.vocabulary.size)
+
+    @jax.jit
+    def predict(params, batch):
+        states = network.apply({"params": params["encoder"]}, batch)
+        logits = network.apply({"params": params["encoder"]}, states, method="vocabulary_logits")
+        return logits.argmax(axis=-1)
+
+    for number in range(continued.shape[1]):
+        best = predict(run.params, make_batch(lengths + number))
+        for row in range(3):
+            place = lengths[row] + number
+            tokens[row, place] = best[row, place - 1]
+            ended = run.vocabulary.sep in continued[row, :number]
+            assert continued[row, number] == (0 if ended else tokens[row, place])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["decoder", "translator"])
+@pytest.mark.parametrize(
+    "devices, changes",
+    [
+        pytest.param(1, {}, marks=pytest.mark.full),
+        (8, {"mesh.fsdp": 2, "mesh.tensor": 2, "train.micro_batches": 4}),
+    ],
+)
+def test_the_division_of_a_batch_does_not_matter(
+    worlds, tmp_path, monkeypatch, system, devices, changes
+):
+    settings, undisturbed = worlds[system]
+    runs.use_devices(monkeypatch, devices)
+    assert pretrain(load(settings, **changes), tmp_path / "run") == 0
+    last = lines(undisturbed)[-1]["split"]
+    for split in ("train", last):
+        assert_same_run(tmp_path / "run", undisturbed, split)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["decoder", pytest.param("translator", marks=pytest.mark.full)])
+def test_killed_and_resumed_it_has_the_same_bits(worlds, tmp_path, system):
+    settings, undisturbed = worlds[system]
+    fault = {faulty_program.FAULT: "0:step:15:kill"}
+    (ended,) = processes.run(pretraining(settings, tmp_path / "run"), tmp_path, 1, 8, **fault)
+    assert ended.code == -signal.SIGKILL, ended
+    assert pretrain(load(settings), tmp_path / "run") == 0
+    assert_same_bits(params(tmp_path / "run"), params(undisturbed))
+    assert [line["step"] for line in lines(tmp_path / "run") if line["split"] == "train"] == [
+        5,
+        10,
+        15,
+        20,
+    ]
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["decoder", "translator"])
+def test_its_step_is_planned_and_timed(worlds, capsys, system):
+    path = str(worlds[system][1] / "config.json")
+    assert main(["benchmark", "--config", path, "--steps", "1", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["phases"]["main"]["tokens_per_second"] > 0
+    assert main(["plan", "--config", path, "--topology", "v5e:2x2", "--json", "-"]) == 0
+    planned = json.loads(capsys.readouterr().out)["phases"]["main"]
+    assert planned["fits"] and planned["flops_per_step"] > 0
+
+
+@pytest.mark.slow
+def test_init_from_takes_what_fits_by_name(worlds, tmp_path, capsys):
+    """The encoder of a BERT for that of the translator, and a causal body for a classifier; but no causal body for a
+    translator."""
+    translation, _ = worlds["translator"]
+    generation, body = worlds["decoder"]
+    words = {"tokenizer.path": generation["store"] / "tokenizer/vocab.txt"}
+    short = {"phases.main.steps": 5, "evaluate.every": 5, "checkpoint.every": 5}
+    masks = GENERAL | BERT | short | words | {"corpus.source": generation["corpus.source"]}
+    masks |= {"phases.main.max_predictions": 5, "store": tmp_path / "masks"}
+    assert pretrain(load(masks), tmp_path / "bert") == 0
+    translation = translation | short | words | {"store": tmp_path / "pairs"}
+
+    def start(settings, source, name):
+        assert pretrain(load(settings, init_from=source), tmp_path / name) == 0
+        return capsys.readouterr().out
+
+    assert "(network/encoder); fresh:" in start(translation, tmp_path / "bert", "translator")
+    table = tmp_path / "table.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"dog {n}\t{n % 2}\n" for n in range(100)))
+    labels = generation | short | {"task.name": "classification", "objective.name": "classifier"}
+    labels |= {"task.data": tmp_path, "task.train": "table.tsv", "task.heldout": 0.2}
+    labels |= {"store": tmp_path / "labels", "task.text": "text", "task.label": "label"}
+    labels |= {"task.epochs": 0}
+    command = pretraining(labels | {"init_from": body}, tmp_path / "classifier")
+    assert main(["finetune", *command[1:]]) == 0
+    assert "(encoder); fresh: label" in capsys.readouterr().out
+    words = pretraining(translation | {"init_from": body}, tmp_path / "wrong")
+    message = refused(*words)
+    assert message.startswith("config.model.name='external.translator'")
+    assert "external.decoder" in message and not (tmp_path / "wrong").exists()
