@@ -92,7 +92,8 @@ def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):
 
     def make_batch(lengths):
         ids = (np.arange(32) < lengths[:, None]).astype(np.int32)
-        return {"tokens": tokens.copy(), "sequence_ids": ids, "positions": positions}
+        batch = {"tokens": tokens.copy(), "sequence_ids": ids, "positions": positions}
+        return batch | {"rows": np.arange(3)}
 
     continued = jax.jit(run.objective.outputs)(run.params, make_batch(lengths))["continuation"]
     network = models.make(run.config, run.vocabulary.size)
@@ -178,13 +179,14 @@ def test_init_from_takes_what_fits_by_name(worlds, tmp_path, capsys):
         assert pretrain(load(settings, init_from=source), tmp_path / name) == 0
         return capsys.readouterr().out
 
+    assert main(["prepare", *pretraining(translation, tmp_path / "none")[1:-2]]) == 0
     assert "(network/encoder); fresh:" in start(translation, tmp_path / "bert", "translator")
-    table = tmp_path / "table.tsv"
-    table.write_text("text\tlabel\n" + "".join(f"dog {n}\t{n % 2}\n" for n in range(100)))
+    table = "text\tlabel\n" + "".join(f"dog {n}\t{n % 2}\n" for n in range(100))
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(table)
     labels = generation | short | {"task.name": "classification", "objective.name": "classifier"}
-    labels |= {"task.data": tmp_path, "task.train": "table.tsv", "task.heldout": 0.2}
+    labels |= {"task.data": tmp_path, "task.epochs": 0}
     labels |= {"store": tmp_path / "labels", "task.text": "text", "task.label": "label"}
-    labels |= {"task.epochs": 0}
     command = pretraining(labels | {"init_from": body}, tmp_path / "classifier")
     assert main(["finetune", *command[1:]]) == 0
     assert "(encoder); fresh: label" in capsys.readouterr().out

@@ -9,7 +9,6 @@ from bert_jax.objectives import base
 
 DEFAULTS = {}
 NEW = 12  # tokens of a continuation, at most
-READS = "next_weights"
 
 
 def check(config): ...
@@ -46,4 +45,4 @@ def make(config, vocabulary, **fields):
         return {"continuation": decoded.tokens[:, 0]}
 
     module = Generator(models.make(config, vocabulary.size, **fields))
-    return base.from_module(module, weights, terms, decode)
+    return base.from_module(module, weights, terms, decode, reads=("next_weights",))

@@ -53,4 +53,4 @@ def make(config, vocabulary, **fields):
         return {"decoded": decoded.tokens[:, 0]}
 
     module = Translator(models.make(config, vocabulary.size, **fields))
-    return base.from_module(module, weights, terms, decode)
+    return base.from_module(module, weights, terms, decode, reads=("target_tokens",))
