@@ -41,9 +41,7 @@ from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E40
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.runs import metrics_file  # noqa: E402
 
-NO_PAIRS = {"task.pair_task": "none"}
 PARTS = {  # {name: the keys that differ from BERT's recipe}
-    "no_pair_loss": NO_PAIRS,
     "masked_30": {"task.mask_rate": 0.3, "phases.main.max_predictions": 40},
     "pre_norm": {"model.norm": "pre"},
     "gated": {"model.gated": True},
@@ -59,6 +57,7 @@ PARTS = {  # {name: the keys that differ from BERT's recipe}
 }
 RECIPES = {
     "bert": {},
+    "no_pair_loss": {"task.pair_task": "none"},
     **PARTS,
     "packed_pairs": {"phases.main.max_packed": 4, "phases.main.max_predictions": 22},
     "all": {key: value for part in PARTS.values() for key, value in part.items()},

@@ -35,7 +35,8 @@ class States(nn.Module):
 
 def encoder_of(model) -> nn.Module:
     """Returns the encoder of a loaded model. Raises BadInput if it has no hidden states of layers."""
-    encoder = base.make(model.config, model.vocabulary, sequences=1).network.encoder
+    network = base.make(model.config, model.vocabulary, sequences=1).network
+    encoder = getattr(network, "encoder", None)
     if not hasattr(encoder, "states"):
         raise BadInput(f"model.name={model.config.model.name}: has no states of layers")
     return encoder

@@ -97,7 +97,7 @@ OF_RUNS = {
     "another run": (edited("run.json", run="x"), "checkpoints/20"),
     "status unreadable": (lambda run: (run / "status.json").write_text("["), "status.json"),
     "a piece": (flipped("tokenizer/vocab.txt"), "tokenizer"),
-    "no tokenizer": (lambda run: shutil.rmtree(run / "tokenizer"), "tokenizer"),
+    "no tokenizer": (lambda run: shutil.rmtree(run / "tokenizer"), "tokenizer/settings.json"),
     "no UTF-8": (lambda run: (run / "tokenizer/vocab.txt").write_bytes(b"\xed"), "tokenizer"),
     "a flipped bit": (flipped("checkpoints/20/params"), "checkpoints/20"),
 }

@@ -52,6 +52,8 @@ def test_packed_documents_have_the_logits_of_each_alone(tmp_path, model):
     dataset = packed_documents.make(config, store, WORD_STARTS)
     packed = rows.assemble(dataset, phase, rows.all_rows(dataset, phase)[:8])
     alone = one_pair_per_row(packed)
+    for batch in (packed, alone):
+        batch["rows"] = np.arange(len(batch["tokens"]))
     objective = base.make(config, VOCABULARY)
     params = jax.jit(objective.init)(jax.random.key(0), alone)
     one, other = (
