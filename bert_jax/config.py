@@ -207,6 +207,7 @@ def read(path: Path) -> ConfigDict:
     Keys that the file lacks, because they are newer, take their defaults.
     """
     values = json_file.read(path)
+    values.pop("counts", None)  # of `config --json`
     key = "phases"
     try:
         config = base(values)

@@ -180,7 +180,7 @@ def test_init_from_takes_what_fits_by_name(worlds, tmp_path, capsys):
         return capsys.readouterr().out
 
     assert main(["prepare", *pretraining(translation, tmp_path / "none")[1:-2]]) == 0
-    assert "(network/encoder); fresh:" in start(translation, tmp_path / "bert", "translator")
+    assert "(encoder/encoder); fresh:" in start(translation, tmp_path / "bert", "translator")
     table = "text\tlabel\n" + "".join(f"dog {n}\t{n % 2}\n" for n in range(100))
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text(table)

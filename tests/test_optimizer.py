@@ -182,14 +182,14 @@ LAYERS = by_path(models.layers_above(SHAPES))
 def test_each_subtree_of_the_body_has_layers_of_its_own():
     sizes = dict.fromkeys(("embedder", "blocks_0", "blocks_1", "final_norm"), {"bias": 1})
     params = {
-        "network": {"encoder": sizes, "decoder": {"blocks_0": {"bias": 1}}},
+        "encoder": {"encoder": sizes, "decoder": {"blocks_0": {"bias": 1}}},
         "head": {"bias": 1},
     }
-    body = "network/encoder", "network/decoder"
+    body = "encoder/encoder", "encoder/decoder"
     above = models.layers_above(params, body)
-    layers = {name: part["bias"] for name, part in above["network"]["encoder"].items()}
+    layers = {name: part["bias"] for name, part in above["encoder"]["encoder"].items()}
     assert layers == {"embedder": 3, "blocks_0": 2, "blocks_1": 1, "final_norm": 1}
-    assert above["network"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
+    assert above["encoder"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
 
 
 def steps_of(number: int, *overrides) -> list[dict]:

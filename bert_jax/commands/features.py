@@ -30,7 +30,8 @@ def run(options, overrides) -> int:
     if not lines:
         raise BadInput(f"--input {options.input}: has no lines")
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    layers = features.choose(options.layers, features.encoder_of(model).layers + 1)
+    count = features.encoder_of(model).layers + 1
+    layers = features.choose(options.layers, count, options.pool)
     room = load_model.trained_positions(model) - 2
     texts = model.tokenizer.encode(lines)
     cut = sum(len(ids) > room for ids in texts)

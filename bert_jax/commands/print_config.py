@@ -23,7 +23,7 @@ def run(options, overrides) -> int:
 def describe_counts(counts: dict) -> str:
     """Returns the number of parameters, and the FLOPs per token of each phase, one per line."""
     parameters = (
-        f"{counts['parameters']:,} parameters, {counts['encoder_parameters']:,} in the body"
+        f"{counts['parameters']:,} parameters, {counts['encoder_parameters']:,} in the encoder"
     )
     lines = [parameters]
     for phase, flops in counts["flops_per_token"].items():

@@ -75,7 +75,7 @@ def taken_subtrees(config: ConfigDict, source: ConfigDict) -> dict[str, str]:
     name = source.model.name
     if name == config.model.name:
         return {subtree: subtree for subtree in models.body(config)}
-    taken = models.takes(config).get(name, {})
+    taken = models.taken(config, name)
     hint = f"takes no part of config.init_from={config.init_from}, which has model.name={name!r}"
     require(taken, "model.name", config, hint)
     return taken
@@ -140,11 +140,15 @@ def describe(config: ConfigDict, body: Body, params) -> dict:
             shapes = f"{path} has shape {paths[path].shape} here, {array.shape} there"
             raise BadInput(f"config.init_from={config.init_from}: {shapes}")
     subtrees = models.body(config)
+    taken = {models.subtree_of(path, subtrees) for path in body.arrays} - {""}
+    for subtree in taken:
+        if not any(path.startswith(f"{subtree}/") for path in restored):
+            raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
+    require(restored, "init_from", config, "nothing in it fits the model")
     others = set(paths) - set(restored)
     fresh = sorted({models.split(path, subtrees)[1] for path in others})
-    taken = sorted({models.subtree_of(path, subtrees) for path in restored} - {""})
     number = counts.count(restored, body.vocabulary)
-    text = f"{number:,} parameters of {body.source['source']} ({', '.join(taken)})"
+    text = f"{number:,} parameters of {body.source['source']} ({', '.join(sorted(taken))})"
     print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
     return {"imported": body.source | {"parameters": number}, "fresh": fresh}
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.errors import ScopeParamNotFoundError
 
 from bert_jax.errors import BadInput
 from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
@@ -42,21 +43,25 @@ def encoder_of(model) -> nn.Module:
     return encoder
 
 
-def choose(text: str, count: int) -> list[int]:
+def choose(text: str, count: int, pool: str) -> list[int]:
     """Returns the numbers of the states that an index or a slice in Python's syntax selects.
 
-    text: the value of the option --layers. count: of the states. Raises BadInput if there is no such state.
+    text: the value of the option --layers. count: of the states. pool: of POOLS. Raises BadInput if there is no such
+    state, or if the network's summary does not read it.
     """
     numbers = range(count)
     try:
         parts = [int(part) if part else None for part in text.split(":")]
         if len(parts) == 1:
-            return [numbers[parts[0]]]
-        numbers = numbers[slice(*parts)]
+            numbers = [numbers[parts[0]]]
+        else:
+            numbers = numbers[slice(*parts)]
     except (ValueError, TypeError, IndexError):
         numbers = ()
     if not numbers:
         raise BadInput(f"--layers {text}: expected an index or a slice of {count} states")
+    if pool == "summary" and [*numbers] != [count - 1]:
+        raise BadInput("--pool summary: reads the last states alone; use first")
     return [*numbers]
 
 
@@ -69,8 +74,6 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     pool: of POOLS.
     """
     encoder = encoder_of(model)
-    if pool == "summary" and layers != [encoder.layers]:
-        raise BadInput("--pool summary: reads the last states alone; use first")
     objective = base.from_module(States(encoder, layers, pool), None, None)
     run = jax.jit(objective.outputs)
     params = jax.device_put({"encoder": model.params["encoder"]})
@@ -85,7 +88,11 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
         longest = lengths[numbers[0]]
         length = padded_length(longest, model.config.model.max_length)
         batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, model.vocabulary)
-        states = np.asarray(run(params, batch))
+        try:
+            states = np.asarray(run(params, batch))
+        except ScopeParamNotFoundError:
+            hint = "the model has no trained pooler; use first"
+            raise BadInput(f"--pool {pool}: {hint}") from None
         if vectors is None:
             vectors = np.empty((ends[-1], states.shape[-1]), np.float32)
         for number, rows in zip(numbers, states, strict=False):  # the last rows may have no text

@@ -17,13 +17,11 @@ class Spec(NamedTuple):
     window: int = 0  # local attention, to at most half as many tokens on each side; 0: to all
     causal: bool = False  # whether a token attends to no later one
     dropout: float = 0.0  # rate on the probabilities
-    remat: bool = (
-        False  # whether the backward pass of xla recomputes the probabilities; kernels always do
-    )
+    # Whether the backward pass of xla recomputes the probabilities; kernels always do.
+    remat: bool = False
     sequences: int = 0  # packed in a row, at most; 0: not known
-    is_counted: bool = (
-        False  # whether the program is traced to count FLOPs: with a window, no others are computed
-    )
+    # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.
+    is_counted: bool = False
 
 
 class Mask(NamedTuple):
@@ -37,12 +35,12 @@ class Mask(NamedTuple):
     angles: tuple = ()  # those of `rotary.angles`, by which queries and keys are rotated, or none
     positions: tuple = ()  # int32[B, L] of queries and int32[B, M] of keys, if they are not 0, 1, 2, ...
     pairs: Any = None  # bool[B, L, M], further pairs that are left out where it is False
-    bias: Any = None  # float32[B, H, L, M], added to the scores
+    bias: Any = None  # float32[B, H, L, M], added to the scores; axes of size 1 are repeated
 
     def properties(self) -> tuple[str, ...]:
         """Returns what the mask has besides the ids of one sequence and angles, in the words of a message."""
         fields = {
-            "keys of another sequence": self.key_ids,
+            "ids of other keys": self.key_ids,
             "a mask of pairs": self.pairs,
             "a bias": self.bias,
         }
@@ -60,7 +58,10 @@ class Cache(NamedTuple):
     position: jax.Array  # int32[B], the number of tokens in it
 
     def append(self, keys, values) -> "Cache":
-        """Returns the cache with the keys and values [B, L, H, K] of the next L tokens of each row."""
+        """Returns the cache with the keys and values [B, L, H, K] of the next L tokens of each row.
+
+        Tokens behind its end are lost: M is at least the number of all tokens that are given to it.
+        """
         length = keys.shape[1]
         index = jnp.arange(self.keys.shape[1]) - self.position[:, None]
         is_new = (index >= 0) & (index < length)
@@ -77,14 +78,15 @@ class Cache(NamedTuple):
         )
 
     def mask(self, length: int) -> Mask:
-        """Returns the mask of the next `length` tokens of each row. It needs causal attention, for which what is behind
-        a token, padding of a prompt or nothing yet, does not exist."""
+        """Returns the mask of the next `length` tokens of each row. A prompt with padding at its end needs causal
+        attention, for which what is behind a token does not exist."""
         rows, size = self.keys.shape[:2]
         query_positions = self.position[:, None] + jnp.arange(length)
         key_positions = jnp.broadcast_to(jnp.arange(size), (rows, size))
+        is_filled = key_positions < self.position[:, None] + length
         return Mask(
             jnp.ones_like(query_positions),
-            jnp.ones_like(key_positions),
+            is_filled.astype(jnp.int32),
             positions=(query_positions, key_positions),
         )
 

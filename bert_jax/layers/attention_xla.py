@@ -127,7 +127,10 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, block: int = 0)
     if not block:
         block = 1 if spec.is_counted else half
     if not spec.window or length <= spec.window + block or mask.properties():
-        scores = Scores(attention_mask(mask, spec), mask.bias)
+        bias = mask.bias
+        if bias is not None:
+            bias = jnp.broadcast_to(bias, (batch, *bias.shape[1:]))  # rows are computed in parts
+        scores = Scores(attention_mask(mask, spec), bias)
         return masked_attention(q_BLHK, k_BMHK, v_BMHK, scores, keys, spec.dropout)
     count = -(-length // block)
     missing = count * block - length

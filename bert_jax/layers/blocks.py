@@ -72,12 +72,13 @@ class Attention(nn.Module):
     def split_heads(self, y):
         return y.reshape(*y.shape[:-1], self.heads, self.spec.head_size)
 
+    def keys_and_values(self, states):
+        return self.split_heads(self.key(states)), self.split_heads(self.value(states))
+
     def memorize(self, states) -> Cache:
         """Returns the keys and values of a second sequence, of states [B, M, D]."""
-        keys = self.split_heads(self.key(states))
-        values = self.split_heads(self.value(states))
-        position = jnp.full(len(keys), keys.shape[1], jnp.int32)
-        return Cache(keys, values, position)
+        position = jnp.full(len(states), states.shape[1], jnp.int32)
+        return Cache(*self.keys_and_values(states), position)
 
     def __call__(self, x, mask: Mask, keys, context=None, cache: Cache | None = None):
         """Returns ([B, L, D], the cache with the tokens of x, or None).
@@ -85,13 +86,15 @@ class Attention(nn.Module):
         context: the second sequence: its states [B, M, D], or what `memorize` returns for them.
         cache: the tokens in front of x.
         """
+        spec = self.spec
         q_BLHK = self.split_heads(self.query(x))
         if isinstance(context, Cache):
-            memory = context
+            k_BMHK, v_BMHK, _ = context
         else:
-            memory = self.memorize(x if context is None else context)
-        k_BMHK = memory.keys
-        v_BMHK = memory.values
+            k_BMHK, v_BMHK = self.keys_and_values(x if context is None else context)
+        if self.is_initializing() or cache is not None:
+            # `init` runs on a short row, which kernels do not support. Parameters are the same.
+            spec = spec._replace(implementation="xla")
         if cache is not None:
             if mask.angles:
                 q_BLHK = rotary.rotate(q_BLHK, *mask.angles)
@@ -100,7 +103,7 @@ class Attention(nn.Module):
             cache = cache.append(k_BMHK, v_BMHK)
             k_BMHK = cache.keys
             v_BMHK = cache.values
-        mixed_BLHK = attention.attend(self.spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+        mixed_BLHK = attention.attend(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
         return self.out(mixed_BLHK.reshape(x.shape)), cache
 
 

@@ -27,10 +27,9 @@ class Stop(NamedTuple):
     """When a row ends."""
 
     end: int  # the end token
-    length: int  # T
-    limits: jax.Array | None = (
-        None  # int32[B], tokens of each row at most, with the end token; none: T
-    )
+    length: int  # T; the cache has room for as many tokens
+    # int32[B], tokens of each row at most, with the end token, None: T
+    limits: jax.Array | None = None
 
 
 class Cut(NamedTuple):
@@ -276,7 +275,7 @@ def _row_limits(first, stop: Stop):
     limits = jnp.full(first.shape, stop.length, jnp.int32)
     if stop.limits is None:
         return limits
-    return jnp.minimum(limits, stop.limits)
+    return jnp.clip(stop.limits, 0, limits)
 
 
 def _start_tokens(first, stop: Stop):

@@ -3,6 +3,7 @@
 B batch, L length, D width, V padded vocabulary.
 """
 
+import dataclasses
 from functools import partial
 from typing import ClassVar
 
@@ -100,9 +101,6 @@ class Encoder(nn.Module, kw_only=True):
         fields: others of `blocks.Block`.
         """
         block = nn.remat(Block) if self.remat == "full" else Block
-        if self.is_initializing():
-            # `init` runs on a short row, which the kernels do not support. Parameters are the same with `xla`.
-            specs = [spec._replace(implementation="xla") for spec in specs]
         make_block = partial(block, self.heads, hidden, options=self.options, dropouts=dropouts)
         blocks = [make_block(specs[0], is_normal=is_normal, **fields)]
         blocks += [make_block(spec, **fields) for spec in specs[1:]]
@@ -135,12 +133,13 @@ class Encoder(nn.Module, kw_only=True):
 
 
 def make(encoder: type[Encoder], config, vocabulary_size: int, **fields) -> Encoder:
-    """Returns the encoder of a class and of a config whose data types are resolved (no `auto`).
+    """Returns the encoder of a class and of a config whose data types are resolved (no `auto`). Keys of the model that
+    are no fields of the class are those of other parts.
 
     fields: what the objective and the program decide.
     """
-    keys = config.model.to_dict()
-    del keys["name"]
+    names = {field.name for field in dataclasses.fields(encoder)} - {"name"}
+    keys = {name: value for name, value in config.model.items() if name in names}
     return encoder(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),

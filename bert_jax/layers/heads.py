@@ -16,18 +16,26 @@ from bert_jax.layers.norm import LayerNorm
 
 
 class LMHead(nn.Module):
-    """The head over the vocabulary: hidden states [..., D] -> logits float32[..., V]."""
+    """The head over the vocabulary: hidden states [..., D] -> logits float32[..., V].
+
+    width: of the vectors that the logits are computed from, that of the word embeddings; 0: D.
+    is_plain: whether the hidden states themselves are these vectors, and the logits have no bias.
+    """
 
     vocabulary_size: int
     options: LayerOptions
+    width: int = 0
+    is_plain: bool = False
 
     @nn.compact
     def __call__(self, x, vocabulary_logits=None):
         """Returns the logits; without `vocabulary_logits`, the encoder's method of that name, the vectors [..., D] that
         they are computed from."""
         options = self.options
+        if self.is_plain:
+            return x if vocabulary_logits is None else vocabulary_logits(x)
         dense = Dense(
-            x.shape[-1],
+            self.width or x.shape[-1],
             options.out_initializer,
             options.gradient_dtype,
             bias=options.bias,
@@ -43,8 +51,16 @@ class LMHead(nn.Module):
 
 
 def lm_head(encoder) -> LMHead:
-    """Returns the head over the vocabulary of an encoder, with its sizes and data types."""
-    return LMHead(encoder.vocabulary_size, encoder.options)
+    """Returns the head over the vocabulary of an encoder, with its sizes and data types.
+
+    An encoder may have `embedding_width` and `plain_logits`, see LMHead.
+    """
+    return LMHead(
+        encoder.vocabulary_size,
+        encoder.options,
+        getattr(encoder, "embedding_width", 0),
+        getattr(encoder, "plain_logits", False),
+    )
 
 
 FEATURES = ("last", "mix", "last4")

@@ -1,1 +1,1 @@
-"""One architecture per file, each with `Encoder` and `make(config, vocabulary_size) -> Encoder`."""
+"""One architecture per file; base.py says what such a file has."""

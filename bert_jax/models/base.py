@@ -2,7 +2,7 @@
 
 Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a network, and may also have
 
-    BODY        the subtrees of the parameters that are the network without heads; by default ("encoder",)
+    BODY        the subtrees of the network's parameters that are its body; by default ("",), all of them
     TAKES       {name of another model: {subtree of its body: subtree of this one}}, what `init_from` takes from it
     RULES       shardings in front of mesh.RULES
     DECAY       rules in front of DECAY below
@@ -10,7 +10,8 @@ Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a networ
                 if the model does not divide over the mesh
     warnings    (config) -> texts
 
-The layers of a subtree of the body are its parts `blocks_0`, `blocks_1`, ...
+The network is the field `encoder` of an objective's module: its parameters are in the subtree `encoder` of all, beside
+those of heads. The layers of a subtree of the body are its parts `blocks_0`, `blocks_1`, ...
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,8 @@ from flax import linen as nn
 from bert_jax.config_checks import find_module
 from bert_jax.parallel.mesh import RULES, match, path_name
 
-BODY = ("encoder",)
+NETWORK = "encoder"  # the field of the module of an objective
+BODY = (NETWORK,)
 # (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
 # in the original BERT.
 DECAY = (
@@ -44,13 +46,20 @@ def make(config, vocabulary_size: int, **fields) -> nn.Module:
 
 
 def body(config) -> tuple[str, ...]:
-    """Returns the BODY of the model's file."""
-    return getattr(module_of(config), "BODY", BODY)
+    """Returns the BODY of the model's file, as subtrees of all parameters."""
+    return tuple(map(in_network, getattr(module_of(config), "BODY", ("",))))
 
 
-def takes(config) -> dict[str, dict[str, str]]:
-    """Returns the TAKES of the model's file."""
-    return getattr(module_of(config), "TAKES", {})
+def in_network(subtree: str) -> str:
+    """Returns a subtree of the network as a subtree of all parameters."""
+    return f"{NETWORK}/{subtree}".rstrip("/")
+
+
+def taken(config, name: str) -> dict[str, str]:
+    """Returns {subtree of the body of another model: subtree of this one}, by the TAKES of the model's file; of all
+    parameters."""
+    subtrees = getattr(module_of(config), "TAKES", {}).get(name, {})
+    return {in_network(source): in_network(target) for source, target in subtrees.items()}
 
 
 def shardings(config) -> tuple:
@@ -82,7 +91,8 @@ def layers_above(params, body: tuple[str, ...] = BODY):
     """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
 
     The layers are, from the top: the heads with the pooler, each block of a subtree of the body, and its embeddings.
-    The norm after the last block belongs to it.
+    The norm after the last block belongs to it. Each subtree is counted by itself: the last blocks of an encoder and of
+    a decoder have one layer above.
     """
     blocks = {}
     for path, _ in jax.tree.leaves_with_path(params):

@@ -18,6 +18,7 @@ from bert_jax import prng
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
+from bert_jax.layers.dense import MASKED
 from bert_jax.models import base as models
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -172,7 +173,9 @@ def cross_entropy(logits, targets, smoothing: float = 0.0):
     normalizer = nn.logsumexp(logits, axis=-1)
     nats = normalizer - logit_of(logits, targets)
     if smoothing:
-        uniform = normalizer - logits.mean(axis=-1)
+        is_real = logits > MASKED / 2  # not the padding of a vocabulary
+        total = jnp.where(is_real, logits, 0).sum(axis=-1)
+        uniform = normalizer - total / is_real.sum(axis=-1)
         nats = (1 - smoothing) * nats + smoothing * uniform
     return nats
 

@@ -31,7 +31,7 @@ from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, json_file, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-FORMAT = 5  # of run.json and config.json
+FORMAT = 6  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts

@@ -75,6 +75,9 @@ def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
     same = len(first) - 1  # all but [SEP]
     np.testing.assert_allclose(first[:same], second[:same], rtol=0, atol=2e-5)
     assert np.abs(first[same] - second[same]).max() > 0.01
+    paths = {"--model": "run", "--input": "lines.txt", "--output": "pooled.npy"}
+    options = [f"{key}={tmp_path / name}" for key, name in paths.items()]
+    assert "no trained pooler" in refused("features", *options, "--pool", "summary")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,7 @@ def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
         ({"--input": "empty.txt"}, "empty.txt"),
         ({"--output": "exists.npy"}, "exists.npy"),
         ({"--output": "other.npy"}, "other.ends.npy"),
+        ({"--pool": "summary", "--layers": "0:2"}, "--pool summary"),
     ],
 )
 def test_bad_input_writes_nothing(run, monkeypatch, changes, named):

@@ -14,16 +14,16 @@ def check(config): ...
 
 
 class Translator(nn.Module):
-    network: nn.Module
+    encoder: nn.Module  # the whole network
 
     def __call__(self, batch, keys=None):
-        return {"target_logits": self.network.logits(self.network(batch, keys))}
+        return {"target_logits": self.encoder.logits(self.encoder(batch, keys))}
 
     def start(self, batch):
-        return self.network.start(batch)
+        return self.encoder.start(batch)
 
     def step(self, tokens, cache):
-        return self.network.step(tokens, cache)
+        return self.encoder.step(tokens, cache)
 
 
 def make(config, vocabulary, **fields):

@@ -13,8 +13,8 @@ from bert_jax.layers.norm import LayerNorm
 from bert_jax.models import bert
 
 DEFAULTS = bert.DEFAULTS | {"decoder_layers": 2}
-BODY = ("network/encoder", "network/decoder")
-TAKES = {"bert": {"encoder": "network/encoder"}}
+BODY = ("encoder", "decoder")
+TAKES = {"bert": {"": "encoder"}}
 FIRST_DECODER_LAYER = 1000  # number of its dropout keys; those of the encoder's layers are smaller
 
 
@@ -93,8 +93,5 @@ class Network(nn.Module):
 
 
 def make(config, vocabulary_size, **fields):
-    config = config.copy_and_resolve_references()
-    layers = config.model.decoder_layers
-    with config.unlocked():
-        del config.model["decoder_layers"]
-    return Network(bert.make(config, vocabulary_size, **fields), layers)
+    encoder = bert.make(config, vocabulary_size, **fields)
+    return Network(encoder, config.model.decoder_layers)

@@ -1,13 +1,14 @@
 """Blocks with a cache, and with a second sequence, equal blocks without."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.layers import rotary
+from bert_jax.layers import heads, rotary
 from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Block, Dropouts, LayerOptions
 
@@ -112,7 +113,7 @@ def test_a_mask_of_pairs_and_a_bias_change_the_scores():
         return (block.apply(params, x, mask, None)[0] * draws).sum()
 
     draws = draw(2, LENGTH, WIDTH)
-    learn = jax.value_and_grad(partial(total))
+    learn = jax.value_and_grad(total)
     by_pairs = learn(params, Mask(ids, pairs=pairs))
     jax.tree.map(
         partial(np.testing.assert_allclose, atol=1e-4),
@@ -124,3 +125,52 @@ def test_a_mask_of_pairs_and_a_bias_change_the_scores():
         partial(np.testing.assert_allclose, atol=1e-4), everything, learn(params, Mask(ids))
     )
     assert abs(float(by_pairs[0] - everything[0])) > 1e-2
+
+
+def test_a_bias_of_one_row_is_that_of_all():
+    """Also where CPUs compute rows in parts."""
+    block, _ = make_block()
+    x = draw(6, LENGTH, WIDTH)
+    ids = np.ones((6, LENGTH), np.int32)
+    bias = draw(1, HEADS, LENGTH, LENGTH)
+    params = block.init(jax.random.key(0), x, Mask(ids), None)
+    shared, _ = block.apply(params, x, Mask(ids, bias=bias), None)
+    repeated, _ = block.apply(params, x, Mask(ids, bias=bias.repeat(6, axis=0)), None)
+    np.testing.assert_array_equal(shared, repeated)
+
+
+def test_what_a_cache_does_not_have_yet_is_not_seen():
+    """Without causal attention, tokens that are read at once see each other, and no empty places."""
+    block, spec = make_block()
+    x = draw(2, 5, WIDTH)
+    params = block.init(jax.random.key(0), x, Mask(np.ones((2, 5), np.int32)), None)
+    expected, _ = block.apply(params, x, Mask(np.ones((2, 5), np.int32)), None)
+    cache = empty_cache(2, LENGTH, HEADS, spec, jnp.float32)
+    actual, _ = block.apply(params, x, cache.mask(5), None, cache=cache)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+class Network(NamedTuple):
+    vocabulary_size: int = 100
+    options: LayerOptions = OPTIONS
+    embedding_width: int = 0
+    plain_logits: bool = False
+
+
+@pytest.mark.parametrize("width, is_plain", [(0, False), (6, False), (0, True)])
+def test_the_head_has_the_width_of_the_word_embeddings(width, is_plain):
+    """Factorized embeddings are narrower than the states; plain logits have no parameters."""
+    head = heads.lm_head(Network(embedding_width=width, plain_logits=is_plain))
+    table = draw(128, width or WIDTH)
+
+    def logits(x, bias=0.0):
+        return x @ table.T + bias
+
+    x = draw(2, LENGTH, WIDTH)
+    result, variables = head.init_with_output(jax.random.key(0), x, logits)
+    assert result.shape == (2, LENGTH, 128)
+    if is_plain:
+        assert not variables
+        np.testing.assert_array_equal(result, logits(x))
+    else:
+        assert variables["params"]["dense"]["kernel"].shape == (WIDTH, width or WIDTH)

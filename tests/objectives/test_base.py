@@ -6,6 +6,7 @@ from kits.small import VOCABULARY, small_batch, small_config, small_objective
 
 from bert_jax import config as configs
 from bert_jax import evaluate, step
+from bert_jax.layers.dense import MASKED
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 
@@ -75,3 +76,11 @@ def test_draws_of_an_evaluation_do_not_depend_on_the_size_of_its_batches():
             np.testing.assert_array_equal(np.float32(outputs["draws"]), terms["draw"][0])
             draws += outputs["draws"].tolist()
     assert draws[:32] == draws[32:] and len(set(draws)) == 32
+
+
+def test_smoothing_leaves_out_the_padding_of_the_vocabulary():
+    logits = np.random.default_rng(0).normal(size=(4, 10)).astype(np.float32)
+    padded = np.pad(logits, [(0, 0), (0, 6)], constant_values=MASKED)
+    targets = np.arange(4)
+    expected = base.cross_entropy(logits, targets, 0.1)
+    np.testing.assert_allclose(base.cross_entropy(padded, targets, 0.1), expected, rtol=1e-6)

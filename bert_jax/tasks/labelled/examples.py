@@ -134,7 +134,10 @@ def open_or_build(config, tokenizer=None) -> stores.Store:
     if not download.exists(config.store):
         require(not remote.is_address(config.store), "store", config, "missing; name a local one")
         if not tokenizer and takes_tokenizer(config):
-            raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
+            maker = "bert-jax finetune makes it"
+            if config.continue_from:
+                maker = f"name that of config.continue_from={config.continue_from}"
+            raise BadInput(f"config.store={config.store}: missing; {maker}")
         try:
             parts, dropped = read(config)
             if not tokenizer:
