@@ -182,7 +182,7 @@ def test_packed_rows_of_the_decoder_are_those_of_each_text_alone(worlds):
             "sequence_ids": np.repeat([1, 2][: len(parts)], [*map(len, parts)])[None],
         }
         batch = {name: array.astype(np.int32) for name, array in batch.items()}
-        return network.apply({"params": run.params["encoder"]}, batch)[0]
+        return jax.jit(network.apply)({"params": run.params["encoder"]}, batch)[0]
 
     alone = np.concatenate([compute([text]) for text in texts])
     np.testing.assert_allclose(compute(texts), alone, atol=1e-5)
