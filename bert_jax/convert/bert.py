@@ -67,7 +67,6 @@ FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-POOLS = ("summary",)
 # Values of the keys of config.model for which BERT has no settings.
 PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
 

@@ -14,7 +14,7 @@ from bert_jax.convert.settings import Labeler
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
-from bert_jax.tasks.text import mlm_batch
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
@@ -95,7 +95,8 @@ class Parameters(NamedTuple):
 
 def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
     """Converts the tensors of a checked source to parameters of the objective. Raises BadInput for NaN or infinity."""
-    example = batch.synthetic(mlm_batch.shapes(1, 8, 1), source.tokenizer.size)
+    row = tasks.make(config).shapes(configs.phase_at(config, 0), 1)
+    example = batch.synthetic(row, source.tokenizer.size)
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
     shapes = {path: leaf.shape for path, leaf in names.by_path(tree).items()}
     parts = source.parts()
@@ -133,7 +134,7 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
     if number:
         title = f"{name} {show(tensor.shape)}"
         raise BadInput(f"{source.directory}: {title}: {number} values are NaN or infinite")
-    array = np.split(tensor, parameter.number)[parameter.place]
+    array = np.split(tensor, parameter.number, parameter.stacked(source.format))[parameter.place]
     if source.format in parameter.transposed:
         array = array.T
     padded = np.zeros(shape, np.float32)

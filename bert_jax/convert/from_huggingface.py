@@ -25,7 +25,6 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 FLOATS = ("F32", "F16", "BF16")
 # The wrappers of torch.compile, DataParallel and FSDP add these parts to names.
 WRAPPERS = re.compile(r"\b(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
 
 
 def matches(directory: Path) -> bool:
@@ -51,11 +50,12 @@ def read(directory: Path, head: str = "mlm") -> Source:
         labeler = conversion.labeler_from_huggingface(values, path)
     files = open_files(directory)
     architecture = ARCHITECTURES[settings["name"]]
+    label_layers = ("classifier", *architecture.LABEL_LAYERS.values())
 
     def is_read(name: str) -> bool:
         if not head:
             return name.startswith(architecture.BODY)
-        return bool(labeler.objective) or not name.startswith(LABELERS)
+        return bool(labeler.objective) or name.split(".")[0] not in label_layers
 
     tensors = rename(files, architecture, is_read, directory)
 
@@ -129,7 +129,7 @@ def rename(
         name = WRAPPERS.sub("", stored)
         if name.startswith(architecture.BARE):
             name = f"{architecture.BODY[0]}{name}"
-        if name in architecture.BUFFERS or not is_read(name):
+        if re.sub(r"\d+", "{}", name) in architecture.BUFFERS or not is_read(name):
             continue
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")

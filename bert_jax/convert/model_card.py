@@ -82,12 +82,8 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     source, machine = info
     name = workdir.absolute().name
     config = run.config
-    if "label" in parts:
-        _, task, _ = names.LABELERS[config.objective.name]
-    elif "mlm" in parts:
-        task = "fill-mask"
-    else:
-        task = "feature-extraction"
+    task = "fill-mask" if "mlm" in parts else "feature-extraction"
+    _, task = names.find_class(config, "", task)
     head = ModelCardData(
         license=about.license or "other",
         language=about.language or None,

@@ -20,15 +20,27 @@ FORMATS = ("huggingface", "google")
 #     PARTS         parameters: (part, scope in bert_jax, in transformers, rows); {} is the number of a layer, from 0 or
 #                   from the number at the end on. A row is (axes, name in bert_jax, in transformers) of a tensor, of a
 #                   dense layer with `kernel` and `bias`, or of a norm with `scale` and `bias`. If parameters share a
-#                   tensor, stacked along its outputs, their place in it and their number follow
+#                   tensor, stacked along its outputs, their place in it and their number follow; 0, 1 for a tensor
+#                   whose name does not end with `weight` or `bias`
 #     LABEL_LAYERS  {objective: the layer of its labels}; "classifier" for others
 #     BODY          beginnings of the names outside of heads; the first is that of the encoder
 #     BARE          beginnings of names in an encoder without heads, which lack that of the encoder
-#     BUFFERS       tensors in files that are no parameters
+#     BUFFERS       tensors in files that are no parameters; {} is a number
 #     TIED          {name of a tensor: that of its copy}: the output matrix is the word embeddings
 #     KEYS          {key of config.json: (key of config.model, default)}; the default is 0 for a required key
 #     FIXED         {key of config.json that changes the model: the supported value}
-#     POOLS         values of objective.pool that transformers has
+#
+# and may have
+#
+#     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
+#     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
+#                   by default mlm, whose class depends on the heads, and LABELERS
+#     PLAIN         {key of config.model: the one value that transformers has}
+#     POOLS         values of objective.pool that transformers has; by default `summary`
+#
+#     sizes(model)                       {axis: size} of axes of its own
+#
+# and
 #
 #     read_settings(values, path)        config.json -> keys of config.model
 #     write_settings(model, vocabulary)  config.model -> keys of config.json besides KEYS and FIXED
@@ -68,6 +80,9 @@ class Parameter(NamedTuple):
     huggingface: str
     place: int = 0  # among the parameters of the tensor in Hugging Face
     number: int = 1  # of these parameters
+    is_linear: bool = (
+        True  # whether Hugging Face has a matrix in the layout of PyTorch's linear layers
+    )
 
     @property
     def google(self) -> str:
@@ -79,10 +94,14 @@ class Parameter(NamedTuple):
     @property
     def transposed(self) -> tuple[str, ...]:
         """The formats that store it transposed."""
-        if not self.path.endswith("/kernel"):
+        if not (self.is_linear and len(self.axes) == 2 and self.path.endswith("/kernel")):
             return ()
         # The one matrix that Google's BERT stores transposed, too, is that of the pair head.
         return FORMATS if self.part == "pair" else ("huggingface",)
+
+    def stacked(self, format: str) -> int:
+        """Returns the axis of a format's tensor along which parameters are stacked."""
+        return 0 if format in self.transposed else -1
 
     @property
     def padded(self) -> bool:
@@ -104,6 +123,8 @@ def parameters(model, objective: str = "") -> list[Parameter]:
         layers = model["layers"] if "{}" in scope else 1
         for number in range(*first, layers):
             table += expand(part, scope.format(number), scope_there.format(number), rows)
+    is_linear = getattr(architecture, "TRANSPOSED", True)
+    table = [parameter._replace(is_linear=is_linear) for parameter in table]
     if objective in LABELERS:
         layer = architecture.LABEL_LAYERS.get(objective, "classifier")
         table += expand("label", "", "", [("DC", "label", layer)])
@@ -116,7 +137,7 @@ def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
     for axes, path, name, *stack in rows:
         path = scope + path
         name = scope_there + name
-        if name.endswith(("weight", "bias")):
+        if stack or name.endswith(("weight", "bias")):
             expanded.append(Parameter(part, axes, path, name, *stack))
         else:
             weight = "kernel" if len(axes) > 1 else "scale"
@@ -130,7 +151,10 @@ def exportable(format: str, model: str) -> dict[str, tuple]:
 
     model: config.model.name.
     """
-    values = {f"model.{key}": (value,) for key, value in bert.PLAIN.items()}
+    architecture = ARCHITECTURES.get(model)
+    values = {}
+    for key, value in getattr(architecture, "PLAIN", {}).items():
+        values[f"model.{key}"] = (value,)
     if format == "google":
         return values | {
             "model.name": ("bert",),
@@ -138,14 +162,18 @@ def exportable(format: str, model: str) -> dict[str, tuple]:
             "model.activation": ("gelu_tanh", "relu"),  # its gelu is the tanh approximation
             "model.epsilon": (bert.ORIGINAL_EPSILON,),
         }
-    values |= {
+    return values | {
         "model.name": tuple(ARCHITECTURES),
-        "objective.name": ("mlm", *LABELERS),
+        "objective.name": tuple(getattr(architecture, "OBJECTIVES", ("mlm", *LABELERS))),
         "objective.features": ("last",),
+        "objective.pool": getattr(architecture, "POOLS", ("summary",)),
     }
-    if model in ARCHITECTURES:
-        values["objective.pool"] = ARCHITECTURES[model].POOLS
-    return values
+
+
+def find_class(config, *default: str) -> tuple[str, str]:
+    """Returns the end of the class of a model in transformers, and its task; the default if its heads decide."""
+    classes = getattr(ARCHITECTURES[config.model.name], "OBJECTIVES", LABELERS)
+    return classes.get(config.objective.name, default)[:2]
 
 
 def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -172,8 +200,11 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
         if format in parameter.transposed:
             array = array.T
         parts[parameter.part] = True
-        arrays.setdefault(name, []).append(array)
-    stacked = {name: np.ascontiguousarray(np.concatenate(arrays[name])) for name in arrays}
+        arrays.setdefault((name, parameter.stacked(format)), []).append(array)
+    stacked = {
+        name: np.ascontiguousarray(np.concatenate(stack, axis))
+        for (name, axis), stack in arrays.items()
+    }
     return list(parts), stacked
 
 
@@ -197,8 +228,12 @@ def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tup
         "S": model.get("type_vocabulary"),
         "V": vocabulary,
     }
+    architecture = ARCHITECTURES[model["name"]]
+    if hasattr(architecture, "sizes"):
+        sizes |= architecture.sizes(model)
     dimensions = [sizes[axis] for axis in parameter.axes]
     if format in parameter.transposed:
         dimensions.reverse()
-        dimensions[0] *= parameter.number
+    if format:
+        dimensions[parameter.stacked(format)] *= parameter.number
     return tuple(dimensions)

@@ -35,8 +35,8 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
     """Returns the content of config.json."""
     end = next(end for heads, end in ARCHITECTURES if heads <= set(parts))
     values = settings.to_huggingface(config.model, vocabulary)
+    end, _ = names.find_class(config, end, "")
     if "label" in parts:
-        end, *_ = names.LABELERS[config.objective.name]
         values |= settings.labels_to_huggingface(config)
     return {
         "architectures": [names.ARCHITECTURES[config.model.name].CLASS + end],
