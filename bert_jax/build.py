@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
+from bert_jax.config_checks import find_module
 from bert_jax.data.dataset import Dataset, lengths
 from bert_jax.models import base as models
 from bert_jax.objectives import base
@@ -80,7 +81,9 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
         decay=config.schedule.decay,
         phases=phases,
     )
-    update = optimizer.make(config.optimizer, rate(), network_of(config))
+    name = config.optimizer.name
+    scale = find_module("optimizer", name).make if "." in name else None
+    update = optimizer.make(config.optimizer, rate(), network_of(config), scale)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
     example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)

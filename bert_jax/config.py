@@ -78,6 +78,11 @@ def choose_phases(config: ConfigDict, name: str | None) -> list[Phase]:
     return chosen
 
 
+def longest_row(config: ConfigDict) -> int:
+    """Returns the tokens that a row of the model may have: `model.max_length`, or those of the longest phase."""
+    return config.model.get("max_length") or max(phase.length for phase in phases(config))
+
+
 def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
     config = config.copy_and_resolve_references()
@@ -305,7 +310,7 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
     after = flatten(new)
     for values in (before, after):
         if values.get("model.feed_forward") == 0:
-            values["model.feed_forward"] = 4 * values["model.width"]
+            values["model.feed_forward"] = 4 * values.get("model.width", 0)
     pairs = {key: (before.get(key), after.get(key)) for key in sorted(before | after)}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -403,8 +408,5 @@ def changes(config: ConfigDict) -> dict[str, tuple]:
     defaults = flatten(base(config))
     for name in NAMES:
         defaults[name] = value_of(base(), name)
-    changed = {}
-    for key, value in flatten(config).items():
-        if value != defaults.get(key):
-            changed[key] = defaults.get(key), value
-    return changed
+    pairs = {key: (defaults.get(key), value) for key, value in flatten(config).items()}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

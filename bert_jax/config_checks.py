@@ -40,7 +40,7 @@ SHORT_NAMES = {
 
 
 def find_module(group: str, name: str) -> ModuleType:
-    """Imports the module that `model.name`, `objective.name` or `task.name` names; raises BadInput.
+    """Imports the module that the name of a group, such as `model.name`, names; raises BadInput.
 
     A name without a dot is a file or a folder in one of the PLACES of the group; with a dot, any module.
     """
@@ -50,7 +50,8 @@ def find_module(group: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    missing = [item for item in NEEDED if not hasattr(module, item)]
+    needed = NEEDED if group in GROUPS else ("make",)  # of an optimizer
+    missing = [item for item in needed if not hasattr(module, item)]
     if not missing:
         return module
     if "." in name:

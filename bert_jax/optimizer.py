@@ -24,14 +24,20 @@ class Network(NamedTuple):
     decayed: Callable  # (params) -> a tree of bools, whether weight decay applies
 
 
-def make(config, rate, network: Network) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
-    scale = {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
+def make(config, rate, network: Network, scale=None) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer that `config` (the group `optimizer`) describes.
+
+    rate: step -> learning rate.
+    scale: the function `make` of the module that `config.name` names, if any.
+    """
+    scale = (
+        scale or {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
+    )
     clip = optax.identity()
     if config.clip:
         clip = clip_by_norm(config.clip)
     parts = [clip, scale(config, network)]
-    if config.name != "stable_adamw":  # which has its own decay
+    if config.name in ("adam", "adafactor"):  # the others have their own decay
         parts.append(optax.add_decayed_weights(config.weight_decay, network.decayed))
     return optax.chain(*parts, scale_by_rate(config, network, rate))
 

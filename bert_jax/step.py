@@ -113,9 +113,10 @@ def sum_micro_batches(function, batch, count: int):
 
 
 def real_token_share(batch):
-    """Returns (number of real tokens, number of positions, padding included)."""
-    is_real = batch["sequence_ids"] > 0
-    return is_real.sum(dtype=jnp.float32), jnp.float32(is_real.size)
+    """Returns (number of real tokens, number of positions, padding included) of all sequences, see data/batch.py."""
+    masks = [ids > 0 for name, ids in batch.items() if name.endswith("sequence_ids")]
+    counts = [is_real.sum(dtype=jnp.float32) for is_real in masks]
+    return jax.tree.reduce(jnp.add, counts), jnp.float32(sum(mask.size for mask in masks))
 
 
 def evaluate(params, batch, *, objective, with_outputs: bool = False):

@@ -125,7 +125,9 @@ def get_config(
     config.task.name = task
 
     config.optimizer = ConfigDict()
-    # adam (with decoupled weight decay: AdamW), stable_adamw (which needs no clip) or adafactor
+    # adam (with decoupled weight decay: AdamW), stable_adamw (which needs no clip), adafactor, or the dotted name of a
+    # module with make(config, network) -> optax.GradientTransformation, such as LAMB: config has these keys, network
+    # is a bert_jax.optimizer.Network. It applies the weight decay, but not the clipping and the learning rate
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 1e-4  # peak learning rate, see `schedule`
     config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
@@ -254,7 +256,6 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
-    "optimizer.name": ("adam", "stable_adamw", "adafactor"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
     "schedule.name": ("linear", "cosine", "slanted", "inverse_sqrt", "constant", "wsd"),
@@ -326,6 +327,10 @@ def check_corpus(config: ConfigDict) -> None:
 
 def check_optimizer(config: ConfigDict) -> None:
     keys = config.optimizer
+    if "." in keys.name:
+        find_module("optimizer", keys.name)
+    else:
+        check_keys(config, {"optimizer.name": ("adam", "stable_adamw", "adafactor")})
     require(0 <= keys.beta1 < 1, "optimizer.beta1", config, "expected in [0, 1)")
     require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")

@@ -39,6 +39,7 @@ def test_numbers_of_columns_and_labels_are_texts():
 
 WRONG = """
     seed seed=many seed=1.5 seed=-1 model=64
+    optimizer.name=lamb optimizer.name=no.module optimizer.name=os.path
     optimizer.bias_correction=perhaps optimizer.learning_rate=1e999 optimizer.learning_rate=-1e-4
     model.heads=3 model.name=gpt model.name=layers model.initializer=-1
     objective.name=base objective.name=base.x task.pair_task=maybe task.mask_rate=1.5
@@ -88,6 +89,14 @@ def test_a_wrong_line_of_a_config_file_is_named(tmp_path, line, named):
     path.write_text(f"from bert_jax.configs import demo\ndef get_config():\n{body}")
     with pytest.raises(BadInput, match=named):
         config.load(str(path))
+
+
+def test_a_model_needs_no_width_and_no_longest_row():
+    keys = small_config("model.feed_forward=0", "phases.main.length=16")
+    assert config.longest_row(keys) == 32
+    with keys.unlocked():
+        del keys.model["width"], keys.model["max_length"]
+    assert config.longest_row(keys) == 16 and config.differences(keys, keys) == {}
 
 
 def test_a_run_names_its_config(tmp_path, monkeypatch):

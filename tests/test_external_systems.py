@@ -16,6 +16,7 @@ from kits.slices import needs_libtpu
 from kits.small import SMALL
 
 from bert_jax.cli import main
+from bert_jax.commands import inspect_batch
 from bert_jax.convert import load_model
 from bert_jax.models import base as models
 from bert_jax.train import pretrain
@@ -79,6 +80,17 @@ def test_strings_are_reversed_exactly(worlds, tmp_path):
     keys |= {"log.every": 100, "checkpoint.every": 300, "evaluate.rows": 100}
     assert pretrain(load(settings, **keys), tmp_path / "run") == 0
     assert lines(tmp_path / "run")[-1]["exact"] == 1.0
+
+
+def test_both_sequences_are_counted_and_shown(worlds):
+    settings, workdir = worlds["translator"]
+    batches = [inspect_batch.inspect(load(settings), step, 2) for step in range(5)]
+    shares = [batch["real_token_share"] for batch in batches]
+    assert lines(workdir)[0]["real_token_share"] == pytest.approx(np.mean(shares), rel=1e-6)
+    texts = dict(row.split(": ") for row in batches[0]["rows"])
+    assert len(texts) == 2 * 2 * 2  # rows, pairs, sequences
+    for name in ("row 0.1", "row 1.2"):
+        assert texts[f"{name} target"].split()[1:-1] == texts[name].split()[-2:0:-1]
 
 
 def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):

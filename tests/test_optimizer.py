@@ -10,10 +10,18 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
-from kits.small import NETWORK, mesh_of, small_batch, small_config, small_objective, small_params
+from kits.small import (
+    NETWORK,
+    VOCABULARY,
+    mesh_of,
+    small_batch,
+    small_config,
+    small_objective,
+    small_params,
+)
 from kits.transformers_bert import within
 
-from bert_jax import config, optimizer, step, step_guard
+from bert_jax import build, config, optimizer, step, step_guard
 from bert_jax.convert.names import by_path
 from bert_jax.layers import counts
 from bert_jax.models import base as models
@@ -56,6 +64,23 @@ def run(chain, params, gradients):
 def make(*overrides, rate=RATE):
     settings = small_config(*[f"optimizer.{override}" for override in overrides]).optimizer
     return optimizer.make(settings, rate, NETWORK)
+
+
+def test_an_optimizer_comes_from_outside():
+    """LAMB (tests/external/lamb.py), compared with that of optax; the learning rate is that of the config."""
+    keys = small_config("optimizer.name=external.lamb", "optimizer.clip=0")
+    parts = build.design(keys, mesh_of((1, 1, 1)), VOCABULARY)
+    settings = keys.optimizer
+    betas = dict(b1=settings.beta1, b2=settings.beta2, eps=settings.epsilon)
+    decay = dict(weight_decay=settings.weight_decay, mask=NETWORK.decayed)
+    rate = optimizer.schedule("linear", settings.learning_rate, keys.schedule.warmup, 20)
+    reference = optax.lamb(rate, **betas, **decay)
+    params, gradients = make_gradients()
+    pairs = zip(
+        run(parts.optimizer, params, gradients), run(reference, params, gradients), strict=True
+    )
+    for (ours, _), (theirs, _) in pairs:
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7), ours, theirs)
 
 
 def test_adafactor_equals_the_formulas_of_its_paper():

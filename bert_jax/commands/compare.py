@@ -66,7 +66,7 @@ def tensors(model) -> dict[str, np.ndarray]:
 
 def outputs(one, two) -> dict:
     """Returns {name: difference of that output} on a random batch, for the outputs that both models have trained."""
-    longest = min(model.config.model.max_length for model in (one, two))
+    longest = min(configs.longest_row(model.config) for model in (one, two))
     batch = fill_mask.random_batch(longest, one.vocabulary)
     rows, length = batch["tokens"].shape
     for model in (one, two):

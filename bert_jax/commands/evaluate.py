@@ -99,7 +99,7 @@ def evaluate_models(directories: list[Path], config, log=print) -> dict:
     length = configs.phases(config)[-1].length
     for directory, model in zip(directories, models, strict=True):
         load_model.check_masks(directory, model)
-        length = min(length, model.config.model.max_length)
+        length = min(length, configs.longest_row(model.config))
     tokenizers = [model.tokenizer for model in models]
     store = open_or_prepare(config, log)
     with closing(heldout_text.documents(config, store)) as documents:

@@ -9,6 +9,7 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
+from bert_jax.step import real_token_share
 from bert_jax.storage.atomic import check_free
 from bert_jax.tasks.feed import check_unscored, open_feed, prepare_feed
 from bert_jax.tasks.text import mlm_batch
@@ -74,11 +75,12 @@ def describe(arrays: dict, rows: int, tokenizer) -> dict:
     zeros = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in absent.items()}
     arrays = zeros | arrays
     weights = arrays["pair_weights"].sum()
+    real, positions = map(float, real_token_share(arrays))
     texts = []
     for row in range(min(rows, size)):
         texts += show(arrays, row, tokenizer)
     return {
-        "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
+        "real_token_share": real / positions,
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / size) or None,
@@ -87,33 +89,35 @@ def describe(arrays: dict, rows: int, tokenizer) -> dict:
 
 
 def show(arrays: dict, row: int, tokenizer) -> list[str]:
-    """Returns the pieces of each sequence in a row.
-
-    A masked position is {input<target}, or {target} if it is unchanged.
-    """
-    used = arrays["masked_weights"][row] > 0
-    positions = arrays["masked_positions"][row][used]
-    targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
-    owners = arrays["sequence_ids"][row]
+    """Returns the pieces of each sequence in a row: of `tokens`, and then of each X_tokens."""
     texts = []
-    for pair in range(owners.max()):
-        pieces = []
-        for position in np.flatnonzero(owners == pair + 1):
-            shown = tokenizer.readable(arrays["tokens"][row, position])
-            if position in targets:
-                target = tokenizer.readable(targets[position])
-                if shown == target:
-                    shown = f"{{{target}}}"
-                else:
-                    shown = f"{{{shown}<{target}}}"
-            pieces.append(shown)
-        name = f"row {row}"
-        if arrays["pair_weights"].shape[1] > 1:
-            name += f".{pair + 1}"
-        if arrays["pair_weights"][row, pair]:
-            name += f" label {arrays['pair_labels'][row, pair]}"
-        texts.append(f"{name}: {' '.join(pieces)}")
+    for tokens in [name for name in arrays if name.endswith("tokens")]:
+        prefix = tokens.removesuffix("tokens")
+        ids = arrays[tokens]
+        owners = arrays.get(f"{prefix}sequence_ids", np.ones_like(ids))[row]
+        pieces = [tokenizer.readable(id) for id in ids[row]]
+        if not prefix:
+            mark(pieces, arrays, row, tokenizer)
+        for pair in range(owners.max()):
+            name = f"row {row}"
+            if arrays["pair_weights"].shape[1] > 1:
+                name += f".{pair + 1}"
+            if prefix:
+                name += f" {prefix[:-1]}"
+            elif arrays["pair_weights"][row, pair]:
+                name += f" label {arrays['pair_labels'][row, pair]}"
+            text = " ".join(pieces[place] for place in np.flatnonzero(owners == pair + 1))
+            texts.append(f"{name}: {text}")
     return texts
+
+
+def mark(pieces: list[str], arrays: dict, row: int, tokenizer) -> None:
+    """Replaces each masked piece of a row by {input<target}, or {target} if it is unchanged."""
+    for number in np.flatnonzero(arrays["masked_weights"][row]):
+        place = arrays["masked_positions"][row, number]
+        target = tokenizer.readable(arrays["masked_targets"][row, number])
+        seen = "" if pieces[place] == target else f"{pieces[place]}<"
+        pieces[place] = f"{{{seen}{target}}}"
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) -> dict:

@@ -76,7 +76,7 @@ def trained_positions(model: Model) -> int:
     Returns all of them for the encoder of another program, whose training is not known.
     """
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
-    positions = model.config.model.max_length
+    positions = config.longest_row(model.config)
     if "imported" in model.info:
         reached.append(model.info["imported"].get("positions", positions))
     return max(reached, default=positions)

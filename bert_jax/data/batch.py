@@ -11,7 +11,12 @@ B rows over all hosts, L length, S sequences packed in a row (1 without packing)
                                      evaluations among all rows
     row_weights       float32[B]     0 for a row that only fills the batch: all its other weights are 0, too
 
-A task adds arrays of its own. Those whose names end in `_weights` are weights.
+A task adds arrays of its own. Those whose names end in `_weights` are weights. Another sequence of tokens, such as a
+target, has a prefix X:
+
+    X_tokens          ids of the vocabulary
+    X_positions       below the length of X_tokens; without such, positions in `tokens`
+    X_sequence_ids    as sequence_ids; above 0 are real tokens
 """
 
 import hashlib
@@ -53,11 +58,12 @@ def synthetic(shapes: dict, vocabulary: int, ranges=(), seed: int = 0) -> dict:
     draw = np.random.default_rng(seed)
     arrays = {}
     for name, leaf in shapes.items():
+        tokens = name.replace("positions", "tokens")
         if name in ranges:
             array = draw.integers(0, ranges[name], leaf.shape)
-        elif name in ("positions", "rows"):
+        elif name == "rows" or (name != tokens and tokens in shapes):
             array = np.broadcast_to(np.arange(leaf.shape[-1]), leaf.shape)
-        elif name == "tokens" or name.endswith("_targets"):
+        elif name == "tokens" or name.endswith(("_tokens", "_targets")):
             array = draw.integers(0, vocabulary, leaf.shape)
         elif name.endswith("_positions"):
             array = draw.integers(0, shapes["tokens"].shape[1], leaf.shape)
@@ -78,11 +84,15 @@ def check_ids(config, vocabulary: int, arrays: dict, ranges=()) -> None:
         "segments": model.get("type_vocabulary"),
         "targets": len(config.task.get("labels", ())),
         # By the ends of names.
+        "_tokens": vocabulary,
         "_targets": vocabulary,
         "_positions": arrays["tokens"].shape[1],
     }
     if model.get("positions") == "learned":
-        limits["positions"] = model.max_length
+        limits["positions"] = model.get("max_length")
+    for name, array in arrays.items():
+        if name.endswith("_tokens"):
+            limits[name.replace("tokens", "positions")] = array.shape[1]
     limits |= dict(ranges)
     for name, array in arrays.items():
         _, mark, end = name.rpartition("_")

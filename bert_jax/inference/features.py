@@ -9,6 +9,7 @@ import numpy as np
 from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
+from bert_jax.config import longest_row
 from bert_jax.errors import BadInput
 from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
@@ -69,7 +70,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     """Returns float32[N, D], the vectors of the texts in their order, and int64[T], where those of each text end.
 
     model: its config, params and vocabulary.
-    texts: at least one, each the ids of its tokens, which with [CLS] and [SEP] are at most config.model.max_length.
+    texts: at least one, each the ids of its tokens, which with [CLS] and [SEP] are at most `longest_row`.
     layers: numbers of states, 0 for the embeddings.
     pool: of POOLS.
     """
@@ -86,7 +87,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     for first in range(0, len(order), ROWS):
         numbers = order[first : first + ROWS]
         longest = lengths[numbers[0]]
-        length = padded_length(longest, model.config.model.max_length)
+        length = padded_length(longest, longest_row(model.config))
         batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, model.vocabulary)
         try:
             states = np.asarray(run(params, batch))

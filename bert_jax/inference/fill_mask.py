@@ -9,6 +9,7 @@ from itertools import chain
 import jax
 import numpy as np
 
+from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
@@ -129,7 +130,7 @@ def candidates(model, text: str, top: int, place: str) -> list[list[dict]]:
     if not number:
         raise BadInput(f"{place}: has no [MASK] to fill in")
     size = len(ids) + 2
-    longest = model.config.model.max_length
+    longest = longest_row(model.config)
     if size > longest:
         raise BadInput(f"{place}: {size} tokens, the model has {longest} positions")
     batch = make_batch([ids], 1, padded_length(size, longest), number, model.vocabulary)

@@ -62,7 +62,7 @@ def phase_info(config, phase, trainer) -> dict:
 def describe(config, info: dict) -> str:
     """Returns the head of the log."""
     model = config.model
-    size = f" {model.layers} x {model.width}" if "layers" in model else ""
+    size = f" {model.layers} x {model.width}" if {"layers", "width"} <= {*model} else ""
     devices = ", ".join(sorted(set(info["devices"])))
     head = (
         f"{model.name}{size}, {info['parameters']:,} parameters, objective "

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from kits.small import VOCABULARY, small_batch, small_config
 
-from bert_jax.data.batch import check_ids, structs, synthetic
+from bert_jax.data.batch import check_ids, shapes, structs, synthetic
 from bert_jax.errors import BadInput
+from bert_jax.step import real_token_share
 
 LIMITS = {
     "tokens": 200,
@@ -51,10 +52,25 @@ def test_labels_without_weight_and_models_without_tables_have_no_limit(config):
 
 
 def test_random_batches_have_ids_in_the_ranges_of_a_task():
-    shapes = structs({"tokens": (64, 9), "relations own_targets": (64,)})
-    arrays = synthetic(shapes, VOCABULARY.size, {"relations": 3})
+    leaves = structs({"tokens": (64, 9), "relations own_targets": (64,)})
+    arrays = synthetic(leaves, VOCABULARY.size, {"relations": 3})
     assert set(arrays["relations"].tolist()) == {0, 1, 2}
     config = small_config()
     check_ids(config, VOCABULARY.size, arrays, {"relations": 3})
     with pytest.raises(BadInput, match="relations"):
         check_ids(config, VOCABULARY.size, arrays, {"relations": 2})
+
+
+@pytest.mark.parametrize("name, limit", [("target_tokens", 200), ("target_positions", 48)])
+def test_a_second_sequence_has_ids_positions_and_real_tokens_of_its_own(config, name, limit):
+    """It is longer than the first one."""
+    target = structs({"target_tokens target_positions target_sequence_ids": (16, 48)})
+    arrays = synthetic(shapes(16, 32) | target, VOCABULARY.size)
+    assert len(set(arrays["target_tokens"].flat)) > 100
+    assert (arrays["target_positions"] == np.arange(48)).all()
+    check_ids(config, VOCABULARY.size, arrays)
+    arrays[name][-1, -1] = limit
+    with pytest.raises(BadInput, match=f"{name} has .*{limit - 1}"):
+        check_ids(config, VOCABULARY.size, arrays)
+    arrays["target_sequence_ids"][:, 40:] = 0
+    assert real_token_share(arrays) == (16 * 72, 16 * 80)
