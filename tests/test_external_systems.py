@@ -4,8 +4,10 @@ that learns from pairs of texts. No file of the package knows them."""
 import json
 import os
 import signal
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import corpora, faulty_program, processes, runs
@@ -18,6 +20,7 @@ from kits.small import SMALL
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
 from bert_jax.convert import load_model
+from bert_jax.layers import decoding
 from bert_jax.models import base as models
 from bert_jax.train import pretrain
 
@@ -123,6 +126,44 @@ def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):
             tokens[row, place] = best[row, place - 1]
             ended = run.vocabulary.sep in continued[row, :number]
             assert continued[row, number] == (0 if ended else tokens[row, place])
+
+
+def test_beams_take_their_caches_with_them(worlds):
+    """The score of each hypothesis is that of its tokens, computed at once and without a cache."""
+    _, workdir = worlds["decoder"]
+    run = load_model.open_model(workdir)
+    draw = np.random.default_rng(1)
+    rows, length, beams = 3, 8, 4
+    tokens = draw.integers(5, run.vocabulary.size, (rows, 32)).astype(np.int32)
+    prompts = np.array([2, 5, 9])
+    batch = {"tokens": tokens, "sequence_ids": (np.arange(32) < prompts[:, None]).astype(np.int32)}
+    variables = {"params": jax.device_put(run.params)}
+    call = partial(run.objective.network.apply, variables)
+
+    @jax.jit
+    def search(batch):
+        first = jnp.take_along_axis(batch["tokens"], prompts[:, None] - 1, axis=1)[:, 0]
+        step = partial(call, method="step")
+        stop = decoding.Stop(run.vocabulary.sep, length)
+        return decoding.beam(step, call(batch, method="start"), first, stop, decoding.Search(beams))
+
+    found = jax.tree.map(np.asarray, search(batch))
+    texts = np.repeat(tokens, beams, axis=0)
+    for number, text in enumerate(texts):
+        start = prompts[number // beams]
+        text[start : start + length] = found.tokens[number // beams, number % beams]
+    positions = np.broadcast_to(np.arange(32, dtype=np.int32), texts.shape)
+    ids = np.ones_like(texts)
+    whole = {"tokens": texts, "sequence_ids": ids, "positions": positions}
+    logits = jax.jit(call)(whole)["lm_logits"]
+    log_probs = np.asarray(jax.nn.log_softmax(logits))
+    for number, text in enumerate(texts):
+        row, beam = divmod(number, beams)
+        places = prompts[row] + np.arange(found.lengths[row, beam])
+        total = log_probs[number, places - 1, text[places]].sum()
+        has_ended = run.vocabulary.sep in text[places]
+        penalty = ((5 + len(places)) / 6) ** 0.6 if has_ended else 1
+        assert found.scores[row, beam] == pytest.approx(total / penalty, abs=1e-4)
 
 
 @pytest.mark.slow
