@@ -212,3 +212,42 @@ class Block(nn.Module):
         """Returns the sum of a layer's input x and output y."""
         y = x + y
         return constraints.stream(norm(y) if self.norm == "post" else y)
+
+
+def make_blocks(specs: list[Spec], remat: str, is_normal: bool, **fields) -> list[Block]:
+    """Returns a block for each of the specs.
+
+    remat: `train.remat`; full: the backward pass computes blocks again.
+    is_normal: whether the input of the first block is normalized.
+    fields: others of `Block`.
+    """
+    block = nn.remat(Block) if remat == "full" else Block
+    blocks = [block(spec=specs[0], is_normal=is_normal, **fields)]
+    blocks += [block(spec=spec, **fields) for spec in specs[1:]]
+    return blocks
+
+
+class Inputs(NamedTuple):
+    """What each block of a network has besides the states."""
+
+    masks: list[Mask]
+    contexts: list[Context] | None = None
+    caches: list[Cache] | None = None
+    first: int = 1  # number of the first block's dropout keys
+
+
+def apply_blocks(blocks: list[Block], x, keys, inputs: Inputs) -> tuple[list, list]:
+    """Returns x and the output of each block, [B, L, D] each, and their caches with the tokens of x, or Nones."""
+    nothing = [None] * len(blocks)
+    contexts = inputs.contexts or nothing
+    caches = inputs.caches or nothing
+    states = [x]
+    longer = []
+    for number, block in enumerate(blocks):
+        layer_keys = None
+        if keys is not None:
+            layer_keys = prng.fold(keys, jnp.uint32(inputs.first + number))
+        x, cache = block(x, inputs.masks[number], layer_keys, contexts[number], caches[number])
+        states.append(x)
+        longer.append(cache)
+    return states, longer

@@ -4,18 +4,16 @@ B batch, L length, D width, V padded vocabulary.
 """
 
 import dataclasses
-from functools import partial
 from typing import ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
-from bert_jax.layers import attention, rotary
+from bert_jax.layers import attention, blocks, rotary
 from bert_jax.layers.attention_spec import Mask, Spec
-from bert_jax.layers.blocks import ACTIVATIONS, Block, Dropouts, LayerOptions
+from bert_jax.layers.blocks import ACTIVATIONS, Dropouts, LayerOptions
 from bert_jax.layers.embeddings import Embedder
 
 
@@ -94,17 +92,10 @@ class Encoder(nn.Module, kw_only=True):
         )
 
     def make_blocks(self, specs: list[Spec], hidden: int, dropouts: Dropouts, is_normal, **fields):
-        """Returns a block for each of the specs, as a list.
-
-        hidden: the size of the feed-forward layers.
-        is_normal: whether the input of the first block is normalized.
-        fields: others of `blocks.Block`.
-        """
-        block = nn.remat(Block) if self.remat == "full" else Block
-        make_block = partial(block, self.heads, hidden, options=self.options, dropouts=dropouts)
-        blocks = [make_block(specs[0], is_normal=is_normal, **fields)]
-        blocks += [make_block(spec, **fields) for spec in specs[1:]]
-        return blocks
+        """Returns a block for each of the specs, as a list; see `blocks.make_blocks`. hidden: the size of the
+        feed-forward layers."""
+        fields |= dict(heads=self.heads, hidden=hidden, options=self.options, dropouts=dropouts)
+        return blocks.make_blocks(specs, self.remat, is_normal, **fields)
 
     def make_mask(self, batch, base: float = 0.0) -> Mask:
         """Returns the mask of the rows of a batch. base: of rotary positions; 0: none."""
@@ -118,11 +109,7 @@ class Encoder(nn.Module, kw_only=True):
 
         masks: of each block.
         """
-        states = [x]
-        for number, (block, mask) in enumerate(zip(self.blocks, masks, strict=True)):
-            layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            x, _ = block(x, mask, layer_keys)
-            states.append(x)
+        states, _ = blocks.apply_blocks(self.blocks, x, keys, blocks.Inputs(masks))
         if self.final_norm:
             states[-1] = self.final_norm(states[-1])
         return states

@@ -1,0 +1,207 @@
+"""The Transformer (arXiv:1706.03762): an encoder and a decoder, which attends to the encoder's states, too.
+
+B batch, L length of the source, T length of the target, D width, V padded vocabulary. Source, target and logits share
+one table of word embeddings. A network reads, besides the source in the arrays of the batch contract,
+
+    target_tokens           int32[B, T]    the begin token, the target, the end token
+    target_positions        int32[B, T]    restart in every packed pair
+    target_sequence_ids     int32[B, T]    those of the source: a pair sees only itself
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax.config_checks import check_keys
+from bert_jax.layers import attention, blocks, encoder, pooling
+from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
+from bert_jax.layers.blocks import Dropouts, LayerOptions
+from bert_jax.layers.dropout import maybe_dropout
+from bert_jax.layers.norm import LayerNorm
+from bert_jax.layers.positions import sinusoids
+
+DEFAULTS = {
+    "layers": 6,  # blocks of the encoder
+    "decoder_layers": 6,  # blocks of the decoder
+    "width": 512,  # size of the hidden states; a multiple of `heads`
+    "heads": 8,  # attention heads
+    "feed_forward": 2048,  # size of the feed-forward layers
+    "max_length": 1024,  # no side of a row may be longer; positions are sines and cosines
+    "dropout": 0.1,  # dropout rate on embeddings and on the output of each layer
+    "attention_dropout": 0.0,  # dropout rate on attention probabilities
+    "hidden_dropout": 0.0,  # dropout rate on the hidden layer of feed-forward layers
+    "attention": "auto",  # implementation of attention in a sequence, as for model.name=bert; to the source: xla
+    "activation": "relu",  # relu, gelu or gelu_tanh
+    "norm": "post",  # what layer norms normalize: post (the sum of a layer and its input) or pre (the input)
+    "epsilon": 1e-5,  # epsilon of layer norms
+    "initializer": 0.0,  # standard deviation of the truncated normal initializer; 0: the root of 1 / width
+}
+BODY = ("encoder", "decoder")
+DECODER = 1 << 12  # number of the decoder's first dropout keys; those of the encoder are smaller
+
+
+class Encoder(encoder.Encoder, kw_only=True):
+    """The encoder: rows of the source to hidden states. It has the word embeddings."""
+
+    attention_dropout: float
+    hidden_dropout: float
+    norm: str
+
+    @property
+    def dropouts(self) -> Dropouts:
+        return Dropouts(self.dropout, self.dropout, self.hidden_dropout, self.dropout)
+
+    def setup(self):
+        self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
+        specs = [self.make_spec(self.attention_dropout)] * self.layers
+        fields = dict(is_normal=False, norm=self.norm)
+        self.blocks = self.make_blocks(specs, self.feed_forward, self.dropouts, **fields)
+        self.final_norm = LayerNorm(self.epsilon) if self.norm == "pre" else None
+
+    def embed(self, tokens, positions, keys, number: int = 0):
+        """Returns [B, L, D] in `dtype`: word embeddings times the root of the width, and positions.
+
+        keys: uint32[B], of dropout, or None. number: distinguishes its draws.
+        """
+        x = self.embedder(tokens, positions, None) * self.width**0.5
+        x += sinusoids(positions, self.width)
+        return maybe_dropout(x.astype(self.dtype), keys, number, self.dropout)
+
+    def states(self, batch, keys=None) -> list:
+        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer."""
+        x = self.embed(batch["tokens"], batch["positions"], keys)
+        return self.apply_blocks(x, [self.make_mask(batch)] * self.layers, keys)
+
+
+class Decoder(nn.Module):
+    """The decoder: embeddings of the target to hidden states."""
+
+    layers: int
+    spec: Spec
+    heads: int
+    hidden: int
+    options: LayerOptions
+    dropouts: Dropouts
+    norm: str
+    remat: str
+
+    def setup(self):
+        self.blocks = blocks.make_blocks(
+            [self.spec] * self.layers,
+            self.remat,
+            is_normal=False,
+            heads=self.heads,
+            hidden=self.hidden,
+            options=self.options,
+            dropouts=self.dropouts,
+            norm=self.norm,
+        )
+        self.final_norm = LayerNorm(self.options.epsilon) if self.norm == "pre" else None
+
+    def __call__(self, x, keys, inputs: blocks.Inputs) -> tuple:
+        """Returns the hidden states [B, T, D] of the last layer, and the caches with the tokens of x."""
+        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
+        x = states[-1]
+        if self.final_norm:
+            x = self.final_norm(x)
+        return x, caches
+
+    def memorize(self, states) -> list:
+        """Returns each block's keys and values of the source's states."""
+        return [block.memorize(states) for block in self.blocks]
+
+
+class Network(nn.Module):
+    """The encoder and the decoder."""
+
+    encoder: Encoder
+    layers: int  # of the decoder
+
+    def setup(self):
+        sizes = self.encoder
+        spec = sizes.make_spec(sizes.attention_dropout)._replace(causal=True)
+        self.decoder = Decoder(
+            self.layers,
+            spec,
+            sizes.heads,
+            sizes.feed_forward,
+            sizes.options,
+            sizes.dropouts,
+            sizes.norm,
+            sizes.remat,
+        )
+
+    def states(self, batch, keys=None) -> list:
+        """Returns the encoder's hidden states of the source, see `Encoder.states`."""
+        return self.encoder.states(batch, keys)
+
+    def summary(self, x, batch):
+        """Returns [B, S, D]: the mean of the source's vectors."""
+        return pooling.reduce(x, batch, "mean")
+
+    def __call__(self, batch, keys=None):
+        """Returns the hidden states [B, T, D] at the tokens of the target."""
+        states = self.encoder(batch, keys)
+        ids = batch["target_sequence_ids"]
+        x = self.encoder.embed(batch["target_tokens"], batch["target_positions"], keys, DECODER)
+        context = Context(states, Mask(ids, batch["sequence_ids"]))
+        inputs = blocks.Inputs(
+            [Mask(ids)] * self.layers,
+            [context] * self.layers,
+            first=DECODER + 1,
+        )
+        return self.decoder(x, keys, inputs)[0]
+
+    def vocabulary_logits(self, x):
+        """Returns float32 logits [..., V] of x[..., D] by the word embeddings."""
+        return self.encoder.vocabulary_logits(x)
+
+    def start(self, batch, length: int):
+        """Returns the cache of a target without tokens, for at most `length` of them; see decoding.py."""
+        memories = self.decoder.memorize(self.encoder(batch))
+        rows = len(batch["tokens"])
+        cache = empty_cache(rows, length, self.encoder.heads, self.decoder.spec, self.encoder.dtype)
+        return batch["sequence_ids"], memories, [cache] * self.layers
+
+    def step(self, tokens, cache):
+        """Returns float32[B, V], the logits after one more token int32[B] of each target, and the cache with it."""
+        source_ids, memories, caches = cache
+        mask = caches[0].mask(1)
+        x = self.encoder.embed(tokens[:, None], mask.positions[0], None)
+        context_mask = Mask(jnp.ones_like(tokens[:, None]), source_ids)
+        contexts = [Context(memory, context_mask) for memory in memories]
+        inputs = blocks.Inputs([mask] * self.layers, contexts, caches)
+        x, caches = self.decoder(x, None, inputs)
+        return self.vocabulary_logits(x[:, 0]), (source_ids, memories, caches)
+
+
+def make(config, vocabulary_size: int, **fields) -> Network:
+    """Returns the network of a config; see `encoder.make`."""
+    config = config.copy_and_resolve_references()
+    model = config.model
+    model.initializer = model.initializer or model.width**-0.5
+    return Network(encoder.make(Encoder, config, vocabulary_size, **fields), model.decoder_layers)
+
+
+def resolve(config, phase, mesh, **fields) -> str:
+    """Returns the attention implementations that train a phase on a mesh, of the source and of the target.
+
+    Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
+    """
+    encoder.check_mesh(config, mesh)
+    network = make(config, 0, **fields).encoder
+    spec = network.make_spec(network.attention_dropout)
+    resolve_spec = partial(attention.resolve, config=config, phase=phase, mesh=mesh)
+    return f"{resolve_spec(spec)} and {resolve_spec(spec._replace(causal=True))}"
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the model's keys that has an invalid value."""
+    encoder.check(config)
+    check_keys(
+        config,
+        choices={"model.norm": ("post", "pre")},
+        shares=["model.attention_dropout", "model.hidden_dropout"],
+        at_least_one=["model.decoder_layers", "model.feed_forward"],
+    )

@@ -1,0 +1,95 @@
+"""Translation (arXiv:1706.03762): predicts every token of the target from those before it and from the source.
+
+B batch, T length of the target, V padded vocabulary. It reads the arrays of models/transformer.py.
+"""
+
+import math
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax.config_checks import check_keys
+from bert_jax.layers import decoding
+from bert_jax.models import base as models
+from bert_jax.objectives import base
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+DEFAULTS = {
+    # share of the probability that is spread over all pieces, the target among them (arXiv:1512.00567)
+    "label_smoothing": 0.1,
+}
+LONGER = (
+    50  # tokens that a translation may have more than its source (arXiv:1706.03762, section 6.1)
+)
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the objective's keys that has an invalid value."""
+    check_keys(config, shares=["objective.label_smoothing"])
+
+
+class Translator(nn.Module):
+    """An encoder-decoder with logits at each token of the target."""
+
+    encoder: nn.Module  # the whole network
+
+    def __call__(self, batch, keys):
+        """Returns target_logits float32[B, T, V]: at each token those of the next one."""
+        return {"target_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
+
+    def start(self, batch, length: int):
+        return self.encoder.start(batch, length)
+
+    def step(self, tokens, cache):
+        return self.encoder.step(tokens, cache)
+
+
+def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
+    """Returns the objective: the term `translation` with label smoothing in nats, and the metrics `target_nll`, without
+    smoothing, and `target_accuracy`; means over all tokens of the targets. Its outputs are greedy translations."""
+    smoothing = config.objective.label_smoothing
+
+    def weigh(batch):
+        """Returns float32[B, T]: 1 for a token of a target that another one of it follows."""
+        ids = batch["target_sequence_ids"]
+        following = jnp.roll(ids, -1, axis=1).at[:, -1].set(0)
+        is_followed = (ids == following) & (ids > 0)
+        return is_followed * batch["row_weights"][:, None]
+
+    def weights(batch):
+        return {"translation": jnp.maximum(weigh(batch).sum(), 1.0)}
+
+    def terms(outputs, batch):
+        # The last position is not cut off: TPUs compute arrays in tiles of 128 tokens.
+        targets = jnp.roll(batch["target_tokens"], -1, axis=1)
+        logits = outputs["target_logits"]
+        weight = weigh(batch)
+        smoothed = base.cross_entropy(logits, targets, smoothing)
+        return {
+            "translation_loss": base.weighted_mean(smoothed, weight),
+            "target_nll": base.weighted_mean(base.cross_entropy(logits, targets), weight),
+            "target_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
+        }
+
+    def decode(call, batch):
+        sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32)
+        length = batch["tokens"].shape[1] + LONGER
+        stop = decoding.Stop(vocabulary.sep, length, sizes + LONGER)
+        first = jnp.full_like(sizes, vocabulary.cls)
+        cache = call("start")(batch, length)
+        decoded = decoding.greedy(call("step"), cache, first, stop)
+        return {"translations": decoded.tokens[:, 0], "lengths": decoded.lengths[:, 0]}
+
+    def reference_losses(entropy: float) -> str:
+        untrained = math.log(vocabulary.size)
+        return f"for comparison: target_nll {untrained:.2f} nats untrained, {entropy:.2f} from token frequencies"
+
+    return base.from_module(
+        Translator(models.make(config, vocabulary.size, **fields)),
+        weights,
+        terms,
+        decode,
+        reads=("target_tokens", "target_positions", "target_sequence_ids"),
+        headline="target_nll",
+        reference_losses=reference_losses,
+    )

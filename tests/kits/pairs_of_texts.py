@@ -1,0 +1,81 @@
+"""Batches of pairs of texts for the Transformer, with random tokens, several pairs in a row or one."""
+
+import numpy as np
+
+from bert_jax.convert.names import by_path
+
+SIZES = [
+    (5, 7),
+    (3, 4),
+    (6, 2),
+    (4, 6),
+    (2, 5),
+    (7, 3),
+]  # of source and target, special tokens included
+FIRST = 5  # smaller ids are special tokens
+BEGIN, END = 2, 3
+
+
+def draw_pairs(vocabulary: int, seed: int = 0) -> list[tuple]:
+    """Returns (source, target) of SIZES: the source ends with the end token, the target also has the begin token."""
+    draw = np.random.default_rng(seed)
+    pairs = []
+    for source, target in SIZES:
+        middle = draw.integers(FIRST, vocabulary, target - 2)
+        pairs.append(
+            (
+                np.append(draw.integers(FIRST, vocabulary, source - 1), END),
+                np.concatenate([[BEGIN], middle, [END]]).astype(int),
+            )
+        )
+    return pairs
+
+
+def make_batch(pairs: list, packed: int, length: int) -> dict:
+    """Returns rows of `packed` pairs each, of `length` places on both sides."""
+    rows = len(pairs) // packed
+    arrays = {}
+    for side, prefix in ((0, ""), (1, "target_")):
+        tokens, positions, ids = np.zeros((3, rows, length), np.int32)
+        for row in range(rows):
+            start = 0
+            for number, pair in enumerate(pairs[row * packed : (row + 1) * packed], 1):
+                stop = start + len(pair[side])
+                tokens[row, start:stop] = pair[side]
+                positions[row, start:stop] = np.arange(stop - start)
+                ids[row, start:stop] = number
+                start = stop
+        arrays |= {f"{prefix}tokens": tokens, f"{prefix}positions": positions}
+        arrays[f"{prefix}sequence_ids"] = ids
+    arrays |= {"rows": np.arange(rows, dtype=np.int32), "row_weights": np.ones(rows, np.float32)}
+    return arrays
+
+
+def flatten(params) -> dict[str, np.ndarray]:
+    """Returns {path: array}."""
+    return {name: np.asarray(array) for name, array in by_path(params).items()}
+
+
+def marian_names(layers: int) -> dict[str, str]:
+    """Returns {path of a parameter: its name in MarianMTModel}."""
+    attention = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+    names = {"encoder/encoder/embedder/words": "model.shared.weight"}
+    for side in ("encoder", "decoder"):
+        parts = {"attention": "self_attn"}
+        norms = {"attention_norm": "self_attn_layer_norm", "feed_forward_norm": "final_layer_norm"}
+        if side == "decoder":
+            parts["context"] = "encoder_attn"
+            norms["context_norm"] = "encoder_attn_layer_norm"
+        dense = {"feed_forward/up": "fc1", "feed_forward/down": "fc2"}
+        for ours, theirs in parts.items():
+            dense |= {f"{ours}/{name}": f"{theirs}.{attention[name]}" for name in attention}
+        for number in range(layers):
+            here = f"encoder/{side}/blocks_{number}"
+            there = f"model.{side}.layers.{number}"
+            for ours, theirs in dense.items():
+                names[f"{here}/{ours}/kernel"] = f"{there}.{theirs}.weight"
+                names[f"{here}/{ours}/bias"] = f"{there}.{theirs}.bias"
+            for ours, theirs in norms.items():
+                names[f"{here}/{ours}/scale"] = f"{there}.{theirs}.weight"
+                names[f"{here}/{ours}/bias"] = f"{there}.{theirs}.bias"
+    return names
