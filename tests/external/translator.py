@@ -1,21 +1,19 @@
 """A small encoder-decoder: BERT's encoder, and pre-norm blocks that attend to its states, too."""
 
-from functools import partial
-
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import prng
 from bert_jax.config_checks import check_keys
-from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
-from bert_jax.layers.blocks import Block, Dropouts, LayerOptions
+from bert_jax.layers import blocks
+from bert_jax.layers.attention_spec import Context, Mask, empty_cache
+from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.norm import LayerNorm
 from bert_jax.models import bert
 
 DEFAULTS = bert.DEFAULTS | {"decoder_layers": 2}
 BODY = ("encoder", "decoder")
 TAKES = {"bert": {"": "encoder"}}
-FIRST_DECODER_LAYER = 1000  # number of its dropout keys; those of the encoder's layers are smaller
+FIRST = 1000  # number of its dropout keys; those of the encoder's layers are smaller
 
 
 def check(config):
@@ -24,28 +22,15 @@ def check(config):
 
 
 class Decoder(nn.Module):
-    layers: int
-    heads: int
-    spec: Spec
-    options: LayerOptions
-    dropout: float
+    fields: dict  # of blocks.make_blocks
 
     def setup(self):
-        hidden = 2 * self.heads * self.spec.head_size
-        dropouts = Dropouts(attention=self.dropout, context=self.dropout)
-        make_block = partial(Block, self.heads, hidden, self.spec, self.options, dropouts, "pre")
-        self.blocks = [make_block() for _ in range(self.layers)]
-        self.final_norm = LayerNorm(self.options.epsilon)
+        self.blocks = blocks.make_blocks(**self.fields)
+        self.final_norm = LayerNorm(1e-5)
 
-    def __call__(self, x, mask, contexts, keys=None, caches=None):
-        longer = []
-        for number, block in enumerate(self.blocks):
-            layer = jnp.uint32(FIRST_DECODER_LAYER + number)
-            layer_keys = None if keys is None else prng.fold(keys, layer)
-            cache = None if caches is None else caches[number]
-            x, cache = block(x, mask, layer_keys, contexts[number], cache)
-            longer.append(cache)
-        return self.final_norm(x), longer
+    def __call__(self, x, keys, inputs):
+        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
+        return self.final_norm(states[-1]), caches
 
     def memorize(self, states):
         return [block.memorize(states) for block in self.blocks]
@@ -58,7 +43,10 @@ class Network(nn.Module):
     def setup(self):
         sizes = self.encoder
         spec = sizes.make_spec()._replace(causal=True)
-        self.decoder = Decoder(self.layers, sizes.heads, spec, sizes.options, sizes.dropout)
+        dropouts = Dropouts(attention=sizes.dropout, context=sizes.dropout)
+        fields = dict(heads=sizes.heads, hidden=2 * sizes.width, options=sizes.options)
+        fields |= dict(specs=[spec] * self.layers, norm="pre", is_normal=False, remat=sizes.remat)
+        self.decoder = Decoder(fields | {"dropouts": dropouts})
 
     def embed(self, tokens, positions):
         return self.encoder.embedder(tokens, positions, jnp.zeros_like(tokens))
@@ -72,7 +60,9 @@ class Network(nn.Module):
         x = self.embed(batch["target_tokens"], batch["target_positions"])
         ids = batch["target_sequence_ids"]
         context = Context(states, Mask(ids, batch["sequence_ids"]))
-        return self.decoder(x, Mask(ids), [context] * self.layers, keys)[0]
+        contexts = [context] * self.layers
+        inputs = blocks.Inputs([Mask(ids)] * self.layers, contexts, first=FIRST)
+        return self.decoder(x, keys, inputs)[0]
 
     def start(self, batch):
         source_ids = batch["sequence_ids"]
@@ -88,7 +78,8 @@ class Network(nn.Module):
         x = self.embed(tokens[:, None], mask.positions[0])
         context_mask = Mask(jnp.ones_like(tokens[:, None]), source_ids)
         contexts = [Context(memory, context_mask) for memory in memories]
-        x, caches = self.decoder(x, mask, contexts, caches=caches)
+        inputs = blocks.Inputs([mask] * self.layers, contexts, caches)
+        x, caches = self.decoder(x, None, inputs)
         return self.logits(x[:, 0]), (source_ids, memories, caches)
 
 
