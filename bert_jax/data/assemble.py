@@ -30,7 +30,7 @@ def map_file(path: Path) -> tf.Tensor:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict:
+def gather(tokens, pairs, length: int, special: dict, paired: bool, begins: bool = True) -> dict:
     """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
     Besides arrays of the batch contract, it returns inputs of masking.apply:
@@ -42,22 +42,24 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict:
     pairs: int64[B, S, 5], with the columns of dataset.py; zeros for an absent pair.
     special: {name: id}.
     paired: whether rows have B.
+    begins: whether pairs begin with [CLS].
     """
+    begin = int(begins)
     a_start, a_size, b_start, b_size, labels = tf.unstack(pairs, axis=2)
     sizes = a_size + b_size
     is_present = a_size > 0
-    special_tokens = 3 if paired else 2
+    special_tokens = begin + 1 + paired
     ends = tf.cumsum(tf.where(is_present, sizes + special_tokens, 0), axis=1)
     starts = shift_right(ends)
-    first_seps = starts + 1 + a_size
-    before_a = a_start - starts - 1
+    first_seps = starts + begin + a_size
+    before_a = a_start - starts - begin
     before_b = b_start - first_seps - 1
     position = number_columns(length, tf.int64)
     owners = find_owners(ends, position)
     numbers = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
     numbers = gather_by_pair(numbers, owners)
     start, first_sep, last_sep, before_a, before_b = tf.unstack(numbers, axis=2)
-    in_a = (position > start) & (position < first_sep)
+    in_a = (position >= start + begin) & (position < first_sep)
     in_b = (position > first_sep) & (position < last_sep)
     maskable = in_a | in_b
     source = tf.where(in_a, before_a, before_b) + position

@@ -1,10 +1,13 @@
 """The report of `prepare` on a store of examples."""
 
+from collections.abc import Iterator
+from itertools import chain
+
 import numpy as np
 
 from bert_jax.data import report
-from bert_jax.data.store import Store
-from bert_jax.tasks.labelled import examples
+from bert_jax.data.store import Split, Store
+from bert_jax.tasks.labelled import examples, texts
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 
@@ -21,13 +24,47 @@ def build(config, store: Store) -> dict:
         "store": config.store,
         "splits": counts,
         "dropped": store.manifest.get("dropped", {}),
+        "cleaned": store.manifest.get("cleaned", {}),
+        "copies": count_copies(store, examples.split_names(config)),
         "labels": store.manifest["labels"],
         **report.describe_vocabulary(tokenizer, unigrams),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
         "longest_text": int(sizes.max()),
+        "columns": describe_columns(config, train, tokenizer),
         "first_documents": [*report.first_documents(train, tokenizer, "texts")],
     }
+
+
+def count_copies(store: Store, splits: tuple[str, ...]) -> dict[str, int]:
+    """Returns {split: examples with the tokens of one to train on} of the splits that are evaluated."""
+    evaluated = {name: [*iterate(store.splits[name])] for name in splits if name != "train"}
+    copies = {*chain(*evaluated.values())}.intersection(iterate(store.splits["train"]))
+    return {name: sum(map(copies.__contains__, part)) for name, part in evaluated.items()}
+
+
+def iterate(split: Split) -> Iterator[bytes]:
+    """Yields the tokens of each example."""
+    ends = split.sentence_ends[split.document_ends - 1]
+    return map(np.ndarray.tobytes, np.split(split.tokens, ends[:-1]))
+
+
+def describe_columns(config, train: Split, tokenizer) -> dict[str, dict]:
+    """Returns {column: mean, longest, pieces_per_word} of each text of examples without labels, in tokens."""
+    if examples.has_labels(config):
+        return {}
+    _, sizes = texts.locate_texts(train)
+    result = {}
+    for number, name in enumerate(config.task.text):
+        is_chosen = np.arange(sizes.shape[1]) == number
+        tokens = train.tokens[np.repeat(np.tile(is_chosen, len(sizes)), sizes.ravel())]
+        unigrams = np.bincount(tokens, minlength=tokenizer.size)
+        result[name] = {
+            "mean": float(sizes[:, number].mean()),
+            "longest": int(sizes[:, number].max()),
+            "pieces_per_word": report.describe_vocabulary(tokenizer, unigrams)["pieces_per_word"],
+        }
+    return result
 
 
 def describe(values: dict) -> list[str]:
@@ -38,6 +75,14 @@ def describe(values: dict) -> list[str]:
         lines.append(f"{name}: {documents:,} examples, {texts:,} texts, {tokens:,} tokens")
     for name, number in values["dropped"].items():
         lines.append(f"{name}: {number:,} rows left out, empty or with other columns")
+    for reason, number in values["cleaned"].items():
+        lines.append(f"train: {number:,} examples left out: {reason}")
+    for name, number in values["copies"].items():
+        lines.append(f"{name}: {number:,} examples are in train, too")
+    for name, column in values["columns"].items():
+        mean, longest, pieces = column.values()
+        text = f"{mean:,.1f} tokens on average, {longest:,} at most"
+        lines.append(f"{name}: {text}, {pieces:.2f} for a word")
     return [
         *lines,
         report.describe_pieces(values, "tokens"),

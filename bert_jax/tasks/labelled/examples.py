@@ -11,8 +11,12 @@ examples has, besides what tasks/base.py names,
     encode(config, tokenizer, examples, names) -> Encoded        with their targets
     decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order
 
-and its config keys include DEFAULTS. It may also have FREE, like the one below, of the task's own keys. A task without
-`names` has examples without labels; see parallel_texts.py.
+and its config keys include DEFAULTS, or UNLABELLED. It may also have FREE, like the one below, of the task's own keys,
+and
+
+    clean(config, Encoded) -> (Encoded, {reason: number})        leaves out examples to train on, and counts them
+
+A task without `names` has examples without labels; see parallel_texts.py.
 """
 
 import json
@@ -37,14 +41,17 @@ from bert_jax.storage import atomic, remote
 from bert_jax.tasks.labelled import tables
 from bert_jax.tokenizers.special_tokens import check_task
 
-DEFAULTS = {
+UNLABELLED = {
     "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
     "train": "train.tsv",  # file of the examples to train on, or split of the data set
     "dev": ("dev.tsv",),  # evaluated files or splits; (): a share of `train`, see `heldout`
     "heldout": 0.1,  # share of the examples in `train` that is evaluated if `dev` is empty
-    "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
     "epochs": 3.0,  # passes over the examples, which decide the last phase's steps; 0: its steps
     "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
+}
+DEFAULTS = {
+    **UNLABELLED,
+    "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
 }
 OTHER_COLUMNS = "has another number of columns than the first row"
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
@@ -280,6 +287,12 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     encoded = {}
     for split, part in parts.items():
         encoded[split] = task.encode(config, tokenizer, part, names)
+    cleaned = {}
+    if hasattr(task, "clean"):
+        encoded["train"], cleaned = task.clean(config, encoded["train"])
+    for reason, number in cleaned.items():
+        if number:
+            print(f"train: left out {number:,} examples: {reason}", file=sys.stderr)
     with atomic.new_directory(path, "config.store") as directory:
         counts = {}
         for split, part in encoded.items():
@@ -294,6 +307,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
             "unigram_entropy": stores.entropy(unigrams),
             "labels": names,
             "dropped": dict(dropped),
+            "cleaned": cleaned,
         }
         stores.finish(directory, dict(recorded), names, tokenizer, keys)
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from bert_jax.tasks.labelled import examples, tables, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 
-DEFAULTS = {key: value for key, value in examples.DEFAULTS.items() if key != "labels"}
-DEFAULTS["text"] = ("source", "target")  # columns of the texts
+DEFAULTS = {
+    **examples.UNLABELLED,
+    "text": ("source", "target"),  # columns of the texts, or ends of the names of parallel files
+}
 
 
 def load(config, path: Path | str) -> list[Example]:

@@ -112,9 +112,9 @@ def pairs(split: Split, length: int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
-def single_texts(split: Split, length: int) -> np.ndarray:
+def single_texts(split: Split, length: int | np.ndarray) -> np.ndarray:
     """Returns int64[N, T, 5], each text alone, cut to fit, of which assemble.gather reads [:, t : t + 1]. Columns are
-    those of `pairs`, without a second text."""
+    those of `pairs`, without a second text. length: of all texts, or int64[T]."""
     starts, sizes = locate_texts(split)
     numbers = np.arange(len(starts))[:, None]
     columns = starts, np.minimum(sizes, length - 2), 0, 0, numbers
