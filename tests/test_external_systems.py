@@ -31,6 +31,7 @@ BERT = {"model.layers": 1, "model.width": 64, "model.heads": 4, "model.max_lengt
 BERT |= {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 REVERSAL = {
     "task.name": "external.reversal",
+    "task.epochs": 0,
     "phases.main.length": 24,
     "phases.main.batch": 64,
     "optimizer.learning_rate": 3e-3,
