@@ -56,7 +56,7 @@ class Design(NamedTuple):
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
     """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
     a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
-    # What an objective reads depends on no vocabulary, which is not known before there is a store.
+    # The names of the arrays that an objective reads do not depend on its vocabulary, which is known from the store.
     objective = base.make(config, Vocabulary(config.tokenizer.size, **IDS))
     base.check_arrays(config, objective, tasks.make(config).shapes(phases[0], 1))
     mesh = meshes.make_mesh(config, devices)

@@ -95,6 +95,6 @@ class Batches:
     def __iter__(self):
         for number, arrays in enumerate(self.local):
             self.check(arrays)
-            # What an objective samples does not depend on the size of the batches.
+            # The samples of an objective do not depend on the size of the batches.
             arrays = arrays | {"rows": arrays["rows"] + number * self.batch}
             yield meshes.to_devices(self.mesh, arrays, self.positions, self.batch)

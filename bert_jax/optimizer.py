@@ -16,7 +16,7 @@ RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
 
 
 class Network(NamedTuple):
-    """What the optimizer knows about the parameters of a network, see models/base.py."""
+    """The functions by which the optimizer distinguishes the parameters of a network, see models/base.py."""
 
     layers_above: (
         Callable  # (params) -> a tree of ints, the number of layers above that of each parameter

@@ -1,4 +1,4 @@
-"""What attention is told: a static Spec, a Mask of arrays, and for decoding a Cache of keys and values.
+"""The arguments of attention: a static Spec, a Mask of arrays, and for decoding a Cache of keys and values.
 
 B batch, L length of the queries, M length of the keys, H heads, K head size.
 """
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 class Spec(NamedTuple):
-    """What is static about the attention of a layer."""
+    """The static settings of the attention of a layer."""
 
     implementation: str  # auto, or one of attention.IMPLEMENTATIONS
     head_size: int

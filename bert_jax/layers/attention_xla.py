@@ -21,7 +21,7 @@ PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
 
 
 class Scores(NamedTuple):
-    """What happens to the scores of all pairs before the softmax."""
+    """The mask and the bias of the scores of all pairs, which are applied before the softmax."""
 
     mask: jax.Array  # bool[B, 1, L, M]: where it is False, a key does not exist
     bias: jax.Array | None = None  # float32[B, H, L, M], added

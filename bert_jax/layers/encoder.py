@@ -39,7 +39,7 @@ class Encoder(nn.Module, kw_only=True):
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
     remat: str
-    # What the objective and the program decide, see `Spec`.
+    # Fields that the objective and the program decide, see `Spec`.
     causal: bool = False
     sequences: int = 0
     is_counted: bool = False
