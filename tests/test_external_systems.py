@@ -1,5 +1,5 @@
 """Two systems from outside of the package (tests/external): a causal decoder that generates, and an encoder-decoder
-that learns from pairs of texts. No file of the package knows them."""
+that learns from pairs of texts. No file of the package knows them. And the Transformer of the package."""
 
 import json
 import os
@@ -12,22 +12,26 @@ import numpy as np
 import pytest
 from kits import corpora, faulty_program, processes, runs
 from kits.malformed_inputs import refused
+from kits.packed import one_pair_per_row
 from kits.paths import ROOT
 from kits.runs import assert_same_bits, assert_same_run, lines, load, params, pretraining
 from kits.slices import needs_libtpu
 from kits.small import SMALL
 
+from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
 from bert_jax.convert import load_model
 from bert_jax.layers import decoding
 from bert_jax.models import base as models
+from bert_jax.runs import workdir as workdirs
+from bert_jax.tasks.feed import open_feed
 from bert_jax.train import pretrain
 
 LETTERS = "abcdefgh"
 GENERAL = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
 del GENERAL["phases.main.max_predictions"]
-BERT = {"model.layers": 1, "model.width": 64, "model.heads": 4, "model.max_length": 32}
+BERT = {"model.layers": 1, "model.width": 64, "model.heads": 4, "model.max_length": 80}
 BERT |= {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 REVERSAL = {
     "task.name": "external.reversal",
@@ -38,12 +42,28 @@ REVERSAL = {
     "tokenizer.size": 40,
 }
 TRANSLATOR = {"model.name": "external.translator", "model.decoder_layers": 1}
-TRANSLATOR |= BERT | REVERSAL | {"objective.name": "external.translation"}
+TRANSLATOR |= BERT | REVERSAL | {"objective.name": "translation"}
+# The Transformer of the package, on the same pairs.
+TRANSFORMER = {
+    "model.name": "transformer",
+    "model.layers": 1,
+    "model.decoder_layers": 1,
+    "model.width": 32,
+    "model.heads": 4,
+    "model.feed_forward": 64,
+    "objective.name": "translation",
+}
+TRANSFORMER |= REVERSAL | {"task.name": "translation", "task.max_pieces": 20}
+SYSTEMS = "decoder", "translator", "transformer"
+FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in SYSTEMS}
 DECODER = {
     "model.name": "external.decoder",
     "objective.name": "external.generation",
     "task.name": "token_blocks",
 }
+
+# {system: places of a step, of all sequences}
+TOKENS = {"decoder": 16 * 32, "translator": 2 * 64 * 24, "transformer": 2 * 64 * 24}
 
 
 def write_pairs(directory) -> None:
@@ -69,6 +89,8 @@ def worlds(tmp_path_factory):
     pairs = {"task.data": directory, "task.train": "train", "task.dev": "dev"}
     pairs["store"] = directory / "pairs"
     worlds = {"decoder": GENERAL | DECODER | data, "translator": GENERAL | TRANSLATOR | pairs}
+    pairs = pairs | {"store": directory / "packed_pairs"}
+    worlds["transformer"] = GENERAL | TRANSFORMER | pairs
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)  # of new processes
         for name, settings in worlds.items():
@@ -86,15 +108,17 @@ def test_strings_are_reversed_exactly(worlds, tmp_path):
     assert lines(tmp_path / "run")[-1]["exact"] == 1.0
 
 
-def test_both_sequences_are_counted_and_shown(worlds):
-    settings, workdir = worlds["translator"]
+@pytest.mark.parametrize("system", SYSTEMS[1:])
+def test_both_sequences_are_counted_and_shown(worlds, system):
+    settings, workdir = worlds[system]
     batches = [inspect_batch.inspect(load(settings), step, 2) for step in range(5)]
     shares = [batch["real_token_share"] for batch in batches]
     assert lines(workdir)[0]["real_token_share"] == pytest.approx(np.mean(shares), rel=1e-6)
     texts = dict(row.split(": ") for row in batches[0]["rows"])
-    assert len(texts) == 2 * 2 * 2  # rows, pairs, sequences
-    for name in ("row 0.1", "row 1.2"):
-        assert texts[f"{name} target"].split()[1:-1] == texts[name].split()[-2:0:-1]
+    assert len(texts) >= 2 * 2 * 2  # rows, pairs, sequences
+    for name in [name for name in texts if not name.endswith("target")]:
+        pieces = [piece for piece in texts[name].split() if piece not in ("[CLS]", "[SEP]")]
+        assert texts[f"{name} target"].split() == ["[CLS]", *reversed(pieces), "[SEP]"]
 
 
 def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):
@@ -168,7 +192,7 @@ def test_beams_take_their_caches_with_them(worlds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", "translator"])
+@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer"])
 @pytest.mark.parametrize(
     "devices, changes",
     [
@@ -188,7 +212,7 @@ def test_the_division_of_a_batch_does_not_matter(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", pytest.param("translator", marks=pytest.mark.full)])
+@pytest.mark.parametrize("system", [FULL["decoder"], FULL["translator"], "transformer"])
 def test_killed_and_resumed_it_has_the_same_bits(worlds, tmp_path, system):
     settings, undisturbed = worlds[system]
     fault = {faulty_program.FAULT: "0:step:15:kill"}
@@ -205,21 +229,26 @@ def test_killed_and_resumed_it_has_the_same_bits(worlds, tmp_path, system):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", "translator"])
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_its_step_is_timed(worlds, capsys, system):
-    path = str(worlds[system][1] / "config.json")
-    assert main(["benchmark", "--config", path, "--steps", "1", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["phases"]["main"]["tokens_per_second"] > 0
+    path = worlds[system][1] / "config.json"
+    assert main(["benchmark", "--config", str(path), "--steps", "1", "--json", "-"]) == 0
+    timed = json.loads(capsys.readouterr().out)["phases"]["main"]
+    tokens = timed["tokens_per_second"] * timed["step_seconds"]
+    assert tokens == pytest.approx(TOKENS[system])
+    assert tokens == workdirs.read_info(path.parent)["phases"]["main"]["tokens_per_step"]
 
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", "translator"])
+@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer"])
 def test_its_step_is_planned(worlds, capsys, system):
     path = str(worlds[system][1] / "config.json")
     assert main(["plan", "--config", path, "--topology", "v5e:2x2", "--json", "-"]) == 0
     planned = json.loads(capsys.readouterr().out)["phases"]["main"]
     assert planned["fits"] and planned["flops_per_step"] > 0
+    places = planned["tokens_per_second"] * planned["seconds_per_step"]
+    assert places == pytest.approx(planned["real_token_share"] * TOKENS[system])
 
 
 def test_packed_rows_of_the_decoder_are_those_of_each_text_alone(worlds):
@@ -240,6 +269,31 @@ def test_packed_rows_of_the_decoder_are_those_of_each_text_alone(worlds):
 
     alone = np.concatenate([compute([text]) for text in texts])
     np.testing.assert_allclose(compute(texts), alone, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_decoder_is_trained_on_packed_rows(worlds, tmp_path):
+    """On eight devices. Several documents of a row have the loss of each in a row of its own."""
+    settings, _ = worlds["decoder"]
+    keys = {"task.name": "packed_documents", "phases.main.max_predictions": 5}
+    keys |= {"task.mask_share": 0, "task.random_share": 0}
+    keys |= {"model.max_length": 96, "phases.main.length": 96}
+    assert pretrain(load(settings, **keys), tmp_path / "run") == 0
+    first, *_, last = [line for line in lines(tmp_path / "run") if line["split"] == "train"]
+    assert last["lm_loss"] < first["lm_loss"] - 0.1
+    run = load_model.open_model(tmp_path / "run")
+    (phase,) = configs.phases(run.config)
+    packed = next(open_feed(run.config).train(phase, 0, 1))
+    alone = one_pair_per_row(packed)
+    assert len(alone["rows"]) > 1.5 * len(packed["rows"])
+
+    @jax.jit
+    def compute(params, batch):
+        totals = run.objective.weights(batch)
+        return run.objective.loss(params, batch, totals, jnp.uint32(0), train=False)[0]
+
+    together, apart = (float(compute(run.params, batch)) for batch in (packed, alone))
+    assert together == pytest.approx(apart, rel=1e-6)
 
 
 @pytest.mark.slow

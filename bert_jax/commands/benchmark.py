@@ -108,7 +108,6 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     median = statistics.median(seconds)
     shapes = design.dataset.shapes(phase, phase.batch)
     flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
-    positions = sum(leaf.size for name, leaf in shapes.items() if name.endswith("sequence_ids"))
     return {
         "compile_seconds": compile_seconds,
         "attention": tasks.attention(config, phase, design.mesh),
@@ -116,7 +115,7 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
         "step_seconds": median,
         "slowest_seconds": max(seconds),
         "rows_per_second": phase.batch / median,
-        "tokens_per_second": positions / median,
+        "tokens_per_second": tasks.tokens_per_step(config, phase) / median,
         "flops_per_step": flops,
         "utilization": chips.utilization(flops / median, design.mesh.devices.flatten()),
         "peak_bytes": chips.peak_bytes(design.mesh.local_devices),

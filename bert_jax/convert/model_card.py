@@ -12,6 +12,7 @@ from bert_jax import config as configs
 from bert_jax.convert import load_model, names
 from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import metrics_file, timing
+from bert_jax.tasks import base as tasks
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
 # Keys whose values are paths, and keys that have lines of their own.
@@ -156,7 +157,7 @@ def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[st
     yield ""
     steps = configs.steps_by_phase(config, run.step)
     phases = configs.phases(config)
-    tokens = sum(steps[phase.name] * phase.batch * phase.length for phase in phases)
+    tokens = sum(steps[phase.name] * tasks.tokens_per_step(config, phase) for phase in phases)
     limit = "at most " if is_labelled else ""  # batches of short texts are short
     yield f"- tokens seen: {limit}{tokens:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"

@@ -73,7 +73,7 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
 
 def rates(tpu: topology.Slice, phase, work: dict, seconds: float, end: str) -> dict:
     """Returns the numbers that follow from the seconds of a step. end: the suffix of their keys."""
-    tokens = work["real_token_share"] * phase.batch * phase.length
+    tokens = work["real_token_share"] * work["tokens_per_step"]
     return {
         f"seconds_per_step{end}": seconds,
         f"rows_per_second{end}": phase.batch / seconds,

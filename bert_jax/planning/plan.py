@@ -145,13 +145,15 @@ def expected_counts(config: ConfigDict, log: Callable) -> dict:
     vocabulary = expected_vocabulary(config, log)
     phases = choose_phases(config, None)
     params, flops = expected_flops(config, phases, vocabulary)
-    per_token = {phase.name: flops[phase.name] / phase.batch / phase.length for phase in phases}
+    per_token = {
+        phase.name: flops[phase.name] / tasks.tokens_per_step(config, phase) for phase in phases
+    }
     numbers = counts.parameters(params, vocabulary.size, models.body(config))
     return numbers | {"flops_per_token": per_token}
 
 
 def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict[str, dict]:
-    """Returns {phase: the JSON values of the FLOPs of a step and of the share of real tokens in its rows}.
+    """Returns {phase: the JSON values of the FLOPs and tokens of a step and of the share of real tokens}.
 
     The share is that of a sample of the store if it is on this disk, else 1.
     """
@@ -162,6 +164,7 @@ def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict
     for phase in phases:
         work[phase.name] = {
             "flops_per_step": flops[phase.name],
+            "tokens_per_step": tasks.tokens_per_step(config, phase),
             "real_token_share": survey(phase).real_token_share if survey else 1.0,
             "real_token_share_from": config.store if survey else "no store",
         }

@@ -50,7 +50,7 @@ def phase_info(config, phase, trainer) -> dict:
     mesh = trainer.mesh
     micro_batches = meshes.micro_batches(mesh, phase, config.train)
     return {
-        "tokens_per_step": phase.batch * phase.length,
+        "tokens_per_step": tasks.tokens_per_step(config, phase),
         "flops_per_step": trainer.flops[phase.name][phase.length],
         "attention": tasks.attention(config, phase, mesh),
         "micro_batches": micro_batches,

@@ -23,6 +23,13 @@ def make(config, store: Store | None = None) -> Dataset:
     return find_module("task", config.task.name).make(config, store)
 
 
+def tokens_per_step(config, phase) -> int:
+    """Returns the tokens of a step of a phase, padding included: the places of all sequences of its batch, such as
+    those of sources and of targets."""
+    shapes = make(config).shapes(phase, phase.batch)
+    return sum(leaf.size for name, leaf in shapes.items() if name.endswith("sequence_ids"))
+
+
 def make_objective(config, phase, vocabulary: Vocabulary) -> objectives.Objective:
     """Returns the objective of a phase of a config, for batches of its task."""
     sequences = make(config).sequences(phase)

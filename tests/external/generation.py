@@ -1,4 +1,4 @@
-"""The loss of the next token, and prompts that are continued with the cache."""
+"""The loss of the next token of a sequence, and prompts that are continued with the cache."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -28,13 +28,19 @@ class Generator(nn.Module):
 
 
 def make(config, vocabulary, **fields):
+    def weigh(batch):
+        """Returns float32[B, L]: 1 for a token that another one of its sequence follows."""
+        ids = batch["sequence_ids"]
+        following = jnp.roll(ids, -1, axis=1).at[:, -1].set(0)
+        return (ids == following) * (ids > 0) * batch["row_weights"][:, None]
+
     def weights(batch):
-        return {"lm": jnp.maximum(batch["next_weights"].sum(), 1.0)}
+        return {"lm": jnp.maximum(weigh(batch).sum(), 1.0)}
 
     def terms(outputs, batch):
         targets = jnp.roll(batch["tokens"], -1, axis=1)
         nats = base.cross_entropy(outputs["lm_logits"], targets)
-        return {"lm_loss": base.weighted_mean(nats, batch["next_weights"])}
+        return {"lm_loss": base.weighted_mean(nats, weigh(batch))}
 
     def decode(call, batch):
         """Continues the first tokens of each row, whose number is that of sequence_ids that are not 0."""
@@ -45,4 +51,4 @@ def make(config, vocabulary, **fields):
         return {"continuation": decoded.tokens[:, 0]}
 
     module = Generator(models.make(config, vocabulary.size, **fields))
-    return base.from_module(module, weights, terms, decode, reads=("next_weights",))
+    return base.from_module(module, weights, terms, decode)

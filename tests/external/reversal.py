@@ -51,7 +51,7 @@ def make(config, store=None):
         """Returns the share of rows whose target is decoded exactly; the end token follows it."""
         tokens = np.load(store.splits[split].path / "tokens.npy", mmap_mode="r")
         hits = []
-        for (start, size, *_), decoded in zip(rows[:, 0, 1], outputs["decoded"], strict=True):
+        for (start, size, *_), decoded in zip(rows[:, 0, 1], outputs["translations"], strict=True):
             is_exact = (decoded[:size] == tokens[start : start + size]).all()
             hits.append(is_exact and not decoded[size + 1 :].any())
         return {"exact": float(np.mean(hits))}

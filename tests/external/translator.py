@@ -51,7 +51,7 @@ class Network(nn.Module):
     def embed(self, tokens, positions):
         return self.encoder.embedder(tokens, positions, jnp.zeros_like(tokens))
 
-    def logits(self, x):
+    def vocabulary_logits(self, x):
         return self.encoder.vocabulary_logits(x)
 
     def __call__(self, batch, keys=None):
@@ -64,9 +64,9 @@ class Network(nn.Module):
         inputs = blocks.Inputs([Mask(ids)] * self.layers, contexts, first=FIRST)
         return self.decoder(x, keys, inputs)[0]
 
-    def start(self, batch):
+    def start(self, batch, length):
         source_ids = batch["sequence_ids"]
-        rows, length = batch["target_tokens"].shape
+        rows = len(source_ids)
         spec = self.encoder.make_spec()
         cache = empty_cache(rows, length, self.encoder.heads, spec, self.encoder.dtype)
         memories = self.decoder.memorize(self.encoder(batch))
@@ -80,7 +80,7 @@ class Network(nn.Module):
         contexts = [Context(memory, context_mask) for memory in memories]
         inputs = blocks.Inputs([mask] * self.layers, contexts, caches)
         x, caches = self.decoder(x, None, inputs)
-        return self.logits(x[:, 0]), (source_ids, memories, caches)
+        return self.vocabulary_logits(x[:, 0]), (source_ids, memories, caches)
 
 
 def make(config, vocabulary_size, **fields):
