@@ -7,14 +7,25 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from kits import pairs_of_texts
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, mesh_keys, small_batch, small_config
 
 from bert_jax import build
+from bert_jax import config as configs
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import timeline
+from bert_jax.tasks import base as tasks
 
 ROWS = 64
+KEYS = {kind: (f"task.pair_task={kind}",) for kind in ("nsp", "sop", "none")}
+KEYS["translation"] = (
+    "model.name=transformer",
+    "model.decoder_layers=1",
+    "objective.name=translation",
+    "task.name=translation",
+    "task.max_pieces=30",
+)
 
 
 def uneven_batch() -> dict:
@@ -31,11 +42,26 @@ def uneven_batch() -> dict:
     return arrays
 
 
+def uneven_pairs() -> dict:
+    """Returns a batch of pairs of texts: some rows have fewer or no targets, and consecutive ones have weight 0."""
+    config = configured("translation")
+    shapes = tasks.make(config).shapes(configs.phases(config)[0], ROWS)
+    arrays = pairs_of_texts.draw_batch(shapes, VOCABULARY.size, seed=0)
+    draw = np.random.default_rng(7)
+    pairs = draw.integers(4, size=ROWS)
+    arrays["target_sequence_ids"] *= arrays["target_sequence_ids"] <= pairs[:, None]
+    arrays["row_weights"][24:32] = 0
+    return arrays
+
+
+def configured(pairs, *changes):
+    keys = f"phases.main.batch={ROWS}", "model.layers=1", "optimizer.beta1=0", "optimizer.clip=0"
+    return small_config(*keys, *KEYS[pairs], *changes)
+
+
 def built(shape, count, pairs="nsp", chips=None):
     """Returns the trainer for `count` micro-batches on a mesh of this shape; Adam's first moment is the gradient."""
-    keys = f"phases.main.batch={ROWS}", f"train.micro_batches={count}"
-    keys += f"task.pair_task={pairs}", "model.layers=1", "optimizer.beta1=0"
-    config = small_config(*mesh_keys(shape), *keys, "optimizer.clip=0")
+    config = configured(pairs, *mesh_keys(shape), f"train.micro_batches={count}")
     mesh = meshes.make_mesh(config, chips or jax.devices()[: int(np.prod(shape))])
     return build.build(config, mesh, VOCABULARY)
 
@@ -43,7 +69,8 @@ def built(shape, count, pairs="nsp", chips=None):
 @cache
 def gradient(shape, count, pairs):
     trainer = built(shape, count, pairs)
-    rows = meshes.to_devices(trainer.mesh, uneven_batch(), np.arange(ROWS), ROWS)
+    arrays = uneven_pairs() if pairs == "translation" else uneven_batch()
+    rows = meshes.to_devices(trainer.mesh, arrays, np.arange(ROWS), ROWS)
     state, *_ = trainer.train["main"](trainer.initialize(), rows)
     (moment,) = [part.mu for part in state.opt_state.inner if hasattr(part, "mu")]
     return jax.device_get(moment)
@@ -68,6 +95,8 @@ def distance(a, b) -> float:
     "shape, count, pairs",
     [
         ((8, 1, 1), 8, "nsp"),
+        pytest.param((8, 1, 1), 8, "translation", marks=pytest.mark.full),
+        pytest.param((2, 2, 2), 4, "translation", marks=pytest.mark.full),
         pytest.param((2, 2, 2), 4, "nsp", marks=pytest.mark.full),
         pytest.param((1, 1, 1), 4, "nsp", marks=pytest.mark.full),
         pytest.param((8, 1, 1), 1, "nsp", marks=pytest.mark.full),

@@ -51,6 +51,16 @@ def make_batch(pairs: list, packed: int, length: int) -> dict:
     return arrays
 
 
+def draw_batch(shapes: dict, vocabulary: int, seed: int) -> dict:
+    """Returns a batch with these shapes, of Dataset.shapes; a row has three pairs."""
+    rows, length = shapes["tokens"].shape
+    pairs = []
+    for number in range(rows // 2):
+        pairs += draw_pairs(vocabulary, rows * seed + number)
+    zeros = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    return zeros | make_batch(pairs, 3, length)
+
+
 def flatten(params) -> dict[str, np.ndarray]:
     """Returns {path: array}."""
     return {name: np.asarray(array) for name, array in by_path(params).items()}

@@ -9,23 +9,33 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-from kits import programs, small
+from kits import pairs_of_texts, programs, small
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
+from bert_jax import config as configs
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import hlo
 from bert_jax.runs import metrics
+from bert_jax.tasks import base as tasks
 from bert_jax.tasks.text import mlm_batch
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
 ROWS, LENGTH, PREDICTIONS, WIDTH, HIDDEN, PIECES = 16, 24, 20, 32, 96, 1024
 SIZES = f"""
-    phases.main.batch={ROWS} phases.main.length={LENGTH} phases.main.max_predictions={PREDICTIONS}
-    model.max_length={LENGTH} model.width={WIDTH} model.feed_forward={HIDDEN} model.heads=8
-""".split()
+    phases.main.batch={ROWS} phases.main.length={LENGTH} model.max_length={LENGTH}
+    model.width={WIDTH} model.feed_forward={HIDDEN} model.heads=8
+"""
+KEYS = {
+    "bert": f"phases.main.max_predictions={PREDICTIONS}",
+    "transformer": f"""
+        model.name=transformer model.layers=1 model.decoder_layers=1 model.attention_dropout=0.1
+        model.hidden_dropout=0.1 objective.name=translation
+        task.name=translation task.max_pieces={LENGTH - 2}
+    """,
+}
 TABLE = 4 * PIECES * WIDTH  # bytes
 EVERYDAY = [(8, 1, 1), (2, 2, 2)]
 MESHES = [*EVERYDAY, (1, 8, 1), (1, 1, 8), (2, 4, 1), (4, 1, 2), (1, 2, 4)]
@@ -51,8 +61,9 @@ def forgotten():
 
 
 @cache
-def trainer(shape, platform="cpu"):
-    config, vocabulary = small_config(*SIZES, *mesh_keys(shape)), VOCABULARY._replace(size=PIECES)
+def trainer(shape, platform="cpu", model="bert"):
+    config = small_config(*f"{SIZES} {KEYS[model]}".split(), *mesh_keys(shape))
+    vocabulary = VOCABULARY._replace(size=PIECES)
     if platform == "cpu":
         mesh = meshes.make_mesh(config, jax.devices()[: math.prod(shape)])
         return build.build(config, mesh, vocabulary)
@@ -73,22 +84,32 @@ def parts(made) -> list[tuple[int, int]]:
     return [(size, size * fsdp if "fsdp" in spec else size) for size, spec in sizes]
 
 
+def draw_batch(model: str, number: int) -> dict:
+    if model == "bert":
+        return small.synthetic(ROWS, LENGTH, PREDICTIONS, PIECES, seed=number)
+    config = small_config(*f"{SIZES} {KEYS[model]}".split())
+    (phase,) = configs.phases(config)
+    shapes = tasks.make(config).shapes(phase, ROWS)
+    return pairs_of_texts.draw_batch(shapes, PIECES, number)
+
+
 @cache
-def losses(shape) -> list[float]:
-    made, found = trainer(shape), []
+def losses(shape, model) -> list[float]:
+    made, found = trainer(shape, model=model), []
     state = made.initialize()
     for number in range(20):
-        arrays = small.synthetic(ROWS, LENGTH, PREDICTIONS, PIECES, seed=number)
+        arrays = draw_batch(model, number)
         rows = meshes.to_devices(made.mesh, arrays, np.arange(ROWS), ROWS)
         state, values, _ = made.train["main"](state, rows)
         found.append(metrics.means(values)["loss"])
     return found
 
 
+@pytest.mark.parametrize("model", ["bert", pytest.param("transformer", marks=pytest.mark.full)])
 @on_meshes(*MESHES, platforms=["cpu"], everyday=[(8, 1, 1)])
-def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform):
-    expected = losses((1, 1, 1))
-    np.testing.assert_allclose(losses(shape), expected, rtol=1e-5)
+def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform, model):
+    expected = losses((1, 1, 1), model)
+    np.testing.assert_allclose(losses(shape, model), expected, rtol=1e-5)
     assert len(set(np.round(expected, 3))) > 10
 
 
