@@ -75,7 +75,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     rate = partial(
         optimizer.schedule,
         config.schedule.name,
-        config.optimizer.learning_rate,
+        optimizer.peak_rate(config),
         config.schedule.warmup,
         configs.total_steps(config),
         decay=config.schedule.decay,
@@ -120,11 +120,11 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
     started = time.monotonic()
     parts = design(config, mesh, vocabulary)
 
-    def of_lengths(make: Callable) -> dict:
-        """Returns {phase: {length: make(a phase with rows of this length)}}."""
+    def of_lengths(make: Callable, split: int = 0) -> dict:
+        """Returns {phase: {length: make(a phase with rows of this length)}} of the batches of a split."""
         results = {}
         for phase in configs.phases(config):
-            sizes = lengths(parts.dataset, phase)
+            sizes = lengths(parts.dataset, phase, parts.dataset.splits[split])
             results[phase.name] = {size: make(phase._replace(length=size)) for size in sizes}
         return results
 
@@ -146,18 +146,18 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         initialize = compiled(lower_initialize(parts), "initial state")
         initial_state = compilers.submit(initialized) if init_state else None
 
-        def programs(lower: Callable, what: str) -> dict:
+        def programs(lower: Callable, what: str, split: int) -> dict:
             def compile_phase(phase):
                 return compiled(lower(config, parts, phase), f"phase {phase.name}, {what}")
 
-            return of_lengths(compile_phase)
+            return of_lengths(compile_phase, split)
 
-        train = programs(lower_train, "a step")
+        train = programs(lower_train, "a step", 0)
         fingerprints = compiled(
             fingerprint.lower(mesh, reader.items(parts.shapes), reader.items(parts.shardings)),
             "fingerprints of the state",
         )
-        evaluators = programs(lower_evaluate, "evaluation")
+        evaluators = programs(lower_evaluate, "evaluation", 1)
     if init_state:
         initial_state.result()  # raises its error before anything is written
     return Trainer(

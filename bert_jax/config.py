@@ -18,8 +18,11 @@ from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import atomic, json_file, remote
 
+# Keys that say how an objective's model decodes in evaluations; training does not depend on them.
+DECODING = ("objective.beams", "objective.length_penalty", "objective.length_rule")
 # Keys and groups that a resumed run may change.
 CHANGEABLE = (
+    *DECODING,
     "mesh",
     "train",
     "guard",
@@ -324,6 +327,8 @@ def is_of_model(key: str) -> bool:
     """Returns whether a key determines the shapes or the meaning of a model's parameters."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "initializer")
+    if key in DECODING:
+        return False
     if key == "task.pair_task":  # decides whether there is a head for pairs
         return True
     return group in ("model", "objective") and name not in free

@@ -44,14 +44,16 @@ def measure(program: Callable, params, batches: "Batches", stopped=lambda: False
     return {"loss": loss, **means, **score(batches, outputs)}
 
 
-def score(batches: "Batches", outputs: list[dict]) -> dict[str, float]:
+def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
     """Returns the task's scores of a split, computed on the host. outputs: those of each batch."""
     if not batches.score:
         return {}
     rows = batches.local.rows
     arrays = {name: array[:rows] for name, array in join(outputs).items()}
     scores = batches.score(arrays, batches.local.chosen())
-    return {name: float(value) for name, value in scores.items()}
+    return {
+        name: value if isinstance(value, str) else float(value) for name, value in scores.items()
+    }
 
 
 def join(outputs: list[dict]) -> dict[str, np.ndarray]:

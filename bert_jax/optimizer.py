@@ -194,6 +194,15 @@ class Span(NamedTuple):
     numpy: Any  # jax.numpy or NumPy
 
 
+def peak_rate(config) -> float:
+    """Returns the highest learning rate of a config: its key, or for 0 with `inverse_sqrt` (width x warm-up)^-0.5
+    (arXiv:1706.03762, section 5.3)."""
+    rate = config.optimizer.learning_rate
+    if config.schedule.name == "inverse_sqrt" and not rate:
+        rate = (config.model.width * max(1, config.schedule.warmup)) ** -0.5
+    return rate
+
+
 def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0, phases=()):
     """Returns the function step (from 0) -> learning rate of a schedule of SHAPES.
 

@@ -129,7 +129,8 @@ def get_config(
     # module with make(config, network) -> optax.GradientTransformation, such as LAMB: config has these keys, network
     # is a bert_jax.optimizer.Network. It applies the weight decay, but not the clipping and the learning rate
     config.optimizer.name = "adam"
-    config.optimizer.learning_rate = 1e-4  # peak learning rate, see `schedule`
+    # peak learning rate, see `schedule`; 0 with inverse_sqrt: (model.width * schedule.warmup)^-0.5 (arXiv:1706.03762)
+    config.optimizer.learning_rate = 1e-4
     config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
     config.optimizer.beta2 = 0.999  # decay rate of Adam's second moment
     config.optimizer.epsilon = 1e-6  # epsilon of Adam

@@ -1,4 +1,4 @@
-"""`evaluate`: held-out metrics of a run's newest checkpoint, or of several models on the same text."""
+"""`evaluate`: held-out metrics of a run's newest checkpoint, of several models on the same text, or of translations."""
 
 from contextlib import closing
 from pathlib import Path
@@ -7,6 +7,7 @@ import jax
 
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
+from bert_jax.commands import predict
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import word_windows
@@ -17,10 +18,14 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import metrics, run_info, workdir
 from bert_jax.tasks.feed import open_feed, open_or_prepare
+from bert_jax.tasks.labelled import examples, tables
 
 OPTIONS = [
     cli.place("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
     cli.option("--config", "config of the held-out text; default: that of the run"),
+    cli.path("--input", "file of a source a line, to translate and to compare with --reference"),
+    cli.path("--reference", "file of their translations"),
+    *predict.SEARCH,
     cli.AS_JSON,
 ]
 
@@ -32,17 +37,48 @@ def run(options, overrides) -> int:
         return cli.show(options, values, word_windows.describe(values))
     if len(options.model) > 1:
         raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
+    search = predict.search_keys(options)
+    if options.input and options.reference:
+        values = evaluate_translations(
+            options.model[0], options.input, options.reference, overrides, search
+        )
+        return cli.show(options, values, describe(values))
+    if options.input or options.reference or search:
+        raise BadInput("evaluate: --input, --reference and their options go together")
     # The keys of `distributed` are never saved, so those of the command line are all.
     keys = [key for key in overrides if key.startswith("distributed.")]
     with joined(configs.load("base", keys).distributed) as processes:
         values = evaluate_run(options.model[0], overrides, processes)
-        lines = []
-        for name, value in values.items():
-            number = f"{value:.6g}" if isinstance(value, float) else value
-            lines.append(f"{name} {number}")
         if processes.is_main:
-            cli.show(options, values, "\n".join(lines))
+            cli.show(options, values, describe(values))
     return 0
+
+
+def describe(values: dict) -> str:
+    """Returns a line for each value."""
+    lines = []
+    for name, value in values.items():
+        number = f"{value:.6g}" if isinstance(value, float) else value
+        lines.append(f"{name} {number}")
+    return "\n".join(lines)
+
+
+def evaluate_translations(name, file: Path, reference: Path, overrides, search: dict) -> dict:
+    """Returns the scores of the translations of a file's lines, and their signatures; see task/translation/scores.py.
+
+    Raises BadInput for a reference with another number of lines.
+    """
+    sources = tables.read_lines(file)
+    references = tables.read_lines(reference)
+    if len(sources) != len(references):
+        sizes = f"{file}: {len(sources):,} lines, {reference}: {len(references):,} lines"
+        raise BadInput(f"--reference: {sizes}; expected the same number")
+    model = predict.open_model(name, overrides, search)
+    task = examples.module_of(model.config)
+    if not hasattr(task, "score_texts"):
+        raise BadInput(f"--reference: {name}: task {model.config.task.name!r} has no translations")
+    results, _ = predict.predict_examples(model, task.load_sources(model.config, file))
+    return task.score_texts(model.config, [result["prediction"] for result in results], references)
 
 
 def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:

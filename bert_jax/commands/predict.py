@@ -1,4 +1,4 @@
-"""`predict`: predicts the pieces at [MASK] in texts, or the labels of texts by a fine-tuned model."""
+"""`predict`: predicts the pieces at [MASK] in texts, their labels by a fine-tuned model, or their translations."""
 
 import sys
 import tempfile
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from tqdm import tqdm
 
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
@@ -18,11 +19,26 @@ from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, predictions
 
+# How a model that generates text is searched.
+SEARCH = [
+    cli.option(
+        "--beam", "hypotheses of the beam search; default: 4", type=cli.positive, metavar="N"
+    ),
+    cli.option("--length-penalty", "exponent of their lengths; default: 0.6", metavar="ALPHA"),
+]
+BEAMS = "4"  # arXiv:1706.03762, section 6.1
 OPTIONS = [
     cli.MODEL,
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
-    cli.path("--input", "file of examples, as the task reads it; labels may be missing"),
-    cli.path("--output", "file for predictions: .tsv as GLUE wants it, .json as SQuAD wants it"),
+    *SEARCH,
+    cli.path(
+        "--input",
+        "file of examples, as the task reads it, or of a text a line; labels may be missing",
+    ),
+    cli.path(
+        "--output",
+        "file for predictions: .tsv as GLUE wants it, .json as SQuAD wants it, or a line each",
+    ),
     cli.path("--context", "file of a text that has the answer to --question"),
     cli.option("--question", "question about --context"),
     cli.option("texts", "text; with [MASK] for a masked LM", nargs="*", metavar="TEXT"),
@@ -41,10 +57,10 @@ def run(options, overrides) -> int:
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
     output = options.output
-    if output:
-        if not output.absolute().parent.is_dir() or output.suffix not in (".tsv", ".json"):
-            raise BadInput(f"--output {output}: expected a .tsv or .json in an existing directory")
-    results, scores = predict(options.model, texts, options.top, options.input, overrides)
+    if output and not output.absolute().parent.is_dir():
+        raise BadInput(f"--output {output}: expected a file in an existing directory")
+    search = search_keys(options)
+    results, scores = predict(options.model, texts, options.top, options.input, overrides, search)
     lines = []
     if output:
         atomic.write(output, predictions.text(results, output.suffix))
@@ -56,22 +72,33 @@ def run(options, overrides) -> int:
     return cli.show(options, results, "\n".join(lines))
 
 
+def search_keys(options) -> dict[str, str]:
+    """Returns {key of config.objective: value} of the options SEARCH that are given."""
+    values = {"beams": options.beam, "length_penalty": options.length_penalty}
+    return {key: str(value) for key, value in values.items() if value is not None}
+
+
 def predict(
-    directory: Path, texts: list[str], top: int = 5, file: Path | None = None, overrides=()
+    directory: Path,
+    texts: list[str],
+    top: int = 5,
+    file: Path | None = None,
+    overrides=(),
+    search=(),
 ) -> tuple[list[dict], dict]:
     """Returns the results for the texts, or for the examples of a file, and the scores of those with labels.
 
     A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, or what the
-    task's `decode` returns and the `text`.
+    task's `decode` returns and the `text`. search: see `search_keys`.
     """
     texts = replace_surrogates(texts, "predict")
-    model = load_model.open_model(directory, overrides, head="label")
+    model = open_model(directory, overrides, dict(search))
     task = examples.module_of(model.config)
     if not hasattr(task, "decode"):
         load_model.check_masks(directory, model)
         return predict_masks(model, texts, top, file), {}
     if file:
-        inputs = task.load(model.config, file)
+        inputs = getattr(task, "load_sources", task.load)(model.config, file)
     else:
         inputs = task.parse(model.config, texts)
     if not inputs:
@@ -82,6 +109,26 @@ def predict(
     if examples.has_labels(model.config):
         drop_unknown_labels(model.config, inputs)
     return predict_examples(model, inputs)
+
+
+def open_model(directory: Path, overrides, search: dict[str, str]) -> load_model.Model:
+    """Opens a model. One that generates text has these keys of its search, and BEAMS by default.
+
+    Raises BadInput for keys of a model that generates none.
+    """
+    model = load_model.open_model(directory, overrides, head="label")
+    if "beams" not in model.config.objective:
+        if search:
+            name = model.config.objective.name
+            raise BadInput(f"--beam: {directory}: objective {name!r} generates no text")
+        return model
+    config = model.config.copy_and_resolve_references()
+    search = {"beams": BEAMS} | search
+    configs.apply(config, [f"objective.{key}={value}" for key, value in search.items()])
+    configs.check(config)
+    phase = configs.phases(config)[-1]
+    objective = tasks.make_objective(config, phase, model.vocabulary)
+    return model._replace(config=config, objective=objective)
 
 
 def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
@@ -120,17 +167,22 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
     config = model.config
     task = examples.module_of(config)
     phase = configs.phases(config)[-1]
-    split = examples.split_names(config)[0]
+    split = examples.split_names(config)[-1]  # its rows are evaluated, sorted by their sizes
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "store")
         examples.build(config, model.tokenizer, {split: inputs}, path)
         store = stores.open_store(path)
+        if hasattr(task, "widen"):
+            phase = task.widen(config, store, split, phase)
         dataset = tasks.make(config, store)
         rows = dataset.rows(phase, split, 0)
         batches = stream.Evaluation(dataset, phase, split, len(rows), fill_mask.ROWS)
         run = jax.jit(model.objective.outputs)
         params = jax.device_put(model.params)
-        outputs = evaluate.join([jax.device_get(run(params, arrays)) for arrays in batches])
+        outputs = []
+        for arrays in tqdm(batches, disable=None):  # on a terminal
+            outputs.append(jax.device_get(run(params, arrays)))
+        outputs = evaluate.join(outputs)
         # In the order of the examples. Rows that fill the last batch are after all others.
         order = np.argsort(batches.places())
         outputs = {name: array[order] for name, array in outputs.items()}
@@ -142,8 +194,8 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             outputs = {name: array[is_labelled] for name, array in outputs.items()}
             scores = dataset.score(split, outputs, rows[is_labelled])
             scores["examples"] = len(labelled)
-    pairs = zip(inputs, results, strict=True)
-    return [{"text": " | ".join(example.texts)} | result for example, result in pairs], scores
+    texts = [" | ".join(filter(None, example.texts)) for example in inputs]
+    return [{"text": text} | result for text, result in zip(texts, results, strict=True)], scores
 
 
 def describe(result: dict) -> str:

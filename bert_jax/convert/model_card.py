@@ -185,5 +185,8 @@ def evaluated(run, workdir: Path) -> Iterator[str]:
             if isinstance(value, float) and key not in timing.TIMES:
                 yield f"| {key} | {value:.4f} |"
         yield ""
+        for key, value in line.items():
+            if key.endswith("_signature"):
+                yield f"{key.removesuffix('_signature')}: sacrebleu, `{value}`."
         if "headline" in line:
             yield f"{line['headline']}."

@@ -81,6 +81,13 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool, begins: bool
     }
 
 
+def pad_sequences(rows, sequences: int):
+    """Appends absent sequences to rows: int64[B, S, ...] -> int64[B, sequences, ...]."""
+    padding = [[0, 0] for _ in rows.shape]
+    padding[1][1] = sequences - rows.shape[1]
+    return tf.pad(rows, padding)
+
+
 def as_ids(values):
     """Casts to int32, the type of ids, positions and labels in a batch."""
     return tf.cast(values, tf.int32)

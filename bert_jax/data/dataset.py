@@ -36,29 +36,40 @@ class Dataset(NamedTuple):
     rows: Callable  # (phase, split, epoch) -> the rows of an epoch
     make: Callable  # (phase, split, rows int64[B, ...], keys) -> {name: tensor[B, ...]}
     survey: Callable | None = None  # (phase) -> Survey; raises BadInput if a run cannot work
-    score: Callable | None = None  # (split, outputs, rows) -> {metric: number}, on the host
+    # (split, outputs, rows) -> {metric: number, or a text about one}, on the host
+    score: Callable | None = None
     # (phase) -> sequences packed in a row, at most, on which the choice of attention depends; 0: not known
     sequences: Callable = lambda phase: 0
     # (size of the vocabulary) -> {name: exclusive upper bound} of the task's own arrays of ids
     ranges: Callable = lambda vocabulary: {}
     # (rows) -> int64[...], tokens of each; if given, batches have rows of similar sizes, cut to one of `lengths`
     sizes: Callable | None = None
+    # whether rows to train on are full: then only evaluated batches are cut
+    is_packed: bool = False
     # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a
     # part of the rows has all of them or none
     group: Callable | None = None
 
 
-SHARES = 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its shorter batches
+# Sixteenths of a phase's length: the lengths of its shorter batches, and fewer if only evaluated ones are shorter.
+SHARES = 8, 6, 4, 3, 2, 1
+EVALUATED_SHARES = 8, 4, 2
 
 
-def lengths(dataset: Dataset, phase) -> list[int]:
-    """Returns the lengths of a phase's batches, increasing.
+def sizes_of(dataset: Dataset, split: str) -> Callable | None:
+    """Returns `sizes` if the batches of a split are cut."""
+    is_full = dataset.is_packed and split == dataset.splits[0]
+    return None if is_full else dataset.sizes
 
-    They are fractions of its length, in multiples of 8, if the dataset has `sizes`.
+
+def lengths(dataset: Dataset, phase, split: str) -> list[int]:
+    """Returns the lengths of the batches of a split in a phase, increasing.
+
+    They are fractions of the phase's length, in multiples of 8, if batches are cut.
     """
     result = {phase.length}
-    if dataset.sizes:
-        for share in SHARES:
+    if sizes_of(dataset, split):
+        for share in EVALUATED_SHARES if dataset.is_packed else SHARES:
             multiple = -(-phase.length * share // 128) * 8
             result.add(min(phase.length, multiple))
     return sorted(result)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data import batch as contract
-from bert_jax.data.dataset import Dataset, draw_key, lengths
+from bert_jax.data.dataset import Dataset, draw_key, lengths, sizes_of
 from bert_jax.data.epochs import Epochs
 
 Batches = Iterator[dict[str, np.ndarray]]
@@ -57,7 +57,8 @@ class Pipeline:
         self.batch = batch
         self.positions = contract.positions_or_all(positions, batch)
         self.limit = limit
-        self.lengths = lengths(dataset, phase)
+        self.sizes = sizes_of(dataset, split)
+        self.lengths = lengths(dataset, phase, split)
         self.order = functools.lru_cache(maxsize=2)(self.make_order)
         self.epochs = Epochs(dataset, phase, split)
         first_row = self.epochs.open(0)[np.zeros(1, np.int64)]
@@ -89,14 +90,14 @@ class Pipeline:
         batches = self.make_dataset(np.concatenate(rows), np.concatenate(keys))
         batches = batches.with_options(options()).as_numpy_iterator()
         for epoch, step, arrays in zip(epochs.tolist(), steps, batches, strict=True):
-            if self.dataset.sizes:
+            if self.sizes:
                 arrays = self.cut(arrays, step, epoch)
             yield arrays
 
     def cut(self, arrays: dict, step: int, epoch: int) -> dict:
         """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
         numbers = step * self.batch + np.arange(self.batch)
-        longest = self.dataset.sizes(self.choose(numbers, epoch)).max()
+        longest = self.sizes(self.choose(numbers, epoch)).max()
         length = self.lengths[np.searchsorted(self.lengths, longest)]
         phase = self.phase._replace(length=length)
         shapes = self.dataset.shapes(phase, len(self.positions))
@@ -112,7 +113,7 @@ class Pipeline:
 
     def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
-        if self.dataset.sizes or self.dataset.group:
+        if self.sizes or self.dataset.group:
             order = self.order(epoch)
             return order[numbers % len(order)]
         count = len(self.epochs.open(epoch))
@@ -133,8 +134,8 @@ class Pipeline:
                 chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
             order = order[chosen]
         sizes = np.zeros(count)
-        if self.dataset.sizes:
-            sizes = self.dataset.sizes(rows)
+        if self.sizes:
+            sizes = self.sizes(rows)
         if self.split:
             return sort_by_size(order, sizes)
         # Rows that fill no batch are the last ones of the random order, not the longest ones.

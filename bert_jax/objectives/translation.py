@@ -17,15 +17,26 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 DEFAULTS = {
     # share of the probability that is spread over all pieces, the target among them (arXiv:1512.00567)
     "label_smoothing": 0.1,
+    # How translations are decoded in evaluations; `predict` has a beam of 4. These keys may be changed at any time.
+    "beams": 1,  # hypotheses of the beam search; 1: greedy
+    "length_penalty": 0.6,  # alpha of the rule; 0: none. Larger values prefer longer translations
+    # what the log-probability of a hypothesis of n tokens is divided by: gnmt (((5 + n) / 6)^alpha) or transformers
+    # (n^alpha)
+    "length_rule": "gnmt",
 }
-LONGER = (
-    50  # tokens that a translation may have more than its source (arXiv:1706.03762, section 6.1)
-)
+# tokens that a translation may have more than its source (arXiv:1706.03762, section 6.1)
+LONGER = 50
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the objective's keys that has an invalid value."""
-    check_keys(config, shares=["objective.label_smoothing"])
+    check_keys(
+        config,
+        choices={"objective.length_rule": decoding.RULES},
+        shares=["objective.label_smoothing"],
+        at_least_one=["objective.beams"],
+        not_negative=["objective.length_penalty"],
+    )
 
 
 class Translator(nn.Module):
@@ -46,8 +57,14 @@ class Translator(nn.Module):
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective: the term `translation` with label smoothing in nats, and the metrics `target_nll`, without
-    smoothing, and `target_accuracy`; means over all tokens of the targets. Its outputs are greedy translations."""
-    smoothing = config.objective.label_smoothing
+    smoothing, and `target_accuracy`; means over all tokens of the targets.
+
+    Its outputs are translations, decoding.Decoded: `translations` int32[B, N, T], `lengths` int32[B, N] and `scores`
+    float32[B, N], T = L + LONGER.
+    """
+    keys = config.objective
+    smoothing = keys.label_smoothing
+    search = decoding.Search(keys.beams, keys.length_penalty, keys.length_rule)
 
     def weigh(batch):
         """Returns float32[B, T]: 1 for a token of a target that another one of it follows."""
@@ -77,8 +94,15 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         stop = decoding.Stop(vocabulary.sep, length, sizes + LONGER)
         first = jnp.full_like(sizes, vocabulary.cls)
         cache = call("start")(batch, length)
-        decoded = decoding.greedy(call("step"), cache, first, stop)
-        return {"translations": decoded.tokens[:, 0], "lengths": decoded.lengths[:, 0]}
+        if keys.beams == 1:
+            decoded = decoding.greedy(call("step"), cache, first, stop)
+        else:
+            decoded = decoding.beam(call("step"), cache, first, stop, search)
+        return {
+            "translations": decoded.tokens,
+            "lengths": decoded.lengths,
+            "scores": decoded.scores,
+        }
 
     def reference_losses(entropy: float) -> str:
         untrained = math.log(vocabulary.size)

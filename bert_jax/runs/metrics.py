@@ -59,9 +59,9 @@ def is_shown(split: str, key: str, value) -> bool:
     """Returns whether a number is in the line of the log."""
     if key in ("skipped", "spikes"):
         return value > 0
-    if value is None:
+    if value is None or isinstance(value, str):
         return False
-    if split != "train" and key not in ("seconds", "headline"):
+    if split != "train" and key != "seconds":
         return True
     return key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
 
@@ -112,7 +112,9 @@ def first_losses(lines: list[dict] | None) -> list[float]:
 
 
 def plain(value):
-    """Converts a number to JSON: values that are not finite become null."""
+    """Converts a number to JSON: values that are not finite become null. A text stays as it is."""
+    if isinstance(value, str):
+        return value
     is_finite = value is not None and math.isfinite(value)
     return value if is_finite else None
 

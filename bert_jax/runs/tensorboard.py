@@ -24,11 +24,11 @@ class EventFile:
         self.add(first, session_log=SessionLog(status=SessionLog.START))
 
     def report(self, step: int, split: str, values: dict[str, float | None]) -> None:
-        """Writes the values that are not None, as `{split}/{name}`."""
+        """Writes the numbers among the values, as `{split}/{name}`."""
         points = [
             Summary.Value(tag=f"{split}/{name}", simple_value=value)
             for name, value in values.items()
-            if value is not None
+            if value is not None and not isinstance(value, str)
         ]
         self.add(step, summary=Summary(value=points))
 

@@ -96,6 +96,15 @@ class Tokenizer:
             # A Unigram model contains its special tokens as pieces, and uses them.
             return ban((encoding.ids for encoding in batch), self.special)
 
+    def decode(self, ids: list[int]) -> str:
+        """Returns the text of ids, of the special tokens only [UNK] among them."""
+        left_out = {*self.special.values()} - {self.unk}
+        ids = [number for number in ids if number not in left_out]
+        return self.decode_pieces(ids).strip()
+
+    def decode_pieces(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
+
     def encode_with_masks(self, text: str) -> list[int]:
         """Returns the ids of a text in which [MASK], [SEP] and [CLS] are special tokens.
 

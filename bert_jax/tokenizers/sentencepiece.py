@@ -61,6 +61,9 @@ class SentencePiece(Tokenizer):
         # may include special tokens; control symbols it does not.
         return ban(self.processor.encode(texts, num_threads=1), self.special)
 
+    def decode_pieces(self, ids: list[int]) -> str:
+        return self.processor.decode(ids)
+
     def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
         for encoding in self.processor.encode(texts, return_type="offset_mapping", num_threads=1):
             (ids,) = ban([encoding["ids"]], self.special)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece as WordPieceModel
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -80,6 +81,7 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
     library = tokenizers.Tokenizer(model)
     library.normalizer = BertNormalizer(lowercase=lowercase)
     library.pre_tokenizer = BertPreTokenizer()
+    library.decoder = WordPieceDecoder()
     return library
 
 

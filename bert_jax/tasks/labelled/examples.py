@@ -9,12 +9,14 @@ examples has, besides what tasks/base.py names,
     names(config, examples) -> [str]                             the names of the labels of the examples to train on
     target(config, example, names)                               what it learns; BadInput for a label not in `names`
     encode(config, tokenizer, examples, names) -> Encoded        with their targets
-    decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order
+    decode(config, store, split, outputs, rows) -> [dict]        the prediction for each row, in their order
 
 and its config keys include DEFAULTS, or UNLABELLED. It may also have FREE, like the one below, of the task's own keys,
 and
 
     clean(config, Encoded) -> (Encoded, {reason: number})        leaves out examples to train on, and counts them
+    load_sources(config, path) -> [Example]                      reads a file to predict, if not as `load` does
+    widen(config, store, split, phase) -> phase                  the phase with rows that hold all texts to predict
 
 A task without `names` has examples without labels; see parallel_texts.py.
 """
@@ -288,7 +290,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     for split, part in parts.items():
         encoded[split] = task.encode(config, tokenizer, part, names)
     cleaned = {}
-    if hasattr(task, "clean"):
+    if hasattr(task, "clean") and "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
     for reason, number in cleaned.items():
         if number:

@@ -6,47 +6,52 @@ not trained on; the store's manifest and the report count them. Splits that are 
 
 A source is its pieces and [SEP], the end token; a target is [CLS], the begin token, its pieces, and [SEP], as in
 MarianMTModel. A row to train on has several pairs, of which pair 1, 2, ... is sequence 1, 2, ... on both sides. An
-evaluated row has one pair; what exceeds its places is cut at the end, and `survey` warns of it. A batch has, besides
-the arrays of the batch contract,
+evaluated row has one pair, and batches of such rows are cut to their longest; what exceeds the places of a row is cut
+at the end, and `survey` warns of it. A batch has, besides the arrays of the batch contract,
 
-    target_tokens         int32[B, T]
-    target_positions      int32[B, T]    restart at 0 in every target
-    target_sequence_ids   int32[B, T]    0 padding, 1.. the pair
+    target_tokens         int32[B, L]
+    target_positions      int32[B, L]    restart at 0 in every target
+    target_sequence_ids   int32[B, L]    0 padding, 1.. the pair
 
 segments are 0, and cls_positions say where the sources begin.
 
-N pairs, B rows, S pairs of a row at most, L places of a row for sources, T for targets.
+N pairs, B rows, S pairs of a row at most, L places of a row for sources, and as many for targets.
 """
 
+import json
+import math
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
+from bert_jax.config import longest_row
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, parallel_texts, texts
-from bert_jax.tasks.labelled.examples import Encoded
+from bert_jax.tasks.labelled import examples, parallel_texts, tables, texts
+from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.text.documents import Rows
-from bert_jax.tasks.translation import packing
+from bert_jax.tasks.translation import packing, scores
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 DEFAULTS = {
     **parallel_texts.DEFAULTS,
     "max_pieces": 100,  # pieces of either text of a pair that is trained on, at most
     # times that the longer text of a pair that is trained on has the pieces of the shorter one, at most; 0: any
     "max_ratio": 4.0,
+    # scores of translations, see scores.py: bleu, chrf; the first one decides which run is the best. (): none
+    "metrics": ("bleu",),
+    "tokenize": "13a",  # how sacrebleu tokenizes for bleu: 13a, intl, char, zh, ja-mecab, ko-mecab, none, ...
+    "lowercase": False,  # whether scores ignore case
 }
-PHASE_DEFAULTS = {
-    "target_length": 0  # places of a row for targets; 0: as many as `length`, those for sources
-}
+FREE = ("tokenize", "lowercase")  # keys that do not decide the content of a store
 SPECIAL = np.array([1, 2])  # special tokens of a source and of a target
 TARGET = "tokens", "positions", "sequence_ids"
 SAMPLE = 4096  # rows that are surveyed, about
 load = parallel_texts.load
-parse = parallel_texts.parse
-encode = parallel_texts.encode
 
 
 def check(config) -> None:
@@ -56,16 +61,35 @@ def check(config) -> None:
     check_keys(config, at_least_one=["task.max_pieces"])
     is_valid = keys.max_ratio == 0 or keys.max_ratio >= 1
     require(is_valid, "task.max_ratio", config, "expected 0, or at least 1")
-    texts.check(config)
+    least = keys.max_pieces + SPECIAL.max()
     for name, phase in config.phases.items():
-        target = "target_length" if phase.target_length else "length"
-        for key, least in zip(("length", target), keys.max_pieces + SPECIAL, strict=True):
-            hint = f"expected at least {least}, since task.max_pieces={keys.max_pieces}"
-            require(phase[key] >= least, f"phases.{name}.{key}", config, hint)
+        hint = f"expected at least {least}, since task.max_pieces={keys.max_pieces}"
+        require(phase.length >= least, f"phases.{name}.length", config, hint)
+    scores.check(config)
+
+
+def parse(config, lines: list[str]) -> list[Example]:
+    """Returns an example of each source, with an empty target."""
+    return [Example(line, [line, ""], None) for line in lines]
+
+
+def load_sources(config, path: Path) -> list[Example]:
+    """Reads a file to translate, which has a source in each line."""
+    lines = tables.read_lines(path)
+    return [Example(f"{path}:{n}", [line, ""], None) for n, line in enumerate(lines, 1)]
+
+
+def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encoded:
+    """Converts examples to ids; keeps their texts, to score translations. names: []."""
+    pairs = [example.texts for example in chosen]
+    return Encoded(examples.encode_texts(tokenizer, pairs), {"texts": pairs})
 
 
 def clean(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
-    """Returns the pairs to train on, and the numbers of those left out, by reason. Raises BadInput if none is left."""
+    """Returns the pairs to train on, without their texts, and the numbers of those left out, by reason.
+
+    Raises BadInput if none is left.
+    """
     most = config.task.max_pieces
     ratio = config.task.max_ratio
     sizes = np.array([[*map(len, pair)] for pair in encoded.texts])
@@ -83,14 +107,20 @@ def clean(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
     return Encoded(pairs, {}), reasons
 
 
-def places_of(phase) -> np.ndarray:
-    """Returns int64[2], the places of a row for sources and for targets: L and T."""
-    return np.array([phase.length, phase.keys.target_length or phase.length])
-
-
 def sequences(phase) -> int:
     """Returns S: as many as fit of the shortest pairs; 2 or more mark rows as packed."""
-    return max(2, int((places_of(phase) // (SPECIAL + 1)).min()))
+    return max(2, phase.length // int(SPECIAL.max() + 1))
+
+
+def sizes(rows) -> np.ndarray:
+    """Returns int64[...], the places of rows [..., S, 2, 5] that are filled, on the fuller side."""
+    return fill_places(rows).sum(axis=-2).max(axis=-1)
+
+
+def fill_places(rows) -> np.ndarray:
+    """Returns int64[..., S, 2], the places that source and target of each pair fill; 0 for an absent pair."""
+    pieces = rows[..., A_SIZE]
+    return np.where(pieces > 0, pieces + SPECIAL, 0)
 
 
 def make(config, store: Store | None = None) -> Dataset:
@@ -98,37 +128,51 @@ def make(config, store: Store | None = None) -> Dataset:
     splits = examples.split_names(config)
 
     def shapes(phase, rows: int) -> dict:
-        length, target_length = places_of(phase).tolist()
-        target = {f"target_{name}": (rows, target_length) for name in TARGET}
-        return batch.shapes(rows, length, sequences(phase)) | batch.structs(target)
+        target = {f"target_{name}": (rows, phase.length) for name in TARGET}
+        return batch.shapes(rows, phase.length, sequences(phase)) | batch.structs(target)
 
-    def rows(phase, split: str, epoch: int) -> Rows:
+    def rows(phase, split: str, epoch: int) -> Rows | np.ndarray:
         # `single_texts` leaves room for two special tokens.
-        pairs = texts.single_texts(store.splits[split], places_of(phase) - SPECIAL + 2)
-        if split == splits[0]:
-            key = draw_key(config.seed, "packed_order", 0, phase.number, epoch)
-            limits = np.append(places_of(phase), sequences(phase))
-            packed = packing.pack(pairs[..., A_SIZE] + SPECIAL, limits, key)
-        else:
-            packed = np.full((len(pairs), sequences(phase)), -1)
-            packed[:, 0] = np.arange(len(pairs))
+        pairs = texts.single_texts(store.splits[split], phase.length - SPECIAL + 2)
+        if split != splits[0]:
+            return pairs[:, None]
+        key = draw_key(config.seed, "packed_order", 0, phase.number, epoch)
+        limits = np.array([phase.length, phase.length, sequences(phase)])
+        packed = packing.pack(pairs[..., A_SIZE] + SPECIAL, limits, key)
         return Rows(len(packed), partial(read, pairs, packed))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        length, target_length = places_of(phase).tolist()
-        gather = partial(assemble.gather, special=store.manifest["special"], paired=False)
-        arrays = gather(tokens, rows[:, :, 0], length, begins=False)
-        target = gather(tokens, rows[:, :, 1], target_length)
+        gather = partial(assemble.gather, tokens, length=phase.length, paired=False)
+        gather = partial(gather, special=store.manifest["special"])
+        rows = assemble.pad_sequences(rows, sequences(phase))
+        arrays = gather(rows[:, :, 0], begins=False)
+        target = gather(rows[:, :, 1])
         arrays |= {f"target_{name}": target[name] for name in TARGET}
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
+
+    def score(split: str, outputs, rows) -> dict:
+        translations = decode(config, store, split, outputs, rows)
+        hypotheses = [translation["prediction"] for translation in translations]
+        references = [target for _, target in read_texts(store, split, rows)]
+        return scores.compute(config, config.task.metrics, hypotheses, references)
 
     def survey_rows(phase) -> Survey:
         return survey(store, phase, splits, rows(phase, splits[0], 0))
 
-    return Dataset(shapes, splits, rows, make_batch, survey_rows, sequences=sequences)
+    return Dataset(
+        shapes,
+        splits,
+        rows,
+        make_batch,
+        survey_rows,
+        score if config.task.metrics else None,
+        sequences=sequences,
+        sizes=sizes,
+        is_packed=True,
+    )
 
 
 def read(pairs: np.ndarray, packed: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -144,17 +188,59 @@ def read(pairs: np.ndarray, packed: np.ndarray, numbers: np.ndarray) -> np.ndarr
 
 def survey(store: Store, phase, splits: tuple[str, ...], rows: Rows) -> Survey:
     """Surveys a sample of the rows to train on, and warns of evaluated pairs that are cut."""
-    places = places_of(phase)
-    sizes = rows[np.arange(0, len(rows), 1 + len(rows) // SAMPLE)][..., A_SIZE]
-    filled = np.where(sizes > 0, sizes + SPECIAL, 0).sum(axis=1).mean(axis=0)
-    source, target = filled / places
-    number = (sizes[..., 0] > 0).sum(axis=1).mean()
+    filled = fill_places(rows[np.arange(0, len(rows), 1 + len(rows) // SAMPLE)])
+    source, target = filled.sum(axis=1).mean(axis=0) / phase.length
+    number = (filled[..., 0] > 0).sum(axis=1).mean()
     text = f"sources {source:.0%} full, targets {target:.0%}, {number:.1f} pairs a row"
     warnings = []
     for split in splits[1:]:
-        _, sizes = texts.locate_texts(store.splits[split])
-        number = (sizes > places - SPECIAL).any(axis=1).sum()
+        _, pieces = texts.locate_texts(store.splits[split])
+        number = (pieces > phase.length - SPECIAL).any(axis=1).sum()
         if number:
-            hint = f"{number:,} of {len(sizes):,} pairs are cut to the places of a row"
+            hint = f"{number:,} of {len(pieces):,} pairs are cut to the places of a row"
             warnings.append(f"phases.{phase.name}.length={phase.length}: {split}: {hint}")
-    return Survey(float(filled.sum() / places.sum()), text, warnings)
+    return Survey(float((source + target) / 2), text, warnings)
+
+
+def read_texts(store, split: str, rows) -> list[list[str]]:
+    """Returns [source, target] of each row, an empty target if it is not known."""
+    pairs = json.loads((store.splits[split].path / "texts.json").read_text())
+    return [pairs[number] for number in rows[:, 0, 0, texts.EXAMPLE]]
+
+
+def decode(config, store, split: str, outputs, rows) -> list[dict]:
+    """Returns {prediction, hypotheses: [{text, score}]} of each row, from the best hypothesis on.
+
+    outputs: those of objectives/translation.py. The translation of an empty source is empty.
+    """
+    tokenizer = tokenizers.load(store.path / "tokenizer")
+    results = []
+    pairs = read_texts(store, split, rows)
+    arrays = [outputs[name].tolist() for name in ("translations", "lengths", "scores")]
+    for (source, _), *hypotheses in zip(pairs, *arrays, strict=True):
+        decoded = []
+        for ids, length, score in zip(*hypotheses, strict=True):
+            if math.isfinite(score):
+                text = tokenizer.decode(ids[:length]) if source.strip() else ""
+                decoded.append({"text": text, "score": score})
+        results.append({"prediction": decoded[0]["text"], "hypotheses": decoded})
+    return results
+
+
+def score_texts(config, hypotheses: list[str], references: list[str]) -> dict:
+    """Returns all scores of translations, see scores.compute."""
+    return scores.compute(config, scores.NAMES, hypotheses, references)
+
+
+def widen(config, store, split: str, phase):
+    """Returns the phase with rows that hold all texts of a split. Raises BadInput for one that has no positions."""
+    _, pieces = texts.locate_texts(store.splits[split])
+    places = (pieces + SPECIAL).max(axis=1)
+    longest = int(places.max())
+    most = longest_row(config)
+    if longest > most:
+        texts_of_split = json.loads((store.splits[split].path / "texts.json").read_text())
+        source, _ = texts_of_split[places.argmax()]
+        hint = f"{longest} pieces with the end token, config.model.max_length={most}"
+        raise BadInput(f"{source[:40]!r}: {hint}")
+    return phase._replace(length=longest)

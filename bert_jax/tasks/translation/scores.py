@@ -1,0 +1,46 @@
+"""Scores of translations by sacrebleu (arXiv:1804.08771), whose signatures say how they were computed."""
+
+from bert_jax.config_checks import require
+from bert_jax.errors import BadInput, one_line
+
+NAMES = ("bleu", "chrf")
+
+
+def check(config) -> None:
+    """Raises BadInput for an unknown score or tokenization, and for scores without the extra `translate`."""
+    names = config.task.metrics
+    is_valid = set(names) <= {*NAMES}
+    require(is_valid, "task.metrics", config, f"expected some of {', '.join(NAMES)}")
+    if names:
+        make(config)
+
+
+def make(config) -> dict:
+    """Returns {name: metric of sacrebleu} of NAMES.
+
+    Raises BadInput without the library, or if it does not know the tokenization, or lacks what that needs.
+    """
+    try:
+        from sacrebleu import metrics
+    except ModuleNotFoundError as error:
+        hint = "run pip install -e '.[translate]', or set config.task.metrics=()"
+        raise BadInput(f"{error.name} is not installed; {hint}") from None
+    keys = config.task
+    known = sorted(metrics.BLEU.TOKENIZERS)
+    hint = f"expected one of {', '.join(known)}"
+    require(keys.tokenize in known, "task.tokenize", config, hint)
+    try:
+        bleu = metrics.BLEU(keys.lowercase, force=True, tokenize=keys.tokenize)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BadInput(f"config.task.tokenize={keys.tokenize}: {one_line(error)}") from None
+    return {"bleu": bleu, "chrf": metrics.CHRF(lowercase=keys.lowercase)}
+
+
+def compute(config, names, hypotheses: list[str], references: list[str]) -> dict:
+    """Returns {name: score} of these of NAMES, 0 to 100, and {name_signature: text}."""
+    values = {}
+    for name, metric in make(config).items():
+        if name in names:
+            values[name] = metric.corpus_score(hypotheses, [references]).score
+            values[f"{name}_signature"] = str(metric.get_signature())
+    return values
