@@ -48,8 +48,9 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 
 
 def text(results: list[dict], suffix: str) -> str:
-    """Returns the text of a file of predictions: of a .json with {id: prediction}, as SQuAD wants it, else an index and
-    a prediction a line, as GLUE wants it. Raises BadInput for results of a masked LM."""
+    """Returns the text of a file of predictions: of a .json with {id: prediction}, as SQuAD wants it; of a .tsv an index
+    and a prediction a line, as GLUE wants it; of any other a prediction a line. Raises BadInput for results of a masked
+    LM."""
     if "prediction" not in results[0]:
         raise BadInput("--output: for fine-tuned models; see --json")
     if suffix == ".json":
@@ -57,10 +58,11 @@ def text(results: list[dict], suffix: str) -> str:
         for number, result in enumerate(results):
             by_id[result.get("id", number)] = result["prediction"]
         return json.dumps(by_id)
-    lines = ["index\tprediction\n"]
-    for number, result in enumerate(results):
-        lines.append(f"{number}\t{as_line(result['prediction'])}\n")
-    return "".join(lines)
+    predicted = [as_line(result["prediction"]) for result in results]
+    if suffix == ".tsv":
+        numbered = [f"{number}\t{line}" for number, line in enumerate(predicted)]
+        predicted = ["index\tprediction", *numbered]
+    return "".join(f"{line}\n" for line in predicted)
 
 
 def with_text(result: dict) -> str:

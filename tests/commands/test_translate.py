@@ -1,0 +1,179 @@
+"""Translations by a run: in evaluations while it trains, by `predict`, and by `evaluate` with a reference."""
+
+import json
+
+import numpy as np
+import pytest
+import sacrebleu
+from kits.malformed_inputs import refused
+from kits.runs import lines
+from kits.small import overrides
+
+from bert_jax import config as configs
+from bert_jax import optimizer
+from bert_jax.cli import main
+from bert_jax.commands import predict
+from bert_jax.runs import workdir as workdirs
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.train import pretrain
+
+LETTERS = [*"abcdefgh"]
+KEYS = {
+    "dtype": "float32",
+    "compilation_cache": "",
+    "tokenizer.kind": "bpe",
+    "tokenizer.size": 22,
+    "model.layers": 1,
+    "model.decoder_layers": 1,
+    "model.width": 32,
+    "model.heads": 4,
+    "model.feed_forward": 64,
+    "model.max_length": 64,
+    "model.dropout": 0.0,
+    "task.text": "en,de",
+    "task.train": "train",
+    "task.dev": "dev",
+    "task.max_pieces": 20,
+    "task.metrics": "bleu,chrf",
+    "schedule.warmup": 30,
+    "phases.main.length": 32,
+    "phases.main.batch": 16,
+    "phases.main.steps": 60,
+    "log.every": 10,
+    "evaluate.every": 30,
+    "evaluate.batch": 16,
+    "checkpoint.every": 30,
+    "checkpoint.average": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(directory of the files, settings, workdir) of a run of a few steps; its translations are wrong."""
+    directory = tmp_path_factory.mktemp("translate")
+    draw = np.random.default_rng(0)
+    for name, number in (("train", 400), ("dev", 30)):
+        texts = [" ".join(draw.choice(LETTERS, draw.integers(1, 9))) for _ in range(number)]
+        (directory / f"{name}.en").write_text("\n".join(texts) + "\n")
+        (directory / f"{name}.de").write_text("\n".join(text[::-1] for text in texts) + "\n")
+    settings = KEYS | {"task.data": directory, "store": directory / "store"}
+    config = configs.load("translate", overrides(settings))
+    assert pretrain(config, directory / "run") == 0
+    return directory, settings, directory / "run"
+
+
+def read(path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_evaluations_have_scores_of_all_pairs(trained):
+    """Greedy ones, which `predict` with one beam repeats; sacrebleu computes the same from its texts."""
+    directory, _, run = trained
+    evaluated = [line for line in lines(run) if line["split"] == "dev"]
+    assert [line["step"] for line in evaluated] == [30, 60]
+    output = directory / "greedy.de"
+    source = ["--input", str(directory / "dev.en"), "--beam", "1"]
+    assert main(["predict", "--model", str(run), *source, "--output", str(output)]) == 0
+    references = [read(directory / "dev.de")]
+    expected = sacrebleu.corpus_bleu(read(output), references, force=True).score
+    assert evaluated[-1]["bleu"] == pytest.approx(expected, rel=1e-6)
+    assert evaluated[-1]["chrf"] == pytest.approx(
+        sacrebleu.corpus_chrf(read(output), references).score
+    )
+    summary = workdirs.read_summary(run)
+    assert summary["dev"]["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
+
+
+def test_the_best_run_is_that_of_the_first_score(trained, tmp_path):
+    _, settings, _ = trained
+    keys = settings | {"evaluate.patience": 5, "checkpoint.average": 1}
+    assert pretrain(configs.load("translate", overrides(keys)), tmp_path / "run") == 0
+    best = workdirs.read_summary(tmp_path / "run")["best"]
+    scores = [line["bleu"] for line in lines(tmp_path / "run") if line["split"] == "dev"]
+    assert (best["metric"], best["value"]) == ("bleu", max(scores))
+
+
+def test_a_text_is_translated_as_it_is_alone(trained, capsys):
+    """In the order of the input, of any lengths; an empty line stays empty, and other hypotheses are worse."""
+    directory, _, run = trained
+    sources = ["a b c", "h", "", *[" ".join(LETTERS * size) for size in (3, 5, 1)]]
+    (directory / "test.en").write_text("\n".join(sources) + "\n")
+    command = ["predict", "--model", str(run), "--json", "-", "--input", str(directory / "test.en")]
+    assert main(command) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert [result["text"] for result in results] == sources
+    assert results[2]["prediction"] == ""
+    for source, result in zip(sources, results, strict=True):
+        if not source:
+            continue
+        (alone,), _ = predict.predict(run, [source])
+        assert alone["prediction"] == result["prediction"]
+        assert len(result["hypotheses"]) == 4
+        scores = [hypothesis["score"] for hypothesis in result["hypotheses"]]
+        assert scores == sorted(scores, reverse=True)
+        assert result["hypotheses"][0]["text"] == result["prediction"]
+        assert len(result["prediction"].split()) <= len(source.split()) + 50
+
+
+def test_the_length_penalty_prefers_longer_translations(trained):
+    _, _, run = trained
+    sizes = []
+    for penalty in ("0", "3"):
+        search = {"beams": "4", "length_penalty": penalty}
+        results, _ = predict.predict(run, ["a b c d e", "b", "h g f"], search=search)
+        sizes.append(sum(len(result["prediction"]) for result in results))
+    assert sizes[0] < sizes[1]
+
+
+def test_translations_are_compared_with_a_reference(trained, capsys):
+    directory, _, run = trained
+    files = ["--input", str(directory / "dev.en"), "--reference", str(directory / "dev.de")]
+    keys = ["--config.task.lowercase=True", "--config.task.tokenize=none"]
+    assert main(["evaluate", "--model", str(run), *files, *keys, "--json", "-"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    output = directory / "beam.de"
+    command = ["predict", "--model", str(run), *files[:2], "--output", str(output)]
+    assert main([*command, "--beam", "4", "--length-penalty", "0.6"]) == 0
+    assert len(read(output)) == 30
+    bleu = sacrebleu.BLEU(lowercase=True, tokenize="none")
+    assert values["bleu"] == bleu.corpus_score(read(output), [read(directory / "dev.de")]).score
+    assert values["bleu_signature"] == str(bleu.get_signature())
+    assert values["chrf_signature"].startswith("nrefs:1|case:lc|")
+
+
+def test_bad_input_is_refused(trained, tmp_path):
+    directory, _, run = trained
+    short = tmp_path / "short.de"
+    short.write_text("a\n")
+    source = ("--input", directory / "dev.en")
+    message = refused("evaluate", "--model", run, *source, "--reference", short)
+    assert f"{directory}/dev.en: 30 lines" in message and f"{short}: 1 lines" in message
+    assert "--reference" in refused("evaluate", "--model", run, *source)
+    long = " ".join(LETTERS * 12)
+    assert "model.max_length=64" in refused("predict", "--model", run, long)
+    output = tmp_path / "none" / "out.de"
+    assert str(output) in refused("predict", "--model", run, *source, "--output", output)
+    assert "length_penalty" in refused("predict", "--model", run, "a", "--length-penalty", "-1")
+    assert "--beam" in refused("predict", "--model", run, "a", "--beam", "0")
+
+
+def test_a_rate_of_0_is_that_of_the_paper():
+    """(width x warm-up)^-0.5 (arXiv:1706.03762, section 5.3); only inverse_sqrt has it."""
+    config = configs.load("transformer_base")
+    assert optimizer.peak_rate(config) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert optimizer.peak_rate(configs.load("translate")) == 0.005
+    assert optimizer.peak_rate(configs.load("demo", ["optimizer.learning_rate=0"])) == 0
+
+
+@pytest.mark.parametrize(
+    "kind, size", [("bpe", 50), ("unigram", 26), ("byte_bpe", 300), ("wordpiece", 90)]
+)
+def test_ids_become_the_text_again(kind, size):
+    texts = ["the cat sat on the mat", "a mat, a cat: the hat.", "sat 7 hats at 10"]
+    tokenizer = tokenizers.train(kind, texts, size, True)
+    for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
+        expected = text
+        if kind == "wordpiece":  # its pieces do not say where spaces are
+            expected = tokenizer.tokenizer.decode(ids)
+            assert expected.replace(" ", "") == text.replace(" ", "")
+        assert tokenizer.decode([tokenizer.cls, *ids, tokenizer.sep, tokenizer.pad]) == expected
