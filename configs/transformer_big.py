@@ -1,5 +1,7 @@
 """The big Transformer of arXiv:1706.03762: 6 + 6 layers of width 1024, 213M parameters; see transformer_base.
 
+bert-jax pretrain --config transformer_big --config.task.data=DIR --config.task.text=en,de --workdir runs/en_de
+
 The paper reports 28.4 BLEU on WMT 2014 English-German after 300,000 steps.
 """
 

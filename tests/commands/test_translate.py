@@ -66,6 +66,7 @@ def read(path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.slow
 def test_evaluations_have_scores_of_all_pairs(trained):
     """Greedy ones, which `predict` with one beam repeats; sacrebleu computes the same from its texts."""
     directory, _, run = trained
@@ -84,6 +85,7 @@ def test_evaluations_have_scores_of_all_pairs(trained):
     assert summary["dev"]["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
 
 
+@pytest.mark.slow
 def test_the_best_run_is_that_of_the_first_score(trained, tmp_path):
     _, settings, _ = trained
     keys = settings | {"evaluate.patience": 5, "checkpoint.average": 1}
@@ -93,6 +95,7 @@ def test_the_best_run_is_that_of_the_first_score(trained, tmp_path):
     assert (best["metric"], best["value"]) == ("bleu", max(scores))
 
 
+@pytest.mark.slow
 def test_a_text_is_translated_as_it_is_alone(trained, capsys):
     """In the order of the input, of any lengths; an empty line stays empty, and other hypotheses are worse."""
     directory, _, run = trained
@@ -115,6 +118,7 @@ def test_a_text_is_translated_as_it_is_alone(trained, capsys):
         assert len(result["prediction"].split()) <= len(source.split()) + 50
 
 
+@pytest.mark.slow
 def test_the_length_penalty_prefers_longer_translations(trained):
     _, _, run = trained
     sizes = []
@@ -125,6 +129,7 @@ def test_the_length_penalty_prefers_longer_translations(trained):
     assert sizes[0] < sizes[1]
 
 
+@pytest.mark.slow
 def test_translations_are_compared_with_a_reference(trained, capsys):
     directory, _, run = trained
     files = ["--input", str(directory / "dev.en"), "--reference", str(directory / "dev.de")]
@@ -141,6 +146,7 @@ def test_translations_are_compared_with_a_reference(trained, capsys):
     assert values["chrf_signature"].startswith("nrefs:1|case:lc|")
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused(trained, tmp_path):
     directory, _, run = trained
     short = tmp_path / "short.de"

@@ -51,7 +51,8 @@ def make(config, store=None):
         """Returns the share of rows whose target is decoded exactly; the end token follows it."""
         tokens = np.load(store.splits[split].path / "tokens.npy", mmap_mode="r")
         hits = []
-        for (start, size, *_), decoded in zip(rows[:, 0, 1], outputs["translations"], strict=True):
+        best = outputs["translations"][:, 0]
+        for (start, size, *_), decoded in zip(rows[:, 0, 1], best, strict=True):
             is_exact = (decoded[:size] == tokens[start : start + size]).all()
             hits.append(is_exact and not decoded[size + 1 :].any())
         return {"exact": float(np.mean(hits))}

@@ -48,9 +48,11 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 
 
 def text(results: list[dict], suffix: str) -> str:
-    """Returns the text of a file of predictions: of a .json with {id: prediction}, as SQuAD wants it; of a .tsv an index
-    and a prediction a line, as GLUE wants it; of any other a prediction a line. Raises BadInput for results of a masked
-    LM."""
+    """Returns the text of a file of predictions: of a .json {id: prediction}, as SQuAD wants it, of a .tsv an index and
+    a prediction a line, as GLUE wants it, of any other a prediction a line.
+
+    Raises BadInput for results of a masked LM.
+    """
     if "prediction" not in results[0]:
         raise BadInput("--output: for fine-tuned models; see --json")
     if suffix == ".json":
