@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from bert_jax.config_checks import sources, split_list
-from bert_jax.data.sources import encodings, files, hf, parquet, pydocs, text, tfds
+from bert_jax.data.sources import builtin, encodings, files, hf, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
@@ -109,8 +109,11 @@ def open_sources(config) -> list[Source]:
 
 
 def library_of(name: str) -> ModuleType | None:
-    """Returns the module for a source that is a data set of a library; None for other sources."""
-    return next((module for module in (tfds, hf) if name.startswith(module.PREFIX)), None)
+    """Returns the module for a source that is a data set, of a library or built in; None for other sources."""
+    for module in (tfds, hf, builtin):
+        if name.startswith(module.PREFIX):
+            return module
+    return None
 
 
 def open_source(config, name: str, form: str) -> Source:

@@ -184,3 +184,27 @@ def test_a_store_of_a_model_has_no_vocabulary_of_its_own(settings, tmp_path):
     assert "tokenizer.kind" in refused(*arguments("prepare", own))
     path = tmp_path / "store/tokenizer/vocab.txt"
     assert main(arguments("prepare", own | {"tokenizer.path": path})) == 0
+
+
+@pytest.mark.slow
+def test_the_translation_demo_learns(tmp_path):
+    """A part of its model, for a part of its steps."""
+    keys = {
+        "store": tmp_path / "store",
+        "compilation_cache": "",
+        "model.layers": 1,
+        "model.decoder_layers": 1,
+        "model.width": 64,
+        "phases.main.steps": 60,
+        "phases.main.length": 32,
+        "optimizer.learning_rate": 5e-3,
+        "schedule.warmup": 20,
+        "log.every": 20,
+        "checkpoint.every": 60,
+        "evaluate.every": 0,
+        "evaluate.rows": 16,
+    }
+    command = ["pretrain", "--config", "translate_demo", "--workdir", str(tmp_path / "run")]
+    assert main([*command, *(f"--config.{key}" for key in overrides(keys))]) == 0
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["dev"]["target_nll"] < summary["unigram_entropy"] - 1

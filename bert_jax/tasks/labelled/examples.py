@@ -44,7 +44,7 @@ from bert_jax.tasks.labelled import tables
 from bert_jax.tokenizers.special_tokens import check_task
 
 UNLABELLED = {
-    "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
+    "data": "",  # directory of the files, or data set: tfds:NAME, hf:NAME or builtin:numbers
     "train": "train.tsv",  # file of the examples to train on, or split of the data set
     "dev": ("dev.tsv",),  # evaluated files or splits; (): a share of `train`, see `heldout`
     "heldout": 0.1,  # share of the examples in `train` that is evaluated if `dev` is empty
