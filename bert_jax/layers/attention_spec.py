@@ -51,11 +51,18 @@ class Mask(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The keys and values of a layer, for the tokens of each row so far: arrays of a fixed size."""
+    """The keys and values of a layer, for the tokens of each row so far: arrays of a fixed size.
 
-    keys: jax.Array  # [B, M, H, K], rotated
-    values: jax.Array  # [B, M, H, K]
+    Heads come first: otherwise XLA would copy the whole cache at each step, to compute a product for each head.
+    """
+
+    keys: jax.Array  # [B, H, M, K], rotated
+    values: jax.Array  # [B, H, M, K]
     position: jax.Array  # int32[B], the number of tokens in it
+
+    def read(self) -> tuple:
+        """Returns keys and values [B, M, H, K]."""
+        return self.keys.swapaxes(1, 2), self.values.swapaxes(1, 2)
 
     def append(self, keys, values) -> "Cache":
         """Returns the cache with the keys and values [B, L, H, K] of the next L tokens of each row.
@@ -63,13 +70,15 @@ class Cache(NamedTuple):
         Tokens behind its end are lost: M is at least the number of all tokens that are given to it.
         """
         length = keys.shape[1]
-        index = jnp.arange(self.keys.shape[1]) - self.position[:, None]
+        index = jnp.arange(self.keys.shape[2]) - self.position[:, None]
         is_new = (index >= 0) & (index < length)
-        index = jnp.clip(index, 0, length - 1)[..., None, None]
+        index = jnp.clip(index, 0, length - 1)[:, None, :, None]
 
         def place(old, new):
-            new = jnp.take_along_axis(new.astype(old.dtype), index, axis=1)
-            return jnp.where(is_new[..., None, None], new, old)
+            new = new.astype(old.dtype).swapaxes(1, 2)
+            if length > 1:  # one token is repeated
+                new = jnp.take_along_axis(new, index, axis=2)
+            return jnp.where(is_new[:, None, :, None], new, old)
 
         return Cache(
             place(self.keys, keys),
@@ -80,7 +89,7 @@ class Cache(NamedTuple):
     def mask(self, length: int) -> Mask:
         """Returns the mask of the next `length` tokens of each row. A prompt with padding at its end needs causal
         attention, for which what is behind a token does not exist."""
-        rows, size = self.keys.shape[:2]
+        rows, _, size, _ = self.keys.shape
         query_positions = self.position[:, None] + jnp.arange(length)
         key_positions = jnp.broadcast_to(jnp.arange(size), (rows, size))
         is_filled = key_positions < self.position[:, None] + length
@@ -94,11 +103,13 @@ class Cache(NamedTuple):
 class Context(NamedTuple):
     """A second sequence that the queries attend to."""
 
-    source: Any  # its states [B, M, D], or a Cache of their keys and values
+    # its states [B, M, D], or a Cache of their keys and values, then also of fewer rows: each is that of as many
+    # consecutive rows of the queries
+    source: Any
     mask: Mask  # with its key_ids
 
 
 def empty_cache(rows: int, length: int, heads: int, spec: Spec, dtype) -> Cache:
     """Returns a Cache without tokens: B = rows, M = length, H = heads."""
-    shape = rows, length, heads, spec.head_size
+    shape = rows, heads, length, spec.head_size
     return Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(rows, jnp.int32))

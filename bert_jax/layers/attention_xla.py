@@ -18,6 +18,7 @@ from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.parallel import constraints
 
 PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
+FEW = 8  # queries of a row, as in decoding: the copies of keys and values would take longer than the products
 
 
 class Scores(NamedTuple):
@@ -55,8 +56,10 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
 
     keys: uint32[B], of dropout at this rate, or None.
     """
-    cpu = partial(attention_on_cpu, dropout=dropout)
     default = partial(masked_softmax, dropout=dropout)
+    cpu = partial(attention_on_cpu, dropout=dropout)
+    if q_BLHK.shape[1] <= FEW:
+        cpu = default
     return jax.lax.platform_dependent(
         q_BLHK,
         k_BMHK,

@@ -77,8 +77,9 @@ class Attention(nn.Module):
 
     def memorize(self, states) -> Cache:
         """Returns the keys and values of a second sequence, of states [B, M, D]."""
+        keys, values = self.keys_and_values(states)
         position = jnp.full(len(states), states.shape[1], jnp.int32)
-        return Cache(*self.keys_and_values(states), position)
+        return Cache(keys.swapaxes(1, 2), values.swapaxes(1, 2), position)
 
     def __call__(self, x, mask: Mask, keys, context=None, cache: Cache | None = None):
         """Returns ([B, L, D], the cache with the tokens of x, or None).
@@ -89,7 +90,8 @@ class Attention(nn.Module):
         spec = self.spec
         q_BLHK = self.split_heads(self.query(x))
         if isinstance(context, Cache):
-            k_BMHK, v_BMHK, _ = context
+            k_BMHK, v_BMHK = context.read()
+            q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *q_BLHK.shape[2:])
         else:
             k_BMHK, v_BMHK = self.keys_and_values(x if context is None else context)
         if self.is_initializing() or cache is not None:
@@ -101,8 +103,7 @@ class Attention(nn.Module):
                 k_BMHK = rotary.rotate(k_BMHK, *mask.angles)
                 mask = mask._replace(angles=())
             cache = cache.append(k_BMHK, v_BMHK)
-            k_BMHK = cache.keys
-            v_BMHK = cache.values
+            k_BMHK, v_BMHK = cache.read()
         mixed_BLHK = attention.attend(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
         return self.out(mixed_BLHK.reshape(x.shape)), cache
 

@@ -2,7 +2,7 @@
 
 A model decodes by `step(tokens int32[B], cache) -> (logits float32[B, V], cache)`. The cache is a pytree, which the
 model's `start(batch)` returns; every array in it has the rows B as its first axis. `step` appends a token to each row
-and returns the logits of the next one.
+and returns the logits of the next one. A beam search calls it with a row for each hypothesis, but see `Split`.
 
 Each function is one `lax.while_loop` of fixed shapes, which ends early when all rows have ended. The result of a row
 depends neither on other rows nor on the mesh, and rows stay on their devices. Log-probabilities are in nats, float32.
@@ -11,7 +11,7 @@ B batch, N hypotheses per row, T tokens at most, V padded vocabulary.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,13 @@ from bert_jax.layers.dense import MASKED
 from bert_jax.parallel import constraints
 
 RULES = ("gnmt", "transformers")
+
+
+class Split(NamedTuple):
+    """A cache of which all hypotheses of a row share a part: that part is not copied for each of them."""
+
+    shared: Any  # arrays [B, ...], which do not change
+    own: Any  # arrays [B, ...], or [B N, ...] in a beam search
 
 
 class Stop(NamedTuple):
@@ -139,7 +146,7 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
     """
     count = search.beams
     limits = _row_limits(first, stop)
-    cache = jax.tree.map(partial(jnp.repeat, repeats=count, axis=0), cache)
+    cache = _map_own(partial(jnp.repeat, repeats=count, axis=0), cache)
     tokens = jnp.repeat(_start_tokens(first, stop)[:, None], count, axis=1)
     nothing = jnp.full(tokens.shape[:2], -jnp.inf)
     finished = Decoded(jnp.zeros_like(tokens), jnp.zeros_like(nothing, jnp.int32), nothing)
@@ -211,7 +218,14 @@ def _reorder(cache, parents):
         by_row = array.reshape(*parents.shape, *array.shape[1:])
         return _select(by_row, parents).reshape(array.shape)
 
-    return jax.tree.map(reorder, cache)
+    return _map_own(reorder, cache)
+
+
+def _map_own(function, cache):
+    """Applies a function to the arrays of a cache that a row has for each hypothesis."""
+    if isinstance(cache, Split):
+        return cache._replace(own=jax.tree.map(function, cache.own))
+    return jax.tree.map(function, cache)
 
 
 def _join(first, second):

@@ -17,6 +17,7 @@ from bert_jax.config_checks import check_keys
 from bert_jax.layers import attention, blocks, encoder, pooling
 from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Dropouts, LayerOptions
+from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
 from bert_jax.layers.positions import sinusoids
@@ -162,18 +163,19 @@ class Network(nn.Module):
         memories = self.decoder.memorize(self.encoder(batch))
         rows = len(batch["tokens"])
         cache = empty_cache(rows, length, self.encoder.heads, self.decoder.spec, self.encoder.dtype)
-        return batch["sequence_ids"], memories, [cache] * self.layers
+        return Split((batch["sequence_ids"], memories), [cache] * self.layers)
 
     def step(self, tokens, cache):
         """Returns float32[B, V], the logits after one more token int32[B] of each target, and the cache with it."""
-        source_ids, memories, caches = cache
+        (source_ids, memories), caches = cache
         mask = caches[0].mask(1)
         x = self.encoder.embed(tokens[:, None], mask.positions[0], None)
-        context_mask = Mask(jnp.ones_like(tokens[:, None]), source_ids)
+        # The hypotheses of a row are queries of its source.
+        context_mask = Mask(jnp.ones_like(tokens.reshape(len(source_ids), -1)), source_ids)
         contexts = [Context(memory, context_mask) for memory in memories]
         inputs = blocks.Inputs([mask] * self.layers, contexts, caches)
         x, caches = self.decoder(x, None, inputs)
-        return self.vocabulary_logits(x[:, 0]), (source_ids, memories, caches)
+        return self.vocabulary_logits(x[:, 0]), cache._replace(own=caches)
 
 
 def make(config, vocabulary_size: int, **fields) -> Network:
