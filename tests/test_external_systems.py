@@ -239,6 +239,42 @@ def test_its_step_is_timed(worlds, capsys, system):
     assert tokens == workdirs.read_info(path.parent)["phases"]["main"]["tokens_per_step"]
 
 
+@pytest.mark.slow
+def test_commands_read_the_transformer(worlds, tmp_path, capsys):
+    """Vectors are those of its encoder, of sources as it was trained on: without a begin token."""
+    settings, workdir = worlds["transformer"]
+    texts = ["a b c d", "h g", "e"]
+    (tmp_path / "lines.txt").write_text("\n".join(texts))
+
+    def run(*command):
+        capsys.readouterr()
+        assert main([*map(str, command), "--json", "-"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    output = tmp_path / "vectors.npy"
+    files = "--input", tmp_path / "lines.txt", "--output", output
+    assert run("features", "--model", workdir, *files, "--layers", ":")["shape"] == [10, 2 * 32]
+    model = load_model.open_model(workdir)
+    ids = [[*ids, model.vocabulary.sep] for ids in model.tokenizer.encode(texts)]
+    network = models.make(model.config, model.vocabulary.size)
+    expected = []
+    for row in ids:
+        batch = {
+            "tokens": [row],
+            "positions": [[*range(len(row))]],
+            "sequence_ids": [[1] * len(row)],
+        }
+        batch = {name: np.array(array, np.int32) for name, array in batch.items()}
+        params = {"params": model.params["encoder"]}
+        states = network.apply(params, batch, method="states")
+        expected.append(np.concatenate(states, axis=-1)[0])
+    np.testing.assert_allclose(np.load(output), np.concatenate(expected), atol=1e-5)
+    assert run("status", "--workdir", workdir)["state"] == "done"
+    compared = run("compare", "--a", workdir, "--b", workdir)
+    same = [*compared["tensors"], *compared["outputs"].values()]
+    assert "translations" in compared["outputs"] and all(entry["bitwise"] for entry in same)
+
+
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer"])

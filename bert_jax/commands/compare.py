@@ -65,7 +65,8 @@ def tensors(model) -> dict[str, np.ndarray]:
 
 
 def outputs(one, two) -> dict:
-    """Returns {name: difference of that output} on a random batch, for the outputs that both models have trained."""
+    """Returns {name: difference of that output} on a random batch, for the outputs of the same shape that both models
+    have trained."""
     longest = min(configs.longest_row(model.config) for model in (one, two))
     batch = fill_mask.random_batch(longest, one.vocabulary)
     rows, length = batch["tokens"].shape
@@ -80,6 +81,7 @@ def outputs(one, two) -> dict:
     return {
         name: differences.difference(left[name], right[name])
         for name in sorted(left.keys() & right.keys())
+        if left[name].shape == right[name].shape
     }
 
 

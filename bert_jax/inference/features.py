@@ -10,6 +10,7 @@ from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
 from bert_jax.config import longest_row
+from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
@@ -70,7 +71,8 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     """Returns float32[N, D], the vectors of the texts in their order, and int64[T], where those of each text end.
 
     model: its config, params and vocabulary.
-    texts: at least one, each the ids of its tokens, which with [CLS] and [SEP] are at most `longest_row`.
+    texts: at least one, each the ids of its tokens, which with [CLS] and [SEP] are at most `longest_row`. They have
+        those of the two that the task's texts and the vocabulary have.
     layers: numbers of states, 0 for the embeddings.
     pool: of POOLS.
     """
@@ -78,7 +80,11 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     objective = base.from_module(States(encoder, layers, pool), None, None)
     run = jax.jit(objective.outputs)
     params = jax.device_put({"encoder": model.params["encoder"]})
-    lengths = np.array([len(ids) + 2 for ids in texts])
+    vocabulary = model.vocabulary
+    if not getattr(find_module("task", model.config.task.name), "BEGINS", True):
+        vocabulary = vocabulary._replace(cls=None)
+    special = [token for token in (vocabulary.cls, vocabulary.sep) if token is not None]
+    lengths = np.array([len(ids) + len(special) for ids in texts])
     sizes = lengths if pool == "none" else np.ones_like(lengths)
     ends = np.cumsum(sizes)
     starts = ends - sizes
@@ -88,7 +94,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
         numbers = order[first : first + ROWS]
         longest = lengths[numbers[0]]
         length = padded_length(longest, longest_row(model.config))
-        batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, model.vocabulary)
+        batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, vocabulary)
         try:
             states = np.asarray(run(params, batch))
         except ScopeParamNotFoundError:

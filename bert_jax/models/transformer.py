@@ -117,13 +117,18 @@ class Network(nn.Module):
     """The encoder and the decoder."""
 
     encoder: Encoder
-    layers: int  # of the decoder
+    decoder_layers: int
+
+    @property
+    def layers(self) -> int:
+        """The blocks of `states`."""
+        return self.encoder.layers
 
     def setup(self):
         sizes = self.encoder
         spec = sizes.make_spec(sizes.attention_dropout)._replace(causal=True)
         self.decoder = Decoder(
-            self.layers,
+            self.decoder_layers,
             spec,
             sizes.heads,
             sizes.feed_forward,
@@ -148,8 +153,8 @@ class Network(nn.Module):
         x = self.encoder.embed(batch["target_tokens"], batch["target_positions"], keys, DECODER)
         context = Context(states, Mask(ids, batch["sequence_ids"]))
         inputs = blocks.Inputs(
-            [Mask(ids)] * self.layers,
-            [context] * self.layers,
+            [Mask(ids)] * self.decoder_layers,
+            [context] * self.decoder_layers,
             first=DECODER + 1,
         )
         return self.decoder(x, keys, inputs)[0]
@@ -163,7 +168,7 @@ class Network(nn.Module):
         memories = self.decoder.memorize(self.encoder(batch))
         rows = len(batch["tokens"])
         cache = empty_cache(rows, length, self.encoder.heads, self.decoder.spec, self.encoder.dtype)
-        return Split((batch["sequence_ids"], memories), [cache] * self.layers)
+        return Split((batch["sequence_ids"], memories), [cache] * self.decoder_layers)
 
     def step(self, tokens, cache):
         """Returns float32[B, V], the logits after one more token int32[B] of each target, and the cache with it."""
@@ -173,7 +178,7 @@ class Network(nn.Module):
         # The hypotheses of a row are queries of its source.
         context_mask = Mask(jnp.ones_like(tokens.reshape(len(source_ids), -1)), source_ids)
         contexts = [Context(memory, context_mask) for memory in memories]
-        inputs = blocks.Inputs([mask] * self.layers, contexts, caches)
+        inputs = blocks.Inputs([mask] * self.decoder_layers, contexts, caches)
         x, caches = self.decoder(x, None, inputs)
         return self.vocabulary_logits(x[:, 0]), cache._replace(own=caches)
 

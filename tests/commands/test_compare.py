@@ -93,6 +93,13 @@ def test_different_layers_and_settings_are_reported(compared, model):
     assert set(values["outputs"]) == {"mlm_logits"}
 
 
+def test_outputs_of_different_shapes_are_not_compared(compared):
+    keys = "task.name=classification", "objective.name=classifier"
+    one, two = (make_model(300, *keys, f"task.labels={labels}") for labels in ("a,b", "a,b,c"))
+    values = compared(one, two)
+    assert values["shapes"]["label/bias"] == [(2,), (3,)] and values["outputs"] == {}
+
+
 def test_different_vocabularies_are_reported(compared, model):
     """Outputs are not compared, because the same ids are different texts."""
     other = make_model(310)

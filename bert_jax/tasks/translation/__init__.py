@@ -50,6 +50,7 @@ DEFAULTS = {
 FREE = ("tokenize", "lowercase")  # keys that do not decide the content of a store
 SPECIAL = np.array([1, 2])  # special tokens of a source and of a target
 TARGET = "tokens", "positions", "sequence_ids"
+BEGINS = False  # sources have no begin token
 SAMPLE = 4096  # rows that are surveyed, about
 load = parallel_texts.load
 
