@@ -265,7 +265,7 @@ def test_commands_read_the_transformer(worlds, tmp_path, capsys):
             "sequence_ids": [[1] * len(row)],
         }
         batch = {name: np.array(array, np.int32) for name, array in batch.items()}
-        params = {"params": model.params["encoder"]}
+        params = {"params": jax.device_put(model.params["encoder"])}
         states = network.apply(params, batch, method="states")
         expected.append(np.concatenate(states, axis=-1)[0])
     np.testing.assert_allclose(np.load(output), np.concatenate(expected), atol=1e-5)
