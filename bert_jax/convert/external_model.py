@@ -79,6 +79,9 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
     phase.length = min(phase.length, config.model.max_length)
     phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
     config.schedule.warmup = phase.steps // 10
+    architecture = names.ARCHITECTURES[source.settings["name"]]
+    if hasattr(architecture, "default_keys"):
+        configs.apply(config, architecture.default_keys(phase.length))
     configs.apply(config, source.labeler.overrides)
 
 
@@ -137,6 +140,7 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
     array = np.split(tensor, parameter.number, parameter.stacked(source.format))[parameter.place]
     if source.format in parameter.transposed:
         array = array.T
+    array = names.reorder(array, parameter, source.settings, to_ours=True)
     padded = np.zeros(shape, np.float32)
     padded[: len(array)] = array
     return padded
@@ -151,7 +155,7 @@ def check(source: Source) -> None:
     Runs before arrays are allocated, because a damaged config file may have sizes of any magnitude.
     """
     directory = source.directory
-    layers = source.settings["layers"]
+    layers = source.settings["layers"] + source.settings.get("decoder_layers", 0)
     number = len(source.shapes)
     if layers > number:
         raise BadInput(f"{directory}: {layers} layers in its config, but {number} tensors")

@@ -16,6 +16,7 @@ from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import json_file
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 WEIGHTS = "model.safetensors"
 SHARDS = "model-?????-of-?????.safetensors"
@@ -62,14 +63,18 @@ def read(directory: Path, head: str = "mlm") -> Source:
     def load(name: str) -> np.ndarray:
         return files[tensors[name]].get_tensor(tensors[name])
 
-    if head:
-        check_tied(directory, architecture.TIED, tensors, load)
+    check_tied(directory, architecture.TIED, tensors, load)
     shapes = {}
     for name, stored in tensors.items():
         if name not in architecture.TIED:
             shapes[name] = tuple(files[stored].get_slice(stored).get_shape())
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     tokenizer = pretrained_tokenizer.read(directory, values)
+    for key, token in getattr(architecture, "TOKENS", {}).items():
+        expected = tokenizer.special.get(token)
+        if values.get(key) != expected:
+            hint = f"expected {expected!r}, the id of {SPECIAL[token]}"
+            raise BadInput(f"{path}: {key} is {values.get(key)!r}, {hint}")
     return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load, labeler)
 
 
@@ -122,13 +127,16 @@ def rename(
     architecture: a file of names.ARCHITECTURES.
     is_read: (name) -> whether it is read.
 
-    Raises BadInput for other types than floats.
+    Raises BadInput for other types than floats, and for buffers that must be zero.
     """
     tensors = {}
     for stored in files:
         name = WRAPPERS.sub("", stored)
         if name.startswith(architecture.BARE):
             name = f"{architecture.BODY[0]}{name}"
+        is_zero = name in getattr(architecture, "ZEROS", ())
+        if is_zero and files[stored].get_tensor(stored).any():
+            raise BadInput(f"{directory}: {stored} is not zero, which is not supported")
         if re.sub(r"\d+", "{}", name) in architecture.BUFFERS or not is_read(name):
             continue
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -146,7 +154,7 @@ def rename(
 
 
 def check_tied(directory: Path, tied: dict, tensors: dict[str, str], load: Callable) -> None:
-    """Raises BadInput if the MLM head has an output matrix of its own: here it is the word embeddings."""
+    """Raises BadInput for a matrix of its own, such as that of the MLM head, where here it is the word embeddings."""
     for head, shared in tied.items():
         # Bits are compared, since NaN is reported later.
         if head in tensors and load(head).tobytes() != load(shared).tobytes():

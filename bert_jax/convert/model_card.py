@@ -146,7 +146,7 @@ def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[st
     if not run.step:
         return
     config = run.config
-    is_labelled = "data" in config.task
+    is_labelled = config.objective.name in names.LABELERS
     name = shlex.quote(f"runs/{workdir.absolute().name}")
     if source and not (config.init_from or config.continue_from):
         yield f"    bert-jax import --source {shlex.quote(source)} --workdir {name}"

@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.convert import bert, modernbert
+from bert_jax.convert import bert, marian, modernbert
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
-# {config.model.name, which is model_type in transformers: the file of its names and settings}. Such a file has
+# {config.model.name: the file of its names and settings}. Such a file has
 #
 #     CLASS         beginning of its classes in transformers
 #     TOKENIZER     class of a tokenizer in transformers whose files name none
 #     PARTS         parameters: (part, scope in bert_jax, in transformers, rows); {} is the number of a layer, from 0 or
-#                   from the number at the end on. A row is (axes, name in bert_jax, in transformers) of a tensor, of a
-#                   dense layer with `kernel` and `bias`, or of a norm with `scale` and `bias`. If parameters share a
-#                   tensor, stacked along its outputs, their place in it and their number follow; 0, 1 for a tensor
-#                   whose name does not end with `weight` or `bias`
+#                   from the number at the end on. The part `decoder` has as many layers as `decoder_layers` says. A row
+#                   is (axes, name in bert_jax, in transformers) of a tensor, of a dense layer with `kernel` and `bias`,
+#                   or of a norm with `scale` and `bias`. If parameters share a tensor, stacked along its outputs, their
+#                   place in it and their number follow; 0, 1 for a tensor whose name does not end with `weight` or
+#                   `bias`
 #     LABEL_LAYERS  {objective: the layer of its labels}; "classifier" for others
 #     BODY          beginnings of the names outside of heads; the first is that of the encoder
 #     BARE          beginnings of names in an encoder without heads, which lack that of the encoder
@@ -32,6 +33,10 @@ FORMATS = ("huggingface", "google")
 #
 # and may have
 #
+#     MODEL_TYPE    its model_type in transformers, by default config.model.name
+#     ZEROS         tensors among BUFFERS that must be zero, because the model here has none
+#     TOKENS        {key of config.json: name of the special token whose id it must be}
+#     HAS_CLS       False if its texts do not begin with [CLS]
 #     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
 #     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
 #                   by default mlm, whose class depends on the heads, and LABELERS
@@ -39,15 +44,18 @@ FORMATS = ("huggingface", "google")
 #     POOLS         values of objective.pool that transformers has; by default `summary`
 #
 #     sizes(model)                       {axis: size} of axes of its own
+#     orders(model)                      {axis: the numbers along it in the order of transformers}
+#     default_keys(length)               overrides of a default config with rows of a length
+#     write_generation(config, vocabulary)    content of generation_config.json
 #
 # and
 #
 #     read_settings(values, path)        config.json -> keys of config.model
 #     write_settings(model, vocabulary)  config.model -> keys of config.json besides KEYS and FIXED
-#     write_label_settings(config)       the same of a fine-tuned model
+#     write_label_settings(config)       the same of a fine-tuned model, unless OBJECTIVES has none
 #
 # Google's format is of BERT alone: bert.py has what it needs besides.
-ARCHITECTURES = {"bert": bert, "modernbert": modernbert}
+ARCHITECTURES = {"bert": bert, "modernbert": modernbert, "transformer": marian}
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
 LABELERS = {
@@ -74,7 +82,7 @@ GOOGLE = {
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # encoder, pooler, head, mlm, pair or label
+    part: str  # encoder, decoder, pooler, head, mlm, pair or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
@@ -113,14 +121,16 @@ def parameters(model, objective: str = "") -> list[Parameter]:
 
     The word embeddings are the first, the dense layer of an objective of LABELERS is the last.
 
-    model: config.model, or its keys `name` and `layers`.
+    model: config.model, or its keys `name`, `layers` and, with a decoder, `decoder_layers`.
     """
     architecture = ARCHITECTURES.get(model["name"])
     if not architecture:
         return []
     table = []
     for part, scope, scope_there, rows, *first in architecture.PARTS:
-        layers = model["layers"] if "{}" in scope else 1
+        layers = 1
+        if "{}" in scope:
+            layers = model["decoder_layers" if part == "decoder" else "layers"]
         for number in range(*first, layers):
             table += expand(part, scope.format(number), scope_there.format(number), rows)
     is_linear = getattr(architecture, "TRANSPOSED", True)
@@ -129,6 +139,11 @@ def parameters(model, objective: str = "") -> list[Parameter]:
         layer = architecture.LABEL_LAYERS.get(objective, "classifier")
         table += expand("label", "", "", [("DC", "label", layer)])
     return table
+
+
+def model_types() -> dict[str, str]:
+    """Returns {model_type in transformers: config.model.name}."""
+    return {getattr(file, "MODEL_TYPE", name): name for name, file in ARCHITECTURES.items()}
 
 
 def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
@@ -194,6 +209,7 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
         array = np.asarray(leaves[parameter.path], np.float32)
         if parameter.padded:
             array = array[:pieces]
+        array = reorder(array, parameter, config.model)
         # If any element is not finite, neither is the minimum or the maximum. This saves an array of booleans.
         if not np.isfinite([array.min(), array.max()]).all():
             raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
@@ -206,6 +222,18 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
         for (name, axis), stack in arrays.items()
     }
     return list(parts), stacked
+
+
+def reorder(array: np.ndarray, parameter: Parameter, model, to_ours: bool = False) -> np.ndarray:
+    """Returns a parameter, in the layout of bert_jax, in the order of transformers, or from that in the order here."""
+    architecture = ARCHITECTURES[model["name"]]
+    if hasattr(architecture, "orders"):
+        for axis, order in architecture.orders(model).items():
+            if axis in parameter.axes:
+                if to_ours:
+                    order = np.argsort(order)
+                array = np.take(array, order, axis=parameter.axes.index(axis))
+    return array
 
 
 def by_path(tree) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import AddedToken
 from tokenizers.normalizers import BertNormalizer
 
-from bert_jax.convert.names import ARCHITECTURES
+from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import huggingface, wordpiece
@@ -74,7 +74,8 @@ def check_class(directory: Path, settings: dict, config: dict, document: dict) -
     """
     full = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if not full:
-        full = ARCHITECTURES[config["model_type"]].TOKENIZER
+        model = names.model_types()[config["model_type"]]
+        full = names.ARCHITECTURES[model].TOKENIZER
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
     is_followed = name in OTHERS
     if name in BERT:

@@ -26,10 +26,12 @@ def from_huggingface(values: dict, path: Path) -> dict:
 
     Raises BadInput with the file, the key and its value.
     """
-    name = values.get("model_type")
-    if name not in tuple(ARCHITECTURES):  # a list cannot be looked up in a dict
-        expected = ", ".join(ARCHITECTURES)
-        raise BadInput(f"{path}: model_type is {name!r}, expected one of {expected}")
+    model_type = values.get("model_type")
+    types = names.model_types()
+    if model_type not in tuple(types):  # a list cannot be looked up in a dict
+        expected = ", ".join(types)
+        raise BadInput(f"{path}: model_type is {model_type!r}, expected one of {expected}")
+    name = types[model_type]
     return {"name": name} | ARCHITECTURES[name].read_settings(values, path)
 
 
@@ -46,7 +48,7 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
 
     The names are those of names.LABELERS, so that no other module is imported. Raises BadInput if it was altered.
     """
-    beginning = ARCHITECTURES[values["model_type"]].CLASS
+    beginning = ARCHITECTURES[names.model_types()[values["model_type"]]].CLASS
     for objective, (end, _, task) in names.LABELERS.items():
         if values.get("architectures") == [beginning + end] and TASK in values:
             try:
@@ -72,12 +74,12 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
 def to_huggingface(model, vocabulary) -> dict:
     """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
     architecture = ARCHITECTURES[model.name]
-    values = {key: model[ours] for key, (ours, _) in architecture.KEYS.items()}
+    keys = {**model, "feed_forward": model.feed_forward or 4 * model.width}
+    values = {key: keys[ours] for key, (ours, _) in architecture.KEYS.items()}
     values |= architecture.FIXED | {
-        "model_type": model.name,
+        "model_type": getattr(architecture, "MODEL_TYPE", model.name),
         "vocab_size": vocabulary.size,
         "pad_token_id": vocabulary.pad,
-        "intermediate_size": model.feed_forward or 4 * model.width,
     }
     return values | architecture.write_settings(model, vocabulary)
 

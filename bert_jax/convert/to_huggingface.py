@@ -27,7 +27,13 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     # safetensors creates its file with mode 0600.
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
-    tokenizer_files.write(directory, tokenizer, positions, "type_vocabulary" in config.model)
+    architecture = names.ARCHITECTURES[config.model.name]
+    has_segments = "type_vocabulary" in config.model
+    has_cls = getattr(architecture, "HAS_CLS", True)
+    tokenizer_files.write(directory, tokenizer, positions, has_segments, has_cls)
+    if hasattr(architecture, "write_generation"):
+        values = architecture.write_generation(config, vocabulary)
+        tokenizer_files.write_json(directory / "generation_config.json", values)
     return parts
 
 

@@ -10,19 +10,24 @@ from bert_jax.convert import sentencepiece_to_json
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 
-def write(directory: Path, tokenizer, positions: int, has_segments: bool = True) -> None:
+def write(
+    directory: Path, tokenizer, positions: int, has_segments: bool = True, has_cls: bool = True
+) -> None:
     """Writes the files.
 
     positions: tokens of the longest row, including special pieces.
     has_segments: whether the model has two kinds of segments.
+    has_cls: whether a text begins with [CLS], and may have masks.
     """
     inputs = ["input_ids", "attention_mask"]
     if has_segments:
         inputs.insert(1, "token_type_ids")
     common = {"model_max_length": positions, "model_input_names": inputs}
-    write_json(directory / "tokenizer.json", document(tokenizer))
-    write_json(directory / "tokenizer_config.json", settings(tokenizer) | common)
-    if tokenizer.kind == "wordpiece":
+    # BertTokenizer adds a [CLS].
+    is_bert = tokenizer.kind == "wordpiece" and has_cls
+    write_json(directory / "tokenizer.json", document(tokenizer, has_cls))
+    write_json(directory / "tokenizer_config.json", settings(tokenizer, is_bert) | common)
+    if is_bert:
         tokenizer.write(directory)
 
 
@@ -31,11 +36,11 @@ def write_json(path: Path, values: dict) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def settings(tokenizer) -> dict:
+def settings(tokenizer, is_bert: bool) -> dict:
     """Returns tokenizer_config.json. BertTokenizer reads the vocabulary, the other class all of tokenizer.json."""
     # For BertTokenizer, which has defaults, None says that there is no such token.
     tokens = {f"{name}_token": tokenizer.spellings.get(name) for name in SPECIAL}
-    if tokenizer.kind != "wordpiece":
+    if not is_bert:
         return {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
     return {
         "tokenizer_class": "BertTokenizer",
@@ -46,8 +51,8 @@ def settings(tokenizer) -> dict:
     }
 
 
-def document(tokenizer) -> dict:
-    """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+def document(tokenizer, has_cls: bool = True) -> dict:
+    """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP], perhaps without [CLS]."""
     if tokenizer.kind == "wordpiece":
         values = json.loads(tokenizer.tokenizer.to_str())
         ids = sorted(tokenizer.special.values())
@@ -56,9 +61,10 @@ def document(tokenizer) -> dict:
         values = sentencepiece_to_json.document(tokenizer)
     else:
         values = copy.deepcopy(tokenizer.document)
+    mask = tokenizer.mask if has_cls else None
     if tokenizer.mark:
-        adjust_spaces(values, tokenizer.mask)
-    values["post_processor"] = post_processor(tokenizer)
+        adjust_spaces(values, mask)
+    values["post_processor"] = post_processor(tokenizer, has_cls)
     return values
 
 
@@ -76,12 +82,16 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
         first = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
         steps = [first, splitter | {"add_prefix_space": False}]
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+        if values["decoder"]:
+            # A decoded text lacks the space that was added.
+            strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+            values["decoder"] = {"type": "Sequence", "decoders": [values["decoder"], strip]}
 
 
-def post_processor(tokenizer) -> dict:
+def post_processor(tokenizer, has_cls: bool) -> dict:
     """Returns the template that adds [CLS] and [SEP], if the vocabulary has them."""
     ids = {tokenizer.pieces[id]: id for id in (tokenizer.cls, tokenizer.sep) if id is not None}
-    cls = [piece for piece in ids if ids[piece] == tokenizer.cls]
+    cls = [piece for piece in ids if has_cls and ids[piece] == tokenizer.cls]
     sep = [piece for piece in ids if ids[piece] == tokenizer.sep]
     template = TemplateProcessing(
         single=[*cls, "$A", *sep],

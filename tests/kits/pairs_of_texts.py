@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from bert_jax.convert.names import by_path
-
 SIZES = [
     (5, 7),
     (3, 4),
@@ -59,33 +57,3 @@ def draw_batch(shapes: dict, vocabulary: int, seed: int) -> dict:
         pairs += draw_pairs(vocabulary, rows * seed + number)
     zeros = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
     return zeros | make_batch(pairs, 3, length)
-
-
-def flatten(params) -> dict[str, np.ndarray]:
-    """Returns {path: array}."""
-    return {name: np.asarray(array) for name, array in by_path(params).items()}
-
-
-def marian_names(layers: int) -> dict[str, str]:
-    """Returns {path of a parameter: its name in MarianMTModel}."""
-    attention = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
-    names = {"encoder/encoder/embedder/words": "model.shared.weight"}
-    for side in ("encoder", "decoder"):
-        parts = {"attention": "self_attn"}
-        norms = {"attention_norm": "self_attn_layer_norm", "feed_forward_norm": "final_layer_norm"}
-        if side == "decoder":
-            parts["context"] = "encoder_attn"
-            norms["context_norm"] = "encoder_attn_layer_norm"
-        dense = {"feed_forward/up": "fc1", "feed_forward/down": "fc2"}
-        for ours, theirs in parts.items():
-            dense |= {f"{ours}/{name}": f"{theirs}.{attention[name]}" for name in attention}
-        for number in range(layers):
-            here = f"encoder/{side}/blocks_{number}"
-            there = f"model.{side}.layers.{number}"
-            for ours, theirs in dense.items():
-                names[f"{here}/{ours}/kernel"] = f"{there}.{theirs}.weight"
-                names[f"{here}/{ours}/bias"] = f"{there}.{theirs}.bias"
-            for ours, theirs in norms.items():
-                names[f"{here}/{ours}/scale"] = f"{there}.{theirs}.weight"
-                names[f"{here}/{ours}/bias"] = f"{there}.{theirs}.bias"
-    return names

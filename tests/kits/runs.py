@@ -112,7 +112,10 @@ def make_run(
     tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     initialize = jax.jit(base.make(config, vocabulary).init)
-    params = initialize(jax.random.key(0), small.synthetic(1, 8, 1, 9, 0))
+    example = small.synthetic(1, 8, 1, 9, 0)
+    for name in ("tokens", "positions", "sequence_ids"):
+        example[f"target_{name}"] = example[name]
+    params = initialize(jax.random.key(0), example)
     draw = np.random.default_rng(step)
     params = jax.tree.map(lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32), params)
     directory.mkdir(parents=True)

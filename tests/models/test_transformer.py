@@ -7,6 +7,7 @@ import pytest
 from kits import pairs_of_texts as kit
 from kits.small import VOCABULARY, small_config
 
+from bert_jax.convert import names, to_huggingface
 from bert_jax.layers.positions import sinusoids
 from bert_jax.models import base as models
 from bert_jax.objectives import base
@@ -138,41 +139,23 @@ def test_the_base_model_has_the_parameters_of_the_paper():
 
 @pytest.mark.full
 def test_logits_loss_and_gradients_are_those_of_marian():
-    """The same weights in PyTorch, by float64; the table of positions is ours."""
+    """The weights and settings of an export in PyTorch, by float64."""
     torch = pytest.importorskip("torch")
     from transformers import MarianConfig, MarianMTModel
 
+    keys = (*KEYS, "objective.label_smoothing=0.1")
     objective, params = make("objective.label_smoothing=0.1")
-    config = MarianConfig(
-        vocab_size=VOCABULARY.size,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=48,
-        decoder_ffn_dim=48,
-        activation_function="relu",
-        scale_embedding=True,
-        max_position_embeddings=16,
-        pad_token_id=0,
-        eos_token_id=kit.END,
-        decoder_start_token_id=kit.BEGIN,
-        attn_implementation="eager",
-    )
-    model = MarianMTModel(config).double().eval()
-    names = kit.marian_names(2)
-    leaves = kit.flatten(params)
+    config = small_config(*keys)
+    settings = to_huggingface.config_json(config, VOCABULARY, [])
+    model = MarianMTModel(MarianConfig(**settings)).double().eval()
+
+    def convert(tree) -> dict:
+        return names.tensors(tree, config, VOCABULARY.size, "huggingface")[1]
+
     state = model.state_dict()
     with torch.no_grad():
-        for ours, theirs in names.items():
-            array = np.float64(leaves[ours])
-            if ours.endswith("words"):
-                array = array[: VOCABULARY.size]
-            state[theirs].copy_(torch.tensor(array.T if ours.endswith("kernel") else array))
-        for side in ("encoder", "decoder"):
-            table = np.float64(sinusoids(jnp.arange(16), 32))
-            state[f"model.{side}.embed_positions.weight"].copy_(torch.tensor(table))
+        for name, array in convert(params).items():
+            state[name].copy_(torch.tensor(array))
     is_real = torch.tensor(ALONE["target_sequence_ids"] > 0)
     target = torch.tensor(ALONE["target_tokens"]).long()
     theirs = model(
@@ -190,12 +173,11 @@ def test_logits_loss_and_gradients_are_those_of_marian():
     loss.backward()
     value, gradients = learn(objective, params, ALONE)
     assert value == pytest.approx(loss.item(), rel=1e-6)
-    gradients = kit.flatten(gradients)
+    gradients = convert(gradients)
     parameters = dict(model.named_parameters())
-    for name, there in names.items():
-        expected = parameters[there].grad.numpy()
-        expected = expected.T if name.endswith("kernel") else expected
-        actual = gradients[name][: len(expected)]
+    assert gradients.keys() == {name for name in parameters if "positions" not in name}
+    for name, actual in gradients.items():
+        expected = parameters[name].grad.numpy()
         # That of a key's bias is 0 but for rounding: it changes all scores of a query alike.
-        tolerance = 1e-6 if name.endswith("key/bias") else 1e-4 * np.abs(expected).max()
+        tolerance = 1e-6 if name.endswith("k_proj.bias") else 1e-4 * np.abs(expected).max()
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance, err_msg=name)

@@ -1,0 +1,155 @@
+"""The Transformer in Hugging Face transformers, where it is MarianMTModel: parameters and settings.
+
+Marian's positions have all sines first; those of layers/positions.py alternate with the cosines. So its hidden states
+have another order (`orders`), in which the network computes the same. The alternative, a table of positions in the
+file, is lost as soon as transformers saves the model.
+
+A width of the attention, D width, F feed-forward width, V vocabulary.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax.convert import config_json
+
+CLASS = "Marian"  # names.ARCHITECTURES describes the constants and functions of an architecture
+MODEL_TYPE = "marian"
+TOKENIZER = "MarianTokenizer"
+OBJECTIVES = {"translation": ("MTModel", "translation")}
+
+# --- Parameters -----------------------------------------------------------------------------------
+
+BODY = ("model.",)
+BARE = ("shared.", "encoder.", "decoder.")
+BUFFERS = ("final_logits_bias",)
+ZEROS = BUFFERS
+TIED = {
+    "lm_head.weight": "model.shared.weight",
+    "model.encoder.embed_tokens.weight": "model.shared.weight",
+    "model.decoder.embed_tokens.weight": "model.shared.weight",
+}
+
+BLOCK = (
+    ("DA", "attention/query", "self_attn.q_proj"),
+    ("DA", "attention/key", "self_attn.k_proj"),
+    ("DA", "attention/value", "self_attn.v_proj"),
+    ("AD", "attention/out", "self_attn.out_proj"),
+    ("D", "attention_norm", "self_attn_layer_norm"),
+    ("DF", "feed_forward/up", "fc1"),
+    ("FD", "feed_forward/down", "fc2"),
+    ("D", "feed_forward_norm", "final_layer_norm"),
+)
+CONTEXT = (
+    ("DA", "context/query", "encoder_attn.q_proj"),
+    ("DA", "context/key", "encoder_attn.k_proj"),
+    ("DA", "context/value", "encoder_attn.v_proj"),
+    ("AD", "context/out", "encoder_attn.out_proj"),
+    ("D", "context_norm", "encoder_attn_layer_norm"),
+)
+ENCODER = "encoder/encoder/"
+DECODER = "encoder/decoder/"
+PARTS = (
+    ("encoder", ENCODER, "model.", [("VD", "embedder/words", "shared.weight")]),
+    ("encoder", ENCODER + "blocks_{}/", "model.encoder.layers.{}.", BLOCK),
+    ("decoder", DECODER + "blocks_{}/", "model.decoder.layers.{}.", BLOCK + CONTEXT),
+)
+LABEL_LAYERS = {}
+
+# --- Settings: keys of MarianConfig ---------------------------------------------------------------
+
+KEYS = {
+    "encoder_layers": ("layers", 0),
+    "decoder_layers": ("decoder_layers", 0),
+    "d_model": ("width", 0),
+    "encoder_attention_heads": ("heads", 0),
+    "encoder_ffn_dim": ("feed_forward", 0),
+    "max_position_embeddings": ("max_length", 0),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "activation_dropout": ("hidden_dropout", 0.0),
+    "init_std": ("initializer", 0.02),
+}
+FIXED = {
+    "scale_embedding": True,
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+    "is_encoder_decoder": True,
+}
+# {size of the decoder: that of the encoder, which it must equal}
+SAME = {
+    "decoder_attention_heads": "encoder_attention_heads",
+    "decoder_ffn_dim": "encoder_ffn_dim",
+    "decoder_vocab_size": "vocab_size",
+}
+# Values of keys that a file lacks, where these are no values of FIXED or SAME.
+ABSENT = {"scale_embedding": False, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}
+# Values of the keys of config.model for which Marian has no settings: it has no pre-norm.
+PLAIN = {"norm": "post", "epsilon": 1e-5}
+HAS_CLS = False  # a source is its pieces and [SEP]
+TOKENS = {"decoder_start_token_id": "cls", "eos_token_id": "sep", "pad_token_id": "pad"}
+BEAMS = 4  # arXiv:1706.03762, section 6.1
+LENGTH_PENALTY = 0.6  # as well
+MAX_PIECES = 100  # of a text in a default config
+
+
+def sizes(model) -> dict[str, int]:
+    return {"A": model["width"]}
+
+
+def orders(model) -> dict[str, np.ndarray]:
+    """Returns the hidden states in Marian's order: the sines, then the cosines."""
+    numbers = np.arange(model["width"])
+    return {"D": np.concatenate([numbers[::2], numbers[1::2]])}
+
+
+def read_settings(values: dict, path: Path) -> dict:
+    """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
+    values = ABSENT | values
+    fixed = FIXED | {ours: values.get(theirs) for ours, theirs in SAME.items()}
+    settings = config_json.read_keys(values, KEYS, fixed, path)
+    activations = config_json.ACTIVATIONS
+    activation = config_json.read_choice(values, "activation_function", path, activations)
+    return settings | {"activation": activation} | PLAIN
+
+
+def write_settings(model, vocabulary) -> dict:
+    """Returns the keys of config.json of a config.model."""
+    return {
+        "activation_function": config_json.name_of(config_json.ACTIVATIONS, model.activation),
+        "init_std": model.initializer or model.width**-0.5,
+        "decoder_attention_heads": model.heads,
+        "decoder_ffn_dim": model.feed_forward,
+        "decoder_vocab_size": vocabulary.size,
+        "forced_eos_token_id": None,  # by default, token 0 ends a text that is too long
+        **token_ids(vocabulary),
+    }
+
+
+def token_ids(vocabulary) -> dict[str, int]:
+    """Returns the special tokens among the keys of config.json."""
+    return {key: getattr(vocabulary, name) for key, name in TOKENS.items()}
+
+
+def write_generation(config, vocabulary) -> dict:
+    """Returns the content of generation_config.json: a beam search as in the paper.
+
+    transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source. The rule of
+    arXiv:1609.08144, which it lacks, approaches n^length_penalty, up to a constant factor, for large n.
+    """
+    return {
+        **token_ids(vocabulary),
+        "num_beams": BEAMS,
+        "length_penalty": LENGTH_PENALTY,
+        "early_stopping": "never",  # ends a search once no open hypothesis can become better
+        "max_length": config.model.max_length,
+    }
+
+
+def default_keys(length: int) -> list[str]:
+    """Returns what a default config with rows of this length must override."""
+    return [
+        "objective.name=translation",
+        "task.name=translation",
+        f"task.max_pieces={min(MAX_PIECES, length - 2)}",
+    ]
