@@ -36,7 +36,7 @@ FORMATS = ("huggingface", "google")
 #     MODEL_TYPE    its model_type in transformers, by default config.model.name
 #     ZEROS         tensors among BUFFERS that must be zero, because the model here has none
 #     TOKENS        {key of config.json: name of the special token whose id it must be}
-#     HAS_CLS       False if its texts do not begin with [CLS]
+#     HAS_CLS       False if its texts do not begin with [CLS], and it generates texts
 #     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
 #     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
 #                   by default mlm, whose class depends on the heads, and LABELERS

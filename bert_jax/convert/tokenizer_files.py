@@ -17,7 +17,7 @@ def write(
 
     positions: tokens of the longest row, including special pieces.
     has_segments: whether the model has two kinds of segments.
-    has_cls: whether a text begins with [CLS], and may have masks.
+    has_cls: whether a text begins with [CLS], and may have masks; without, the model generates texts.
     """
     inputs = ["input_ids", "attention_mask"]
     if has_segments:
@@ -64,6 +64,11 @@ def document(tokenizer, has_cls: bool = True) -> dict:
     mask = tokenizer.mask if has_cls else None
     if tokenizer.mark:
         adjust_spaces(values, mask)
+    decoder = values["decoder"]
+    if not has_cls and decoder and decoder["type"] == "ByteLevel":
+        # A generated text begins without the space before its first word.
+        strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+        values["decoder"] = {"type": "Sequence", "decoders": [decoder, strip]}
     values["post_processor"] = post_processor(tokenizer, has_cls)
     return values
 
@@ -82,10 +87,6 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
         first = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
         steps = [first, splitter | {"add_prefix_space": False}]
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
-        if values["decoder"]:
-            # A decoded text lacks the space that was added.
-            strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-            values["decoder"] = {"type": "Sequence", "decoders": [values["decoder"], strip]}
 
 
 def post_processor(tokenizer, has_cls: bool) -> dict:
