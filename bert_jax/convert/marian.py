@@ -89,7 +89,6 @@ PLAIN = {"norm": "post", "epsilon": 1e-5}
 HAS_CLS = False  # a source is its pieces and [SEP]
 TOKENS = {"decoder_start_token_id": "cls", "eos_token_id": "sep", "pad_token_id": "pad"}
 BEAMS = 4  # arXiv:1706.03762, section 6.1
-LENGTH_PENALTY = 0.6  # as well
 MAX_PIECES = 100  # of a text in a default config
 
 
@@ -134,13 +133,13 @@ def token_ids(vocabulary) -> dict[str, int]:
 def write_generation(config, vocabulary) -> dict:
     """Returns the content of generation_config.json: a beam search as in the paper.
 
-    transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source. The rule of
-    arXiv:1609.08144, which it lacks, approaches n^length_penalty, up to a constant factor, for large n.
+    transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source. It lacks
+    objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant factor, for large n.
     """
     return {
         **token_ids(vocabulary),
         "num_beams": BEAMS,
-        "length_penalty": LENGTH_PENALTY,
+        "length_penalty": config.objective.length_penalty,
         "early_stopping": "never",  # ends a search once no open hypothesis can become better
         "max_length": config.model.max_length,
     }
@@ -152,4 +151,5 @@ def default_keys(length: int) -> list[str]:
         "objective.name=translation",
         "task.name=translation",
         f"task.max_pieces={min(MAX_PIECES, length - 2)}",
+        "task.metrics=()",  # they need a library that may be missing
     ]

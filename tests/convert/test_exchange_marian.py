@@ -24,6 +24,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_jax.cli import main
 from bert_jax.commands import export as exporting
+from bert_jax.commands import predict
 from bert_jax.convert import init_from, load_model, pretrained_tokenizer, tokenizer_files
 from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput
@@ -37,6 +38,7 @@ KEYS = (
     "objective.name=translation",
     "task.name=translation",
     "task.max_pieces=20",
+    "task.metrics=()",
     "model.layers=2",
     "model.decoder_layers=3",
     "model.feed_forward=48",
@@ -118,7 +120,7 @@ def test_what_marian_lacks_is_not_exported(key, value):
         exporting.check_run(run, "run", "huggingface")
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe", "byte_bpe"])
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "bpe", "byte_bpe"])
 def test_tokenizers_end_a_text_and_give_it_back(tmp_path, kind):
     """Ids without [CLS]; imported again, the tokenizer has the same ids."""
     tokenizer = tokenizers.train(kind, PROSE, SIZES[kind], True)
@@ -172,6 +174,16 @@ def test_a_run_starts_from_an_export(exported):
     config.init_from = str(directory)
     config.tokenizer.path = str(directory / "tokenizer.json")
     assert_same_params(init_from.read(config, Cluster()).arrays, params, vocabulary)
+
+
+@pytest.mark.slow
+def test_an_export_translates_as_the_run(exported):
+    texts = [TEXT, "the dog", ""]
+    run = exported[1].with_name("run")
+    (ours, _), (theirs, _) = (predict.predict(place, texts) for place in (run, exported[1]))
+    for result, expected in zip(theirs, ours, strict=True):
+        assert result["prediction"] == expected["prediction"]
+    assert theirs[0]["prediction"] and not theirs[2]["prediction"]
 
 
 OTHERS = [
