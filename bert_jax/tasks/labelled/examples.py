@@ -280,8 +280,8 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     task = module_of(config)
     names = [*config.task.get("labels", ())]
     if not names and has_labels(config):
-        # Without `dev`, all splits are of the file to train on.
-        if config.task.dev:
+        # Without `dev`, all splits are of the file to train on; examples to predict are of no file.
+        if config.task.dev and "train" in parts:
             named = parts["train"]
         else:
             named = [*chain(*parts.values())]
