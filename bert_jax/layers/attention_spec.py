@@ -3,6 +3,7 @@
 B batch, L length of the queries, M length of the keys, H heads, K head size.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -67,23 +68,17 @@ class Cache(NamedTuple):
     def append(self, keys, values) -> "Cache":
         """Returns the cache with the keys and values [B, L, H, K] of the next L tokens of each row.
 
-        Tokens behind its end are lost: M is at least the number of all tokens that are given to it.
+        M is at least the number of all tokens that are given to it.
         """
-        length = keys.shape[1]
-        index = jnp.arange(self.keys.shape[2]) - self.position[:, None]
-        is_new = (index >= 0) & (index < length)
-        index = jnp.clip(index, 0, length - 1)[:, None, :, None]
 
         def place(old, new):
-            new = new.astype(old.dtype).swapaxes(1, 2)
-            if length > 1:  # one token is repeated
-                new = jnp.take_along_axis(new, index, axis=2)
-            return jnp.where(is_new[:, None, :, None], new, old)
+            write = partial(jax.lax.dynamic_update_slice_in_dim, axis=1)
+            return jax.vmap(write)(old, new.astype(old.dtype).swapaxes(1, 2), self.position)
 
         return Cache(
             place(self.keys, keys),
             place(self.values, values),
-            self.position + length,
+            self.position + keys.shape[1],
         )
 
     def mask(self, length: int) -> Mask:
