@@ -6,7 +6,7 @@
 It trains on 20,000 numbers below a million, and is evaluated on 1,000 others. German writes a number as one word, and
 its ones before its tens, so the decoder has to find in the source what it writes next.
 
-Two seeds translate 999 of the 1,000 without an error, after one minute of CPU time.
+It ends at a BLEU of 100 (one seed): all of them are right, and so are the 1,000 of the split `test`.
 """
 
 from bert_jax.configs import base, transformer_base
