@@ -135,6 +135,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) 
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
     check_unscored(config)
     feed = prepare_feed(config, log)
+    feed.dataset = feed.dataset._replace(sizes=None)  # evaluated rows are saved uncut
     if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)

@@ -63,8 +63,8 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
                 phases[phase.name] = save_phase(feed, phase, steps, target / phase.name, log)
         of_store = feed.store.manifest
         manifest = {
-            "config": of_store["made_from"] | dependencies(feed.config),
-            **{key: of_store[key] for key in COPIED},
+            "config": dependencies(feed.config) | of_store["made_from"],
+            **{key: of_store.get(key) for key in COPIED},
             "steps": [first, last],
             "phases": phases,
         }
@@ -116,8 +116,13 @@ class SavedFeed:
     key = "batches"
     score = None
 
-    def __init__(self, config: ConfigDict, directory: Path, splits: tuple[str, ...]):
-        """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config."""
+    def __init__(
+        self, config: ConfigDict, directory: Path, splits: tuple[str, ...], made_from: dict
+    ):
+        """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config.
+
+        made_from: the config keys that decide the content of their store.
+        """
         manifest = read_manifest(directory)
         manifests.verify_files(directory, manifest, hashes=False)
         self.config = config
@@ -128,11 +133,12 @@ class SavedFeed:
         self.fingerprint = manifest["fingerprint"]
         self.unigram_entropy = manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(manifest["vocabulary"], **manifest["special"])
-        requested = origin.made_from(config) | dependencies(config)
+        requested = dependencies(config) | made_from
         changed = origin.differences(directory, manifest["config"], requested)
         if changed:
             raise BadInput(f"config.batches={directory}: saved by another config: {changed}")
-        origin.text_has_changed(config, directory, manifest["text"])  # refuses another text
+        if manifest["text"]:  # not of examples
+            origin.text_has_changed(config, directory, manifest["text"])  # refuses another text
 
     def check(self, step: int) -> None:
         """Raises BadInput unless all batches that a run needs from `step` on are saved."""

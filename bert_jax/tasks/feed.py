@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax.data import batch_files, download
+from bert_jax.data import batch_files, download, origin
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
@@ -45,7 +45,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         path = download.local(config.batches, hashes=config.verify_store, read=read)
         saved = read(path)["config"]
         base.take_filled(config, {key: saved.get(f"task.{key}", ()) for key in config.task})
-        feed = SavedFeed(config, path, base.make(config).splits[1:])
+        splits = base.make(config).splits[1:]
+        feed = SavedFeed(config, path, splits, made_from(config, saved))
         if step is not None:
             feed.check(step)
     elif step is None:
@@ -59,11 +60,22 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     return feed
 
 
+def made_from(config: ConfigDict, saved: dict) -> dict:
+    """Returns the config keys that decide the content of a store. saved: those of saved batches, which say what files
+    were that are missing now."""
+    if examples.module_of(config):
+        return {"task.data": saved.get("task.data")} | examples.made_from(config)
+    return origin.made_from(config)
+
+
 def check_unscored(config: ConfigDict) -> None:
-    """Raises BadInput for a task that cannot use saved batches: those of examples, and those whose scores need the rows
-    of the store."""
-    if base.make(config).score or examples.module_of(config):
+    """Raises BadInput for a task that cannot use saved batches: its scores need a store, or its batches have several
+    lengths."""
+    dataset = base.make(config)
+    if dataset.score or (dataset.sizes and not dataset.is_packed):
         reason = "its rows are those of a store, not of saved batches"
+        if dataset.is_packed:
+            reason = "saved batches have the arrays of the loss alone; set config.task.metrics=()"
         raise BadInput(f"config.task.name={config.task.name}: {reason}")
 
 

@@ -62,6 +62,10 @@ def trained(tmp_path_factory):
     return directory, settings, directory / "run"
 
 
+def arguments(settings: dict) -> list[str]:
+    return [f"--config.{override}" for override in overrides(settings)]
+
+
 def read(path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
@@ -93,6 +97,28 @@ def test_the_best_run_is_that_of_the_first_score(trained, tmp_path):
     best = workdirs.read_summary(tmp_path / "run")["best"]
     scores = [line["bleu"] for line in lines(tmp_path / "run") if line["split"] == "dev"]
     assert (best["metric"], best["value"]) == ("bleu", max(scores))
+
+
+@pytest.mark.slow
+def test_a_run_needs_only_saved_batches(trained, tmp_path):
+    """Those of the loss: it has no scores, and the files may be missing."""
+    directory, settings, run = trained
+    keys = settings | {"phases.main.steps": 30}
+    command = ["inspect", "--config", "translate", "--steps", "0:30"]
+    message = refused(*command, *arguments(keys), "--save", tmp_path / "saved")
+    assert "task.metrics=()" in message
+    keys |= {"task.metrics": "()"}
+    assert main([*command, *arguments(keys), "--save", str(tmp_path / "saved")]) == 0
+    keys |= {"task.data": tmp_path, "store": tmp_path / "none", "batches": tmp_path / "saved"}
+    assert pretrain(configs.load("translate", overrides(keys)), tmp_path / "run") == 0
+    ours, theirs = (
+        [line["loss"] for line in lines(path) if line["step"] <= 30]
+        for path in (tmp_path / "run", run)
+    )
+    assert ours == pytest.approx(theirs, rel=1e-5)
+    changed = keys | {"task.max_ratio": 3.0}
+    command = ["pretrain", "--config", "translate", *arguments(changed)]
+    assert "task.max_ratio" in refused(*command, "--workdir", tmp_path / "other")
 
 
 @pytest.mark.slow
