@@ -151,5 +151,4 @@ def default_keys(length: int) -> list[str]:
         "objective.name=translation",
         "task.name=translation",
         f"task.max_pieces={min(MAX_PIECES, length - 2)}",
-        "task.metrics=()",  # they need a library that may be missing
     ]

@@ -1,6 +1,7 @@
 """Translation: pairs of texts that are left out, packed rows of pairs, and evaluated rows of one pair."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -202,7 +203,6 @@ def test_rows_are_full(limit):
         ("task.max_ratio", 0.5),
         ("phases.main.length", 41),
         ("task.metrics", "rouge"),
-        ("task.tokenize", "14a"),
         ("objective.beams", 0),
         ("objective.length_rule", "longest"),
     ],
@@ -210,6 +210,18 @@ def test_rows_are_full(limit):
 def test_bad_keys_are_refused(tmp_path, key, value):
     with pytest.raises(BadInput, match=key):
         load(tmp_path, **{key: value})
+
+
+def test_a_run_that_cannot_be_scored_does_not_start(directory, monkeypatch):
+    _, dataset, phase = open_dataset(load(directory, **{"task.tokenize": "14a"}))
+    with pytest.raises(BadInput, match="task.tokenize.*13a"):
+        dataset.survey(phase)
+    _, dataset, phase = open_dataset(load(directory))
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(BadInput, match="sacrebleu.*translate"):
+        dataset.survey(phase)
+    _, dataset, phase = open_dataset(load(directory, **{"task.metrics": "()"}))
+    assert dataset.survey(phase)
 
 
 def test_a_store_needs_a_pair_to_train_on(tmp_path):

@@ -161,6 +161,8 @@ def make(config, store: Store | None = None) -> Dataset:
         return scores.compute(config, config.task.metrics, hypotheses, references)
 
     def survey_rows(phase) -> Survey:
+        if config.task.metrics:
+            scores.make(config)  # raises BadInput before the first evaluation would
         return survey(store, phase, splits, rows(phase, splits[0], 0))
 
     return Dataset(
