@@ -168,6 +168,11 @@ def test_evaluated_texts_are_cut_and_counted(directory):
     assert f" {number} of {40 + COPIES} " in warning and "dev" in warning
 
 
+def test_a_step_has_the_tokens_of_both_sides(directory):
+    config = load(directory)
+    assert tasks.tokens_per_step(config, configs.phases(config)[0]) == 8 * (60 + 60)
+
+
 def test_any_start_and_any_hosts_have_the_same_batches(directory):
     _, dataset, phase = open_dataset(load(directory))
     steps = 3 * len(dataset.rows(phase, "train", 0)) // phase.batch
