@@ -81,7 +81,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         targets = jnp.roll(batch["target_tokens"], -1, axis=1)
         logits = outputs["target_logits"]
         weight = weigh(batch)
-        smoothed = base.cross_entropy(logits, targets, smoothing)
+        smoothed = base.cross_entropy(logits, targets, smoothing, vocabulary.size)
         return {
             "translation_loss": base.weighted_mean(smoothed, weight),
             "target_nll": base.weighted_mean(base.cross_entropy(logits, targets), weight),

@@ -64,6 +64,19 @@ def test_packed_pairs_are_those_of_rows_of_their_own(norm):
         np.testing.assert_allclose(left, right, rtol=0, atol=1e-5 * np.abs(right).max() + 1e-6)
 
 
+def test_smoothing_is_over_the_pieces_of_the_vocabulary():
+    objective, params = make("objective.label_smoothing=0.3")
+    logits = np.float64(logits_of(objective, params, ALONE)[..., : VOCABULARY.size])
+    nats = np.log(np.exp(logits).sum(axis=-1, keepdims=True)) - logits
+    terms = []
+    for row, ids in enumerate(ALONE["target_sequence_ids"]):
+        for place in range((ids > 0).sum() - 1):
+            target = ALONE["target_tokens"][row, place + 1]
+            terms.append(0.7 * nats[row, place, target] + 0.3 * nats[row, place].mean())
+    loss, _ = learn(objective, params, ALONE)
+    assert loss == pytest.approx(np.mean(terms), rel=1e-6)
+
+
 def test_padding_of_the_source_and_later_tokens_change_nothing():
     objective, params = make()
     expected = logits_of(objective, params, ALONE)
