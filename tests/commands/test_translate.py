@@ -85,6 +85,9 @@ def test_evaluations_have_scores_of_all_pairs(trained):
     assert evaluated[-1]["chrf"] == pytest.approx(
         sacrebleu.corpus_chrf(read(output), references).score
     )
+    assert main(["export", "--model", str(run), "--output", str(directory / "exported")]) == 0
+    card = (directory / "exported" / "README.md").read_text()
+    assert f"bleu: sacrebleu, `{evaluated[-1]['bleu_signature']}`" in card
     summary = workdirs.read_summary(run)
     assert summary["dev"]["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
 
