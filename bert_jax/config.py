@@ -18,8 +18,14 @@ from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import atomic, json_file, remote
 
-# Keys that say how an objective's model decodes in evaluations; training does not depend on them.
-DECODING = ("objective.beams", "objective.length_penalty", "objective.length_rule")
+# Keys that say how translations are decoded and scored in evaluations; training does not depend on them.
+DECODING = (
+    "objective.beams",
+    "objective.length_penalty",
+    "objective.length_rule",
+    "task.tokenize",
+    "task.lowercase",
+)
 # Keys and groups that a resumed run may change.
 CHANGEABLE = (
     *DECODING,
@@ -326,7 +332,7 @@ def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
 def is_of_model(key: str) -> bool:
     """Returns whether a key determines the shapes or the meaning of a model's parameters."""
     group, _, name = key.partition(".")
-    free = ("dropout", "attention_dropout", "initializer")
+    free = ("dropout", "attention_dropout", "hidden_dropout", "initializer")
     if key in DECODING:
         return False
     if key == "task.pair_task":  # decides whether there is a head for pairs

@@ -233,6 +233,7 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
     preflight.check_average(config)
+    tasks.check_scores(config)
     old = start.config
     if old:
         tasks.take_filled(config, old.task)

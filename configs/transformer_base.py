@@ -1,4 +1,4 @@
-"""The base Transformer of arXiv:1706.03762 on parallel text of your own: 6 + 6 layers of width 512, 65M parameters.
+"""The base Transformer of arXiv:1706.03762 on parallel text of your own: 6 + 6 layers of width 512, 63M parameters.
 
 bert-jax pretrain --config transformer_base --config.task.data=DIR --config.task.text=en,de --workdir runs/en_de
 

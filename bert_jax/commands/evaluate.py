@@ -17,6 +17,7 @@ from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import metrics, run_info, workdir
+from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed, open_or_prepare
 from bert_jax.tasks.labelled import examples, tables
 
@@ -31,20 +32,21 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
+    search = predict.search_keys(options)
+    is_translated = bool(options.input and options.reference) and not options.config
+    if not is_translated and (options.input or options.reference or search):
+        raise BadInput("evaluate: expected --input with --reference, and no --config")
     if options.config:
         config = cli.load_config(options, overrides)
         values = evaluate_models(options.model, config, cli.log_progress)
         return cli.show(options, values, word_windows.describe(values))
     if len(options.model) > 1:
         raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
-    search = predict.search_keys(options)
-    if options.input and options.reference:
+    if is_translated:
         values = evaluate_translations(
             options.model[0], options.input, options.reference, overrides, search
         )
         return cli.show(options, values, describe(values))
-    if options.input or options.reference or search:
-        raise BadInput("evaluate: --input, --reference and their options go together")
     # The keys of `distributed` are never saved, so those of the command line are all.
     keys = [key for key in overrides if key.startswith("distributed.")]
     with joined(configs.load("base", keys).distributed) as processes:
@@ -64,7 +66,7 @@ def describe(values: dict) -> str:
 
 
 def evaluate_translations(name, file: Path, reference: Path, overrides, search: dict) -> dict:
-    """Returns the scores of the translations of a file's lines, and their signatures; see task/translation/scores.py.
+    """Returns the scores of the translations of a file's lines, and their signatures; see tasks/translation/scores.py.
 
     Raises BadInput for a reference with another number of lines.
     """
@@ -77,6 +79,7 @@ def evaluate_translations(name, file: Path, reference: Path, overrides, search: 
     task = examples.module_of(model.config)
     if not hasattr(task, "score_texts"):
         raise BadInput(f"--reference: {name}: task {model.config.task.name!r} has no translations")
+    tasks.check_scores(model.config)
     results, _ = predict.predict_examples(model, task.load_sources(model.config, file))
     return task.score_texts(model.config, [result["prediction"] for result in results], references)
 
@@ -93,6 +96,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
                 f"{name}: not a run (no run.json); for another model, name a text by --config"
             )
         run = load_model.open_run(opened, overrides)
+        tasks.check_scores(run.config)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)
     processes = processes or Cluster()

@@ -24,9 +24,13 @@ SEARCH = [
     cli.option(
         "--beam", "hypotheses of the beam search; default: 4", type=cli.positive, metavar="N"
     ),
-    cli.option("--length-penalty", "exponent of their lengths; default: 0.6", metavar="ALPHA"),
+    cli.option(
+        "--length-penalty", "exponent of their lengths; default: the model's", metavar="ALPHA"
+    ),
 ]
 BEAMS = "4"  # arXiv:1706.03762, section 6.1
+# Texts that are decoded at once. On CPUs, the caches of more exceed those of the cores.
+DECODED, DECODED_ON_CPU = 64, 8
 OPTIONS = [
     cli.MODEL,
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
@@ -101,8 +105,6 @@ def predict(
         inputs = getattr(task, "load_sources", task.load)(model.config, file)
     else:
         inputs = task.parse(model.config, texts)
-    if not inputs:
-        raise BadInput(f"--input {file}: has no examples")
     for example in inputs:
         if not example.texts:
             raise BadInput(f"{example.place}: {examples.OTHER_COLUMNS}")
@@ -117,11 +119,14 @@ def open_model(directory: Path, overrides, search: dict[str, str]) -> load_model
     Raises BadInput for keys of a model that generates none.
     """
     model = load_model.open_model(directory, overrides, head="label")
-    if "beams" not in model.config.objective:
+    if not generates(model):
         if search:
+            option = next(iter(search)).replace("_", "-").removesuffix("s")
             name = model.config.objective.name
-            raise BadInput(f"--beam: {directory}: objective {name!r} generates no text")
+            raise BadInput(f"--{option}: {directory}: objective {name!r} generates no text")
         return model
+    if any(override.startswith("objective.beams=") for override in overrides):
+        search = {"beams": str(model.config.objective.beams)} | search
     config = model.config.copy_and_resolve_references()
     search = {"beams": BEAMS} | search
     configs.apply(config, [f"objective.{key}={value}" for key, value in search.items()])
@@ -129,6 +134,11 @@ def open_model(directory: Path, overrides, search: dict[str, str]) -> load_model
     phase = configs.phases(config)[-1]
     objective = tasks.make_objective(config, phase, model.vocabulary)
     return model._replace(config=config, objective=objective)
+
+
+def generates(model: load_model.Model) -> bool:
+    """Returns whether the outputs of a model are texts."""
+    return "beams" in model.config.objective
 
 
 def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
@@ -161,9 +171,17 @@ def drop_unknown_labels(config, inputs: list[examples.Example]) -> None:
 
 
 def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict], dict]:
-    """Returns the task's predictions for examples, and its scores of those with labels, with their number."""
+    """Returns the task's predictions for examples, and its scores of those with labels, with their number.
+
+    Raises BadInput if there are none.
+    """
     from bert_jax.data import stream
 
+    if not inputs:
+        raise BadInput("--input: has no examples")
+    size = fill_mask.ROWS
+    if generates(model):
+        size = DECODED_ON_CPU if jax.default_backend() == "cpu" else DECODED
     config = model.config
     task = examples.module_of(config)
     phase = configs.phases(config)[-1]
@@ -173,14 +191,15 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
         examples.build(config, model.tokenizer, {split: inputs}, path)
         store = stores.open_store(path)
         if hasattr(task, "widen"):
-            phase = task.widen(config, store, split, phase)
+            phase = task.widen(config, inputs, store.splits[split], phase)
         dataset = tasks.make(config, store)
         rows = dataset.rows(phase, split, 0)
-        batches = stream.Evaluation(dataset, phase, split, len(rows), fill_mask.ROWS)
+        batches = stream.Evaluation(dataset, phase, split, len(rows), size)
         run = jax.jit(model.objective.outputs)
         params = jax.device_put(model.params)
         outputs = []
-        for arrays in tqdm(batches, disable=None):  # on a terminal
+        # On a terminal.
+        for arrays in tqdm(batches, total=-(-len(rows) // size), unit="batch", disable=None):
             outputs.append(jax.device_get(run(params, arrays)))
         outputs = evaluate.join(outputs)
         # In the order of the examples. Rows that fill the last batch are after all others.

@@ -43,7 +43,11 @@ def dependencies(config: ConfigDict) -> dict:
     pattern = r"seed|phase_order|task\..+|phases\..+"
     keys = configs.flatten(config)
     keys.pop(last)
-    return {key: value for key, value in keys.items() if re.fullmatch(pattern, key)}
+    return {
+        key: value
+        for key, value in keys.items()
+        if re.fullmatch(pattern, key) and key not in configs.DECODING
+    }
 
 
 # --- Writing --------------------------------------------------------------------------------------

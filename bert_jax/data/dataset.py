@@ -44,32 +44,35 @@ class Dataset(NamedTuple):
     ranges: Callable = lambda vocabulary: {}
     # (rows) -> int64[...], tokens of each; if given, batches have rows of similar sizes, cut to one of `lengths`
     sizes: Callable | None = None
-    # whether rows to train on are full: then only evaluated batches are cut
-    is_packed: bool = False
+    # whether batches to train on are cut, too. False if their rows are full
+    cuts_training: bool = True
     # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a
     # part of the rows has all of them or none
     group: Callable | None = None
 
 
-# Sixteenths of a phase's length: the lengths of its shorter batches, and fewer if only evaluated ones are shorter.
-SHARES = 8, 6, 4, 3, 2, 1
-EVALUATED_SHARES = 8, 4, 2
+SHARES = 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its shorter batches
+LEAST = 16  # the least length if only evaluated batches are cut
 
 
 def sizes_of(dataset: Dataset, split: str) -> Callable | None:
     """Returns `sizes` if the batches of a split are cut."""
-    is_full = dataset.is_packed and split == dataset.splits[0]
+    is_full = not dataset.cuts_training and split == dataset.splits[0]
     return None if is_full else dataset.sizes
 
 
 def lengths(dataset: Dataset, phase, split: str) -> list[int]:
     """Returns the lengths of the batches of a split in a phase, increasing.
 
-    They are fractions of the phase's length, in multiples of 8, if batches are cut.
+    If batches are cut, they are fractions of the phase's length, in multiples of 8: of SHARES, or halves of halves if
+    only evaluated ones are cut.
     """
     result = {phase.length}
-    if sizes_of(dataset, split):
-        for share in EVALUATED_SHARES if dataset.is_packed else SHARES:
+    if not dataset.cuts_training and sizes_of(dataset, split):
+        while min(result) > LEAST:
+            result.add(-(-min(result) // 16) * 8)
+    elif sizes_of(dataset, split):
+        for share in SHARES:
             multiple = -(-phase.length * share // 128) * 8
             result.add(min(phase.length, multiple))
     return sorted(result)

@@ -13,12 +13,18 @@ def add(a: dict, b: dict) -> dict:
 
 
 def means(metrics: dict) -> dict[str, float]:
-    """Converts {name: (sum, weight)}, on devices or the host, to {name: mean}; NaN if the weight is 0."""
+    """Converts {name: (sum, weight)}, on devices or the host, to {name: mean}; NaN if the weight is 0.
+
+    The mean of X_nll, in nats, also has its X_perplexity.
+    """
     metrics = jax.device_get(metrics)
-    return {
-        name: float(total) / float(weight) if weight else math.nan
-        for name, (total, weight) in metrics.items()
-    }
+    values = {}
+    for name, (total, weight) in metrics.items():
+        values[name] = float(total) / float(weight) if weight else math.nan
+        if name.endswith("_nll"):
+            perplexity = name.removesuffix("nll") + "perplexity"
+            values[perplexity] = math.exp(min(values[name], 700))
+    return values
 
 
 def describe(split: str, values: dict) -> str:

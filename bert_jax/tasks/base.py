@@ -73,6 +73,13 @@ def attention(config, phase, mesh) -> str:
     return module.resolve(config, phase, mesh, sequences=make(config).sequences(phase))
 
 
+def check_scores(config) -> None:
+    """Raises BadInput if the scores of a task cannot be computed; its module may have a function of this name."""
+    module = find_module("task", config.task.name)
+    if hasattr(module, "check_scores"):
+        module.check_scores(config)
+
+
 def local_store(config, log) -> Store | None:
     """Opens the store of a config if it is on this disk, and fills the task's keys from it; None if it is not.
 

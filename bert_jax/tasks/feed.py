@@ -72,9 +72,9 @@ def check_unscored(config: ConfigDict) -> None:
     """Raises BadInput for a task that cannot use saved batches: its scores need a store, or its batches have several
     lengths."""
     dataset = base.make(config)
-    if dataset.score or (dataset.sizes and not dataset.is_packed):
+    if dataset.score or (dataset.sizes and dataset.cuts_training):
         reason = "its rows are those of a store, not of saved batches"
-        if dataset.is_packed:
+        if not dataset.cuts_training:
             reason = "saved batches have the arrays of the loss alone; set config.task.metrics=()"
         raise BadInput(f"config.task.name={config.task.name}: {reason}")
 

@@ -98,7 +98,7 @@ class Tokenizer:
 
     def decode(self, ids: list[int]) -> str:
         """Returns the text of ids, of the special tokens only [UNK] among them."""
-        left_out = {*self.special.values()} - {self.unk}
+        left_out = {number for name, number in self.special.items() if name != "unk"}
         ids = [number for number in ids if number not in left_out]
         return self.decode_pieces(ids).strip()
 

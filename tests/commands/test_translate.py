@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import sacrebleu
+from kits import runs
 from kits.malformed_inputs import refused
 from kits.runs import lines
 from kits.small import overrides
@@ -75,6 +76,7 @@ def test_evaluations_have_scores_of_all_pairs(trained):
     """Greedy ones, which `predict` with one beam repeats; sacrebleu computes the same from its texts."""
     directory, _, run = trained
     evaluated = [line for line in lines(run) if line["split"] == "dev"]
+    assert evaluated[0]["target_perplexity"] == pytest.approx(np.exp(evaluated[0]["target_nll"]))
     assert [line["step"] for line in evaluated] == [30, 60]
     output = directory / "greedy.de"
     source = ["--input", str(directory / "dev.en"), "--beam", "1"]
@@ -184,12 +186,35 @@ def test_bad_input_is_refused(trained, tmp_path):
     message = refused("evaluate", "--model", run, *source, "--reference", short)
     assert f"{directory}/dev.en: 30 lines" in message and f"{short}: 1 lines" in message
     assert "--reference" in refused("evaluate", "--model", run, *source)
-    long = " ".join(LETTERS * 12)
-    assert "model.max_length=64" in refused("predict", "--model", run, long)
+    long = tmp_path / "long.en"
+    long.write_text("a b\n" + " ".join(LETTERS * 12) + "\n")
+    message = refused("predict", "--model", run, "--input", long)
+    assert f"{long}:2" in message and "model.max_length=64" in message
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    for files in (("--input", empty), ("--input", empty, "--reference", empty)):
+        assert "no examples" in refused(
+            ["predict", "evaluate"][len(files) // 4], "--model", run, *files
+        )
+    both = (*source, "--reference", short, "--config", "translate")
+    assert "--config" in refused("evaluate", "--model", run, *both)
     output = tmp_path / "none" / "out.de"
     assert str(output) in refused("predict", "--model", run, *source, "--output", output)
     assert "length_penalty" in refused("predict", "--model", run, "a", "--length-penalty", "-1")
     assert "--beam" in refused("predict", "--model", run, "a", "--beam", "0")
+
+
+def test_models_that_generate_no_text_have_no_search(tmp_path):
+    runs.make_run(tmp_path / "run")
+    for option, value in (("--beam", 5), ("--length-penalty", 1)):
+        message = refused("predict", "--model", tmp_path / "run", "a [MASK]", option, value)
+        assert message.startswith(f"{option}: ") and "'mlm' generates no text" in message
+
+
+def test_the_end_is_no_text_even_if_it_is_the_unknown_token():
+    tokenizer = tokenizers.train("byte_bpe", ["the cat"], 300, True)
+    tokenizer.special = tokenizer.special | {"unk": tokenizer.sep}
+    assert tokenizer.decode([*tokenizer.encode(["the cat"])[0], tokenizer.sep]) == "the cat"
 
 
 def test_a_rate_of_0_is_that_of_the_paper():

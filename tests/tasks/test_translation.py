@@ -19,6 +19,7 @@ from bert_jax.tasks.labelled import examples
 from bert_jax.tasks.labelled.texts import EXAMPLE, locate_texts
 from bert_jax.tasks.translation import SPECIAL, packing
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.train import pretrain
 
 TASK = {
     "task.name": "translation",
@@ -208,6 +209,9 @@ def test_rows_are_full(limit):
         ("task.max_ratio", 0.5),
         ("phases.main.length", 41),
         ("task.metrics", "rouge"),
+        ("task.heldout", -0.1),
+        ("task.warmup", 2.0),
+        ("task.epochs", -1.0),
         ("objective.beams", 0),
         ("objective.length_rule", "longest"),
     ],
@@ -217,16 +221,15 @@ def test_bad_keys_are_refused(tmp_path, key, value):
         load(tmp_path, **{key: value})
 
 
-def test_a_run_that_cannot_be_scored_does_not_start(directory, monkeypatch):
-    _, dataset, phase = open_dataset(load(directory, **{"task.tokenize": "14a"}))
+def test_a_run_that_cannot_be_scored_does_not_start(directory, tmp_path, monkeypatch):
+    unknown = load(directory, **{"task.tokenize": "14a"})
     with pytest.raises(BadInput, match="task.tokenize.*13a"):
-        dataset.survey(phase)
-    _, dataset, phase = open_dataset(load(directory))
+        pretrain(unknown, tmp_path / "run")
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(BadInput, match="sacrebleu.*translate"):
-        dataset.survey(phase)
-    _, dataset, phase = open_dataset(load(directory, **{"task.metrics": "()"}))
-    assert dataset.survey(phase)
+        pretrain(load(directory), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    tasks.check_scores(load(directory, **{"task.metrics": "()"}))
 
 
 def test_a_store_needs_a_pair_to_train_on(tmp_path):

@@ -16,7 +16,8 @@ and
 
     clean(config, Encoded) -> (Encoded, {reason: number})        leaves out examples to train on, and counts them
     load_sources(config, path) -> [Example]                      reads a file to predict, if not as `load` does
-    widen(config, store, split, phase) -> phase                  the phase with rows that hold all texts to predict
+    widen(config, examples, Split, phase) -> phase               the phase with rows that hold all texts to predict
+    score_texts(config, hypotheses, references) -> dict          scores of generated texts, for `evaluate --reference`
 
 A task without `names` has examples without labels; see parallel_texts.py.
 """

@@ -27,7 +27,8 @@ def check(config, least: int = 5, paired=False) -> None:
     has_segments = not paired or config.model.get("type_vocabulary", 2) > 1
     hint = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
     require(has_segments, "model.type_vocabulary", config, hint)
-    check_keys(config, shares=["task.heldout"])
+    shares = ["task.heldout", "task.warmup"]
+    check_keys(config, shares=shares, not_negative=["task.epochs"])
     for name, phase in config.phases.items():
         is_valid = phase.length >= least
         require(is_valid, f"phases.{name}.length", config, f"expected at least {least}")

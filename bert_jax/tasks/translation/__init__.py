@@ -1,8 +1,8 @@
 """Translation: pairs of texts, of which the target is predicted from the source (arXiv:1706.03762).
 
 The examples are rows of tables or parallel files without labels, see labelled/tables.py. Both texts have the ids of one
-vocabulary, which is trained on both columns if none is given. Pairs that are too long, or of too different lengths, are
-not trained on; the store's manifest and the report count them. Splits that are evaluated have all of their pairs.
+vocabulary, which is trained on both columns if none is given. Pairs with an empty text are left out. Pairs that are too
+long, or of too different lengths, are evaluated, but not trained on. The store's manifest and the report count both.
 
 A source is its pieces and [SEP], the end token; a target is [CLS], the begin token, its pieces, and [SEP], as in
 MarianMTModel. A row to train on has several pairs, of which pair 1, 2, ... is sequence 1, 2, ... on both sides. An
@@ -20,7 +20,7 @@ N pairs, B rows, S pairs of a row at most, L places of a row for sources, and as
 
 import json
 import math
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from bert_jax.config import longest_row
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
-from bert_jax.data.store import Store
+from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, parallel_texts, tables, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
@@ -58,6 +58,7 @@ load = parallel_texts.load
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     keys = config.task
+    texts.check(config)
     require(len(keys.text) == 2, "task.text", config, "expected two columns: source, target")
     check_keys(config, at_least_one=["task.max_pieces"])
     is_valid = keys.max_ratio == 0 or keys.max_ratio >= 1
@@ -71,7 +72,7 @@ def check(config) -> None:
 
 def parse(config, lines: list[str]) -> list[Example]:
     """Returns an example of each source, with an empty target."""
-    return [Example(line, [line, ""], None) for line in lines]
+    return [Example(repr(line[:40]), [line, ""], None) for line in lines]
 
 
 def load_sources(config, path: Path) -> list[Example]:
@@ -109,8 +110,12 @@ def clean(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
 
 
 def sequences(phase) -> int:
+    return most_pairs(phase.length)
+
+
+def most_pairs(length: int) -> int:
     """Returns S: as many as fit of the shortest pairs; 2 or more mark rows as packed."""
-    return max(2, phase.length // int(SPECIAL.max() + 1))
+    return max(2, length // int(SPECIAL.max() + 1))
 
 
 def sizes(rows) -> np.ndarray:
@@ -132,15 +137,22 @@ def make(config, store: Store | None = None) -> Dataset:
         target = {f"target_{name}": (rows, phase.length) for name in TARGET}
         return batch.shapes(rows, phase.length, sequences(phase)) | batch.structs(target)
 
-    def rows(phase, split: str, epoch: int) -> Rows | np.ndarray:
+    @lru_cache(maxsize=1)
+    def locate(split: str, length: int) -> np.ndarray:
         # `single_texts` leaves room for two special tokens.
-        pairs = texts.single_texts(store.splits[split], phase.length - SPECIAL + 2)
+        return texts.single_texts(store.splits[split], length - SPECIAL + 2)
+
+    @lru_cache(maxsize=2)  # the survey and the pipeline read the same epochs
+    def pack(length: int, number: int, epoch: int) -> np.ndarray:
+        sizes = locate(splits[0], length)[..., A_SIZE] + SPECIAL
+        key = draw_key(config.seed, "packed_order", 0, number, epoch)
+        return packing.pack(sizes, np.array([length, length, most_pairs(length)]), key)
+
+    def rows(phase, split: str, epoch: int) -> Rows | np.ndarray:
         if split != splits[0]:
-            return pairs[:, None]
-        key = draw_key(config.seed, "packed_order", 0, phase.number, epoch)
-        limits = np.array([phase.length, phase.length, sequences(phase)])
-        packed = packing.pack(pairs[..., A_SIZE] + SPECIAL, limits, key)
-        return Rows(len(packed), partial(read, pairs, packed))
+            return texts.single_texts(store.splits[split], phase.length - SPECIAL + 2)[:, None]
+        packed = pack(phase.length, phase.number, epoch)
+        return Rows(len(packed), partial(read, locate(split, phase.length), packed))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -161,8 +173,6 @@ def make(config, store: Store | None = None) -> Dataset:
         return scores.compute(config, config.task.metrics, hypotheses, references)
 
     def survey_rows(phase) -> Survey:
-        if config.task.metrics:
-            scores.make(config)  # raises BadInput before the first evaluation would
         return survey(store, phase, splits, rows(phase, splits[0], 0))
 
     return Dataset(
@@ -174,7 +184,7 @@ def make(config, store: Store | None = None) -> Dataset:
         score if config.task.metrics else None,
         sequences=sequences,
         sizes=sizes,
-        is_packed=True,
+        cuts_training=False,
     )
 
 
@@ -226,8 +236,17 @@ def decode(config, store, split: str, outputs, rows) -> list[dict]:
             if math.isfinite(score):
                 text = tokenizer.decode(ids[:length]) if source.strip() else ""
                 decoded.append({"text": text, "score": score})
-        results.append({"prediction": decoded[0]["text"], "hypotheses": decoded})
+        best = (
+            decoded[0]["text"] if decoded else ""
+        )  # the scores of a diverged model are not finite
+        results.append({"prediction": best, "hypotheses": decoded})
     return results
+
+
+def check_scores(config) -> None:
+    """Raises BadInput if the scores in task.metrics cannot be computed."""
+    if config.task.metrics:
+        scores.make(config)
 
 
 def score_texts(config, hypotheses: list[str], references: list[str]) -> dict:
@@ -235,15 +254,18 @@ def score_texts(config, hypotheses: list[str], references: list[str]) -> dict:
     return scores.compute(config, scores.NAMES, hypotheses, references)
 
 
-def widen(config, store, split: str, phase):
-    """Returns the phase with rows that hold all texts of a split. Raises BadInput for one that has no positions."""
-    _, pieces = texts.locate_texts(store.splits[split])
+def widen(config, inputs: list[Example], split: Split, phase):
+    """Returns the phase with rows that hold all texts of a split, those of `inputs`.
+
+    Raises BadInput for a text that is longer than the model's positions.
+    """
+    _, pieces = texts.locate_texts(split)
     places = (pieces + SPECIAL).max(axis=1)
     longest = int(places.max())
     most = longest_row(config)
     if longest > most:
-        texts_of_split = json.loads((store.splits[split].path / "texts.json").read_text())
-        source, _ = texts_of_split[places.argmax()]
-        hint = f"{longest} pieces with the end token, config.model.max_length={most}"
-        raise BadInput(f"{source[:40]!r}: {hint}")
+        place = inputs[places.argmax()].place
+        raise BadInput(
+            f"{place}: {longest} pieces with the end token, config.model.max_length={most}"
+        )
     return phase._replace(length=longest)

@@ -1,8 +1,7 @@
 """Packing: which pairs of texts share a row. Pure NumPy.
 
 The pairs of an epoch are taken in a random order, WINDOW at a time. Each goes into the first row of its window that has
-room for its source and its target (first-fit). So every epoch packs differently, and uses every pair once. It takes ten
-microseconds a pair.
+room for its source and its target (first-fit). So every epoch packs differently. It takes ten microseconds a pair.
 
 N pairs, R rows, S pairs of a row at most.
 """
