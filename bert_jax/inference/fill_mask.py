@@ -74,10 +74,17 @@ def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
 
 def outputs(model, batch: dict) -> dict[str, np.ndarray]:
     """Returns the outputs of a model on a batch, except those of untrained heads, without the padding of the
-    vocabulary."""
+    vocabulary. Those of a model that generates text are its logits for the texts of the batch."""
     heads = model.objective.heads
     untrained = load_model.untrained_parts(model)
-    arrays = jax.jit(model.objective.outputs)(model.params, batch)
+    network = model.objective.network
+
+    def compute(params, batch):
+        if network is None:
+            return model.objective.outputs(params, batch)
+        return network.apply({"params": params}, batch, None)
+
+    arrays = jax.jit(compute)(model.params, batch)
     result = {}
     for name, array in arrays.items():
         if name in model.objective.vocabulary_outputs:

@@ -115,5 +115,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         decode,
         reads=("target_tokens", "target_positions", "target_sequence_ids"),
         headline="target_nll",
+        vocabulary_outputs=("target_logits",),
         reference_losses=reference_losses,
     )
