@@ -3,8 +3,8 @@
 bert-jax pretrain --config transformer_base --config.task.data=DIR --config.task.text=en,de --workdir runs/en_de
 
 DIR has train.en, train.de, dev.en and dev.de. The recipe is the paper's: 37,000 pieces of both languages, 100,000 steps
-of about 25,000 source and 25,000 target tokens, Adam, label smoothing, and the mean of five checkpoints. The paper reports
-27.3 BLEU on WMT 2014 English-German, 4.5 million pairs.
+of about 25,000 source and 25,000 target tokens, Adam, label smoothing, and the mean of five checkpoints. The paper
+reports 27.3 BLEU on WMT 2014 English-German, 4.5 million pairs.
 """
 
 from bert_jax.configs import base
