@@ -39,7 +39,7 @@ def batches(task, first, last, positions=None):
 
 
 def test_a_batch_is_as_long_as_its_longest_row_needs(task):
-    lengths = datasets.lengths(*task)
+    lengths = datasets.lengths(*task, "train")
     assert lengths == [8, 16, 24, 32, 64]
     seen, made = set(), pipeline(task)
     for step, batch in enumerate(batches(task, 0, 18)):
@@ -49,6 +49,17 @@ def test_a_batch_is_as_long_as_its_longest_row_needs(task):
         assert batch["segments"].shape == batch["positions"].shape == (BATCH, length)
         seen.add(length)
     assert len(seen) > 1
+
+
+def test_rows_that_are_full_are_cut_where_they_are_evaluated_alone(task):
+    dataset = task[0]._replace(cuts_training=False)
+    assert datasets.lengths(dataset, task[1], "train") == [LENGTH]
+    assert datasets.lengths(dataset, task[1], "dev") == [16, 32, LENGTH]
+    full = (dataset, task[1])
+    assert {batch["tokens"].shape[1] for batch in batches(full, 0, 18)} == {LENGTH}
+    evaluated = stream.Evaluation(*full, "dev", ROWS, BATCH)
+    shapes = [batch["tokens"].shape[1] for batch in evaluated]
+    assert shapes == sorted(shapes) and len({*shapes}) > 1
 
 
 def test_an_epoch_has_each_row_once_in_an_order_of_its_own(task):
