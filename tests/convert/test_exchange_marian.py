@@ -328,7 +328,7 @@ def test_translations_are_those_of_generate(opened, keys):
 
     decoded = jax.device_get(jax.jit(decode)(ours.params))
     for tokens, (size, *_), row in zip(decoded.tokens, decoded.lengths, expected, strict=True):
-        # What follows [SEP] is [PAD] here, and may be [SEP] there.
+        # Rows are filled with [PAD] here, and perhaps with [SEP] there.
         np.testing.assert_array_equal(tokens[0, :size], row[:size])
         assert row[size - 1] == kit.END or size == length
     assert len(np.unique(decoded.lengths[:, 0])) > 5 and len(np.unique(expected)) > 20

@@ -236,9 +236,8 @@ def decode(config, store, split: str, outputs, rows) -> list[dict]:
             if math.isfinite(score):
                 text = tokenizer.decode(ids[:length]) if source.strip() else ""
                 decoded.append({"text": text, "score": score})
-        best = (
-            decoded[0]["text"] if decoded else ""
-        )  # the scores of a diverged model are not finite
+        # The scores of a diverged model are not finite.
+        best = decoded[0]["text"] if decoded else ""
         results.append({"prediction": best, "hypotheses": decoded})
     return results
 
