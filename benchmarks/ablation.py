@@ -28,6 +28,7 @@ has the settings of ModernBERT (arXiv:2412.13663). `packed_pairs` keeps the pair
 
 import json
 import math
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,7 +37,6 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.accelerator import bert_jax  # noqa: E402
 from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.runs import metrics_file  # noqa: E402
@@ -138,6 +138,14 @@ def once(file: Path, command: str, *arguments) -> dict:
         as_json = [] if command == "pretrain" else ["--json", file]  # it writes summary.json
         bert_jax(command, *arguments, *as_json)
     return json.loads(file.read_text())
+
+
+def bert_jax(*arguments) -> None:
+    """Runs a bert-jax command in its own process, as a user would start it. Raises BadInput if it fails."""
+    command = ["-m", "bert_jax", *map(str, arguments)]
+    process = subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL)
+    if process.returncode:
+        raise BadInput(f"{' '.join(command)}: exit code {process.returncode}")
 
 
 def job(options, recipe: dict) -> list[str]:
