@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import prng
+from bert_jax.layers import gpu
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def dropout(x, keys, rate: float):
-    """Returns float32 x[B, ...] with elements zeroed with probability `rate`, and the others scaled by 1 / (1 - rate).
+    """Returns x[B, ...] with elements zeroed with probability `rate`, and the others scaled by 1 / (1 - rate) in
+    float32.
 
     That factor rounded to bfloat16 would be 0.16 % too small for a rate of 0.1, in each layer. The mask is a function
     of keys uint32[B] and the position in the row. It is never stored: the backward pass recomputes it from the keys,
@@ -26,7 +28,9 @@ def dropout(x, keys, rate: float):
     row_keys = keys.reshape(-1, *(1,) * (x.ndim - 1))
     bits = prng.fold(row_keys, counter)
     survives = bits >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(survives, x * (1 / (1 - rate)), 0)
+    dtype = x.dtype
+    x = x.astype(jnp.float32)
+    return jnp.where(survives, x * (1 / (1 - rate)), 0).astype(dtype)
 
 
 def _dropout_forward(x, keys, rate):
@@ -34,7 +38,12 @@ def _dropout_forward(x, keys, rate):
 
 
 def _dropout_backward(rate, keys, gradient):
-    return dropout(gradient, keys, rate), None
+    # Otherwise a GPU would compute the mask once, and keep it in memory.
+    gradient = dropout(gradient, gpu.barrier(keys), rate)
+    if gradient.dtype.itemsize == 2:
+        # It would also write the gradient in float32, and round it in a pass of its own.
+        gradient = gpu.barrier(gradient)
+    return gradient, None
 
 
 dropout.defvjp(_dropout_forward, _dropout_backward)
@@ -44,5 +53,4 @@ def maybe_dropout(x, keys, number: int, rate: float):
     """Applies dropout unless keys is None or the rate is 0. number: distinguishes the dropouts of one layer."""
     if keys is None or rate == 0:
         return x
-    layer_keys = prng.fold(keys, jnp.uint32(number))
-    return dropout(x.astype(jnp.float32), layer_keys, rate).astype(x.dtype)
+    return dropout(x, prng.fold(keys, jnp.uint32(number)), rate)
