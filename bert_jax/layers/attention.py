@@ -48,6 +48,12 @@ DEVICES = {
 #     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
 # cudnn was not timed beside xla; without packing it writes no array of all pairs of tokens.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
+# Row length up to which xla on a GPU saves probabilities for the backward pass, as it does on other devices. Those of
+# longer rows it computes again, and those of local layers, with their copies of keys and values. A step on an H100 by
+# the compiled program, saved and computed again:
+#     BERT-base, 64 rows of 512: 28.5 and 12.8 GiB, 178 and 209 GB read and written
+#     ModernBERT-base, 64 rows of 1,024: 62.9 and 34.5 GiB, 633 and 710 GB
+LONGEST_SAVED = 512
 # Kernels of TPUs before v5. fused compiles to five times as many instructions for a v4 as for a v5p.
 OLD_TPUS = {"TPU v2": (), "TPU v3": (), "TPU v4": ("splash",)}
 
@@ -154,17 +160,21 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
 
 
 def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
-    """Returns the device kind that a program is compiled for, and the attention kernels that it has.
-
-    The devices are those of `mesh`, else of the mesh in context (both may be on another machine), else of this process.
-    """
-    mesh = mesh.abstract_mesh if mesh else get_abstract_mesh()
-    device = mesh.abstract_device or jax.local_devices()[0]
+    """Returns the device kind that a program is compiled for, and the attention kernels that it has. mesh: as in
+    `find_device`."""
+    device = find_device(mesh)
     kind = device.device_kind
     if device.platform == "tpu":
         return kind, OLD_TPUS.get(kind, ("fused", "splash"))
     has_kernel = device.platform == "gpu" and has_cudnn(jax.local_devices()[0])
     return kind, ("cudnn",) if has_kernel else ()
+
+
+def find_device(mesh=None):
+    """Returns a device that a program is compiled for: one of `mesh`, else of the mesh in context (both may be on
+    another machine), else of this process."""
+    mesh = mesh.abstract_mesh if mesh else get_abstract_mesh()
+    return mesh.abstract_device or jax.local_devices()[0]
 
 
 def has_cudnn(device) -> bool:
@@ -179,7 +189,8 @@ def has_cudnn(device) -> bool:
 def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
     """Computes attention by plain operations."""
     compute = partial(attention_xla.attend, spec)
-    if spec.remat:
+    is_large = spec.window or mask.query_ids.shape[1] > LONGEST_SAVED
+    if spec.remat or (is_large and find_device().platform == "gpu"):
         compute = jax.checkpoint(compute)
     return compute(mask, q_BLHK, k_BMHK, v_BMHK, keys)
 

@@ -1,0 +1,108 @@
+"""What is written out for GPUs: the same numbers, and a program that writes less to memory."""
+
+import re
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.layers import attention, attention_xla, blocks, dropout
+from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.objectives import base
+
+
+def lower(function, arrays, platform) -> str:
+    """Returns the program of the gradients of a sum over function(*arrays), before XLA changes it."""
+    learn = jax.grad(lambda *arrays: function(*arrays).sum(), argnums=tuple(range(len(arrays))))
+    return jax.jit(learn).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
+
+
+def random_arrays(count, shape, dtype):
+    keys = jax.random.split(jax.random.key(0), count)
+    return [jax.random.normal(key, shape, dtype) for key in keys]
+
+
+def attend(q, k, v):
+    scores = attention_xla.Scores(jnp.ones((1, 1, 16, 16), bool))
+    return attention_xla.masked_attention(q, k, v, scores, None, 0.0)
+
+
+def test_on_gpus_all_factors_of_attention_have_16_bits():
+    """But for the products, scores are in float32."""
+    program = lower(attend, random_arrays(3, (2, 16, 2, 8), jnp.bfloat16), "cuda")
+    types = re.findall(r"dot_general.* : \(tensor<\S+x(\w+)>, tensor<\S+x(\w+)>\)", program)
+    assert types == 5 * [("bf16", "bf16")]
+    assert "tensor<2x2x16x16xf32>" in program
+
+
+def test_attention_on_gpus_has_the_same_gradients():
+    arrays = random_arrays(3, (2, 16, 2, 8), jnp.float32)
+    scores = attention_xla.Scores(jnp.tril(jnp.ones((1, 1, 16, 16), bool)))
+    rest = scores, jnp.arange(2, dtype=jnp.uint32), 0.1
+    results = []
+    for compute in (attention_xla.masked_softmax, attention_xla.attention_on_gpu):
+        result, pull_back = jax.vjp(lambda *arrays: compute(*arrays, *rest), *arrays)  # noqa: B023
+        results.append([result, *pull_back(jnp.sin(result))])
+    for ours, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("window", "length"), [(0, 1024), (8, 64)])
+def test_gpus_save_no_array_of_pairs_of_large_rows(monkeypatch, window, length):
+    vectors = jnp.zeros((1, length, 2, 8))
+    mask = Mask(jnp.ones((1, length), jnp.int32))
+    attend = partial(attention.attend, Spec("xla", 8, window), mask, keys=None)
+
+    def largest():
+        pull_back = jax.eval_shape(lambda *arrays: jax.vjp(attend, *arrays)[1], *3 * [vectors])
+        return max(leaf.size for leaf in jax.tree.leaves(pull_back))
+
+    assert largest() > vectors.size
+    gpu = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(attention, "find_device", lambda mesh=None: gpu)
+    assert largest() == vectors.size
+
+
+def activate(x):
+    return blocks.activate(x, "gelu_tanh")
+
+
+def gated(up, gate):
+    return blocks.gated(up, gate, "gelu")
+
+
+def drop(x):
+    return dropout.dropout(x, jnp.arange(2, dtype=jnp.uint32), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("function", "count", "barriers"), [(activate, 1, 1), (gated, 2, 1), (drop, 1, 2)]
+)
+def test_backward_passes_on_gpus_compute_again(function, count, barriers):
+    """A barrier keeps the compiler from computing it in the forward pass, and from saving it."""
+    arrays = random_arrays(count, (2, 8), jnp.bfloat16)
+    numbers = [
+        lower(function, arrays, platform).count("optimization_barrier")
+        for platform in ("cuda", "tpu")
+    ]
+    assert numbers[0] - numbers[1] == barriers
+
+
+@pytest.mark.parametrize("activation", blocks.ACTIVATIONS)
+def test_activations_have_their_derivatives(activation):
+    (x,) = random_arrays(1, (64,), jnp.float32)
+    ours = jax.grad(lambda x: blocks.activate(x, activation).sum())(x)
+    expected = jax.grad(lambda x: blocks.ACTIVATIONS[activation](x).sum())(x)
+    np.testing.assert_allclose(ours, expected, rtol=1e-6)
+
+
+def test_the_gradient_of_a_logit_is_not_scattered():
+    (logits,) = random_arrays(1, (2, 3, 8), jnp.float32)
+    targets = jnp.array([[0, 7, 3], [2, 2, 5]])
+    weights = jnp.arange(6.0).reshape(2, 3)
+    learn = jax.jit(jax.grad(lambda logits: (weights * base.logit_of(logits, targets)).sum()))
+    assert "scatter" not in learn.lower(logits).as_text()
+    np.testing.assert_array_equal(learn(logits), weights[..., None] * jax.nn.one_hot(targets, 8))
