@@ -28,7 +28,7 @@ from benchmarks import plain
 from bert_jax import config
 from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
-from bert_jax.planning import compilation, plan, topology
+from bert_jax.planning import compilation, plan, topology, tpus
 from bert_jax.planning.compilation import Job, Step
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate
 from bert_jax.runs.out_of_memory import TooLarge
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
     """A case that is ready to be compiled."""
 
     job: Job  # of one phase
-    slice: topology.Slice
+    slice: tpus.Slice
     mesh: object
 
 
@@ -178,7 +178,7 @@ def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge])
     reference = "; ".join(filter(None, [*plain_steps, case.others]))
     if isinstance(values, TooLarge):
         return f"| {title} | {case.target} | does not fit: {values} | {reference} |"
-    calls = values["seconds_of_custom_calls"]
+    calls = values["seconds_by_roofline"]
     counted = f" and arithmetic for custom calls ({calls:.4f} s)" if calls else ""
     return (
         f"| {title} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"

@@ -34,6 +34,7 @@ from bert_jax.layers import (
 from bert_jax.layers.attention_kernel import LANES, LONGEST, LONGEST_LOCAL
 from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.parallel import constraints
+from bert_jax.parallel.cards import CARDS
 
 DEVICES = {
     "fused": "TPUs from v5 on",
@@ -166,7 +167,7 @@ def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
     kind = device.device_kind
     if device.platform == "tpu":
         return kind, OLD_TPUS.get(kind, ("fused", "splash"))
-    has_kernel = device.platform == "gpu" and has_cudnn(jax.local_devices()[0])
+    has_kernel = device.platform == "gpu" and has_cudnn(kind)
     return kind, ("cudnn",) if has_kernel else ()
 
 
@@ -177,8 +178,12 @@ def find_device(mesh=None):
     return mesh.abstract_device or jax.local_devices()[0]
 
 
-def has_cudnn(device) -> bool:
-    """Returns whether a device is an NVIDIA GPU, Ampere or newer."""
+def has_cudnn(kind: str) -> bool:
+    """Returns whether a device kind is an NVIDIA GPU, Ampere or newer: one of CARDS, or that of this process."""
+    capabilities = {card.device_kind: card.capability for card in CARDS.values()}
+    if kind in capabilities:
+        return capabilities[kind] >= (8, 0)
+    device = jax.local_devices()[0]
     is_cuda = "cuda" in device.client.platform_version
     return is_cuda and float(device.compute_capability) >= 8
 

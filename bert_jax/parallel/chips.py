@@ -1,4 +1,4 @@
-"""Chips: device files of TPUs, and published figures: peak FLOP/s, memory size and bandwidth, links between chips.
+"""Device files of TPUs and GPUs, and published figures of TPUs: peak FLOP/s, memory, bandwidth, links of chips.
 
 Peaks and memory bandwidths come from Google's pages for v3, v4, v5e, v5p and v6e, under docs.cloud.google.com/tpu/docs;
 v2's page was not available, so its figures are unchecked. The bandwidth of a link in one direction is the pages'
@@ -10,8 +10,12 @@ matrix units in a cycle.
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_jax.parallel.cards import CARDS
+
 DEVICES = Path("/dev")
-TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # patterns of the TPUs' files in DEVICES
+# Patterns of their files in DEVICES; `dxg` is that of all GPUs in Linux on Windows.
+TPUS = ("accel[0-9]*", "vfio/[0-9]*")
+GPUS = ("nvidia[0-9]*", "dxg")
 GIB = 1 << 30
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
@@ -46,15 +50,11 @@ CHIPS = {
 }
 
 # Published peak FLOP/s of bfloat16 matrix products per device, by `device_kind`; JAX has two names for some TPUs.
-PEAK_FLOPS = {
-    "NVIDIA A100-SXM4-40GB": 312e12,
-    "NVIDIA A100-SXM4-80GB": 312e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-}
+PEAK_FLOPS = {}
 for name, chip in CHIPS.items():
     PEAK_FLOPS[f"TPU {name}"] = chip.flops / chip.devices
     PEAK_FLOPS[chip.device_kind] = chip.flops / chip.devices
+PEAK_FLOPS |= {card.device_kind: card.flops for card in CARDS.values()}
 
 
 def has_device(patterns) -> bool:

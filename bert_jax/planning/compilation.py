@@ -1,4 +1,4 @@
-"""Compiles a training step ahead of time for TPU devices that are not attached, and reads the compiler's estimates.
+"""Compiles a training step ahead of time for devices that are not attached, and reads the compiler's estimates.
 
 Results are cached beside the compiled programs, so that a second plan takes seconds instead of minutes.
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
-from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -24,20 +23,39 @@ from ml_collections import ConfigDict
 from bert_jax import build
 from bert_jax.data.preparation.pool import end_with_parent
 from bert_jax.errors import Unfinished, one_line
-from bert_jax.parallel import chips
-from bert_jax.planning import custom_calls, hlo, timeline, topology
+from bert_jax.parallel import cards, chips
+from bert_jax.planning import (
+    custom_calls,
+    gpu_operations,
+    gpus,
+    hlo,
+    roofline,
+    timeline,
+)
+from bert_jax.planning.topology import Target
 from bert_jax.runs import jax_setup, out_of_memory
+from bert_jax.runs.run_info import versions
 from bert_jax.storage import atomic
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = "plans"
-MODULES = hlo, timeline, custom_calls, chips, out_of_memory  # that parse the compiler's output
+# Those that parse the compiler's output.
+MODULES = (
+    hlo,
+    timeline,
+    custom_calls,
+    gpu_operations,
+    roofline,
+    chips,
+    cards,
+    out_of_memory,
+)
 
 
 class Job(NamedTuple):
     """The training job to plan."""
 
-    config: ConfigDict  # resolved as on a TPU
+    config: ConfigDict  # resolved as on the devices
     phases: list
     vocabulary: Vocabulary
     work: dict[str, dict]  # {phase: the values of plan.expected_work}
@@ -55,22 +73,27 @@ class CompilerFailed(Unfinished):
     """The compiler crashed on a program or rejected it. Other programs may still compile."""
 
 
-def make_mesh(job: Job, tpu: topology.Slice) -> jax.sharding.Mesh:
-    """Returns the mesh over a slice's devices. Raises BadInput if the config does not divide over them."""
-    return build.make_mesh(job.config, job.phases, topology.devices(tpu))
+def make_mesh(job: Job, target: Target) -> jax.sharding.Mesh:
+    """Returns the mesh over the devices of a target. Raises BadInput if the config does not divide over them."""
+    return build.make_mesh(job.config, job.phases, target.devices())
 
 
-def compile_step(job: Job, tpu: topology.Slice, mesh, phase) -> Step:
-    """Returns the compiled step of a phase on a slice, from the cache if it is there.
+def compile_step(job: Job, target: Target, mesh, phase) -> Step:
+    """Returns the compiled step of a phase on a target, from the cache if it is there.
 
     Raises TooLarge if the step does not fit in a device's memory, and CompilerFailed if the compiler itself fails.
+    That for GPUs compiles whatever does not fit, so the memory is compared here.
     """
 
     def compile_program() -> Step:
-        job.log(f"plan: compiling phase {phase.name} for {tpu.name}")
-        return compile_in_subprocess(job, tpu, phase)
+        job.log(f"plan: compiling phase {phase.name} for {target.name}")
+        return compile_in_subprocess(job, target, phase)
 
-    return read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
+    step = read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
+    used = step.memory.total
+    if isinstance(target, gpus.Machines) and used > target.chip.memory:
+        raise out_of_memory.TooLarge(used, target.chip.memory)
+    return step
 
 
 def read_or_compile(job: Job, text: str, mesh, compile_program: Callable[[], Step]) -> Step:
@@ -104,9 +127,10 @@ def digest(text: str, mesh) -> str:
     """Returns the cache key: a hash of all that affects how a program is compiled and how the result is parsed."""
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
     parsers = [Path(module.__file__).read_text() for module in MODULES]
-    versions = [version(name) for name in ("jax", "jaxlib", "libtpu")]
-    devices = [(device.device_kind, device.coords) for device in mesh.devices.flat]
-    inputs = [text, *flags, *parsers, *versions, str(devices), str(dict(mesh.shape))]
+    devices = [
+        (device.device_kind, getattr(device, "coords", device.id)) for device in mesh.devices.flat
+    ]
+    inputs = [text, *flags, *parsers, versions(), str(devices), str(dict(mesh.shape))]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
@@ -120,23 +144,23 @@ def lower(job: Job, mesh, phase):
 
 @cache
 def compiler() -> ProcessPoolExecutor:
-    """Returns the pool of one process that compiles: libtpu may crash, and must not crash the main process with it."""
+    """Returns the pool of one process that compiles: a compiler may crash, and must not crash the main process, too."""
     return ProcessPoolExecutor(1, get_context("spawn"), initializer=start_compiler)
 
 
-def compile_in_subprocess(job: Job, tpu: topology.Slice, phase) -> Step:
+def compile_in_subprocess(job: Job, target: Target, phase) -> Step:
     """Compiles a step in the compiler process. Raises CompilerFailed if that process crashes."""
     try:
-        return compiler().submit(compile_here, job._replace(log=None), tpu, phase).result()
+        return compiler().submit(compile_here, job._replace(log=None), target, phase).result()
     except BrokenProcessPool:
         compiler.cache_clear()  # the next step starts a new process
-        raise CompilerFailed(f"the TPU compiler crashed on phase {phase.name}") from None
+        raise CompilerFailed(f"the compiler crashed on phase {phase.name}") from None
 
 
 def start_compiler() -> None:
     """Initializes the compiler process: it exits at Ctrl-C, even inside the compiler, and together with its parent.
 
-    libtpu's output is discarded. JAX's compilation cache is off: only a real TPU could load these programs.
+    The compiler's output is discarded. JAX's compilation cache is off: only real devices could load these programs.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
@@ -146,9 +170,9 @@ def start_compiler() -> None:
     jax.config.update("jax_enable_compilation_cache", False)
 
 
-def compile_here(job: Job, tpu: topology.Slice, phase) -> Step:
+def compile_here(job: Job, target: Target, phase) -> Step:
     """Compiles a step in this process."""
-    mesh = make_mesh(job, tpu)
+    mesh = make_mesh(job, target)
     return compile_lowered(lower(job, mesh, phase), mesh)
 
 
@@ -158,5 +182,5 @@ def compile_lowered(lowered, mesh) -> Step:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         reason = out_of_memory.too_large(error)
-        raise reason or CompilerFailed(f"the TPU compiler failed: {one_line(error)}") from None
+        raise reason or CompilerFailed(f"the compiler failed: {one_line(error)}") from None
     return Step(hlo.memory(compiled), timeline.read(compiled.as_text(), mesh))

@@ -5,18 +5,15 @@ memory. Bytes are those of operands and results. FLOPs are those of the kernel's
 none, so its products are counted (attention_splash.flops), also those that its backward kernels compute again; other
 kernels have 0.
 The instructions that libtpu 0.0.42 generates for the attention kernels take 1.2 to 2.2 times this bound for rows of 256
-tokens or more (benchmarks/LOG.md). So the estimate of a call is LIKELY times its bound; LEAST and MOST times the bound
-are the ends of the range that `plan` prints.
+tokens or more (benchmarks/LOG.md). So the estimate of a call is FACTORS times its bound; `plan` prints the range.
 """
 
 import re
 
 from bert_jax.layers import attention_splash
-from bert_jax.parallel.chips import CHIPS
-from bert_jax.planning import hlo
+from bert_jax.planning import hlo, roofline
 
-LEAST, LIKELY, MOST = 1, 2, 3
-TARGET = re.compile(r'custom_call_target="([^"]*)"')
+FACTORS = roofline.Factors(least=1, likely=2, most=3)
 FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"?(\d+)')
 # Beginnings of the names of the compiler's own markers, which compute nothing.
 FREE = (
@@ -30,11 +27,9 @@ FREE = (
 
 
 def cycles(call: hlo.Instruction, mesh) -> int:
-    """Estimates the cycles of a custom call on one device of the mesh: LIKELY times its bound, 0 for FREE calls."""
-    if TARGET.search(call.text)[1].startswith(FREE):
+    """Estimates the cycles of a custom call on one device of the mesh; 0 for FREE calls."""
+    if call.target.startswith(FREE):
         return 0
-    chips = {chip.device_kind: chip for chip in CHIPS.values()}
-    chip = chips[mesh.devices.flat[0].device_kind]
     layouts = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
     operands = hlo.arrays(layouts)
     results = hlo.arrays(call.results)
@@ -46,5 +41,4 @@ def cycles(call: hlo.Instruction, mesh) -> int:
         operand_shapes = [array.shape for array in operands]
         result_shapes = [array.shape for array in results]
         flops = attention_splash.flops(call.name, operand_shapes, result_shapes)
-    seconds = max(flops / chip.flops, size / chip.bandwidth)
-    return round(LIKELY * seconds * chip.devices * chip.hertz)
+    return roofline.cycles(roofline.find_chip(mesh), flops, size, FACTORS.likely)

@@ -1,19 +1,10 @@
 """Formats plans as text, and says which numbers are the compiler's and which are arithmetic."""
 
 from bert_jax.parallel import chips
-from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN
 from bert_jax.planning.search import options
 
-SOURCES = (
-    "memory, cycles and the schedule are the compiler's estimates; seconds of communication and of"
-    " custom calls are arithmetic, from published bandwidths and"
-    f" {LIKELY} times a call's roofline; gathers, scatters, sorts and copies are not counted"
-)
-BRACKETS = (
-    "; the ranges in brackets: all communication overlapped to none of it, with custom calls at"
-    f" {LEAST} to {MOST} times their roofline"
-)
+BRACKETS = "; the ranges in brackets: all communication overlapped to none of it"
 NOT_COMPILED = (
     "; slices without GiB were not compiled: they may not fit, and their hours are scaled from"
     " another slice, without the fixed overhead of an instruction, so that large slices look"
@@ -22,7 +13,7 @@ NOT_COMPILED = (
 
 
 def describe(values: dict) -> str:
-    """Returns the text of a plan of one slice."""
+    """Returns the text of a plan of one target."""
     mesh = " ".join(f"{axis}={size}" for axis, size in values["mesh"].items())
     lines = [
         f"{values['topology']} ({values['accelerator_type']}): chips {values['chips']}, hosts"
@@ -34,7 +25,7 @@ def describe(values: dict) -> str:
     if "hours" in values:  # all phases fit
         cost = f", cost {with_range(values, 'cost')}" if values["cost"] is not None else ""
         lines.append(f"total: {with_range(values, 'hours')} hours{cost}")
-    return "\n".join([*lines, SOURCES + BRACKETS])
+    return "\n".join([*lines, values["sources"] + BRACKETS])
 
 
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
@@ -46,14 +37,15 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"{kind} {digits(count / 1e6)} MB {digits(seconds[kind])} s"
         for kind, count in phase["sent_per_chip"].items()
     ]
-    calls = phase["seconds_of_custom_calls"]
-    custom = f" ({digits(calls)} s custom calls: attention {phase['attention']})" if calls else ""
+    by_roofline = ""
+    if phase["seconds_by_roofline"]:
+        by_roofline = f" ({digits(phase['seconds_by_roofline'])} s by roofline; attention {phase['attention']})"
     verdict = "fits" if phase["fits"] else "may not fit"
     return [
         f"{name}: {verdict}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
         f" ({gib(phase['bytes_of_arguments'])} state and batch, {gib(phase['bytes_of_temporaries'])}"
         f" temporaries, {gib(phase['bytes_of_program'])} program)",
-        f"  compute {digits(phase['seconds_computing'])} s{custom},"
+        f"  compute {digits(phase['seconds_computing'])} s{by_roofline},"
         f" communication {digits(phase['seconds_sending'])} s ({', '.join(collectives) or 'none'}),"
         f" {digits(phase['seconds_hidden'])} s of it overlapped",
         f"  {with_range(phase, 'seconds_per_step')} s a step,"
@@ -92,7 +84,7 @@ def describe_table(values: dict) -> str:
         name = f"{row['topology']:<11} {row['accelerator_type']:<14} {row['chips']:>6}"
         lines.append(f"{name} {numbers}  {describe_memory(row)}".rstrip())
     lines += [f"skipped {name}: {reason}" for name, reason in values["left_out"].items()]
-    return "\n".join([*lines, SOURCES + NOT_COMPILED])
+    return "\n".join([*lines, values["sources"] + NOT_COMPILED])
 
 
 def describe_memory(row: dict) -> str:
@@ -104,12 +96,12 @@ def describe_memory(row: dict) -> str:
 
 
 def describe_search(values: dict) -> str:
-    """Returns the text of a search over settings on one slice."""
+    """Returns the text of a search over settings on one target."""
     lines = []
     for name, table in values["phases"].items():
         lines.append(f"{name} on {values['topology']}, s a step, utilization, GiB a chip:")
         lines += [describe_row(row) for row in table]
-    return "\n".join([*lines, SOURCES + BRACKETS])
+    return "\n".join([*lines, values["sources"] + BRACKETS])
 
 
 def describe_row(row: dict) -> str:

@@ -1,16 +1,17 @@
 """Estimates seconds, hours and cost of a compiled step.
 
-Seconds of compute are the compiler's cycles. It gives no cycles for collectives: their seconds are the bytes that a
-chip sends divided by the published bandwidth of its links. How much of them overlaps with compute is read from the
-schedule. The low end of the range assumes that all of it overlaps, and LEAST times the roofline of custom calls; the
-high end assumes no overlap, and MOST times their roofline (see custom_calls.py).
+Seconds of compute are the compiler's cycles; those of custom calls, and of all operations on GPUs, are a multiple of
+their roofline (custom_calls.py, gpu_operations.py). Seconds of collectives are the bytes that a chip sends divided by
+the published bandwidth of its links. How much of them overlaps with compute is read from the schedule. The low end of
+the range assumes that all of it overlaps, and the least multiple of the roofline; the high end assumes no overlap, and
+the largest multiple.
 """
 
 from collections import Counter
 
-from bert_jax.planning import timeline, topology
+from bert_jax.planning import timeline
 from bert_jax.planning.compilation import Job, Step
-from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
+from bert_jax.planning.topology import Target
 
 HOUR = 3600  # seconds
 # Suffixes of the JSON keys: the low end of the range and the high end.
@@ -18,17 +19,17 @@ ALL_HIDDEN = "_all_hidden"
 NONE_HIDDEN = "_none_hidden"
 
 
-def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
+def estimate(job: Job, target: Target, mesh, phase, step: Step) -> dict:
     """Returns the JSON values of a phase whose step was compiled for the mesh.
 
     Bytes and seconds are per chip: a chip of two devices holds and sends twice what a device does.
     """
-    chip = tpu.chip
+    chip = target.chip
     devices = chip.devices
     work = job.work[phase.name]
 
     def seconds(kind: str, axes: list[str], count: float) -> float:
-        return devices * count / topology.bandwidth(tpu, mesh, kind, tuple(axes))
+        return devices * count / target.bandwidth(mesh, kind, tuple(axes))
 
     bytes_by_kind = Counter()
     seconds_by_kind = Counter()
@@ -38,7 +39,7 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
     used = devices * step.memory.total
     cycles = timeline.cycles(step.events)
     computing = cycles / chip.hertz
-    calls = timeline.cycles(step.events, ("call",)) / chip.hertz
+    by_roofline = timeline.cycles(step.events, ("roofline",)) / chip.hertz
     sending = sum(seconds_by_kind.values())
     # Rounded to 1e-12 s: smaller differences come from the order of the sums.
     elapsed = timeline.seconds(step.events, chip.hertz, seconds)
@@ -54,40 +55,41 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
         "sent_per_chip": {kind: round(count) for kind, count in bytes_by_kind.items()},
         "seconds_sending_by_kind": dict(seconds_by_kind),
         "seconds_computing": computing,
-        "seconds_of_custom_calls": calls,
+        "seconds_by_roofline": by_roofline,
         "seconds_sending": sending,
         "seconds_hidden": hidden,
         **work,
     }
-    least = computing + calls * (LEAST / LIKELY - 1)
-    most = computing + calls * (MOST / LIKELY - 1)
+    factors = target.factors
+    least = computing + by_roofline * (factors.least / factors.likely - 1)
+    most = computing + by_roofline * (factors.most / factors.likely - 1)
     seconds_by_end = {
         "": computing + sending - hidden,
         ALL_HIDDEN: max(least, sending),
         NONE_HIDDEN: most + sending,
     }
     for end, step_seconds in seconds_by_end.items():
-        values |= rates(tpu, phase, work, step_seconds, end)
+        values |= rates(target, phase, work, step_seconds, end)
     return values
 
 
-def rates(tpu: topology.Slice, phase, work: dict, seconds: float, end: str) -> dict:
+def rates(target: Target, phase, work: dict, seconds: float, end: str) -> dict:
     """Returns the numbers that follow from the seconds of a step. end: the suffix of their keys."""
     tokens = work["real_token_share"] * work["tokens_per_step"]
     return {
         f"seconds_per_step{end}": seconds,
         f"rows_per_second{end}": phase.batch / seconds,
         f"tokens_per_second{end}": tokens / seconds,
-        f"utilization{end}": work["flops_per_step"] / seconds / tpu.chips / tpu.chip.flops,
+        f"utilization{end}": work["flops_per_step"] / seconds / target.chips / target.chip.flops,
         f"hours{end}": (phase.stop - phase.first) * seconds / HOUR,
     }
 
 
-def total(tpu: topology.Slice, phases: list[dict], price: float | None) -> dict:
+def total(target: Target, phases: list[dict], price: float | None) -> dict:
     """Returns hours and cost of all phases. price: of a chip-hour; the cost has its currency."""
     values = {}
     for end in ("", ALL_HIDDEN, NONE_HIDDEN):
         hours = sum(phase[f"hours{end}"] for phase in phases)
         values[f"hours{end}"] = hours
-        values[f"cost{end}"] = None if price is None else price * tpu.chips * hours
+        values[f"cost{end}"] = None if price is None else price * target.chips * hours
     return values

@@ -1,6 +1,7 @@
 """Parses the HLO text of a compiled program: computations, instructions, arrays, collectives; and its memory use.
 
-The text is that of `compiled.as_text()`, on CPU and TPU. Sizes are per device. timeline.py builds a schedule from it.
+The text is that of `compiled.as_text()`, on CPU, GPU and TPU. Sizes are per device. timeline.py builds a schedule from
+it.
 """
 
 import math
@@ -16,6 +17,7 @@ WITH_BITS = {"pred": "u8", "token": "u0"}  # for dtypes whose names do not have 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+TARGET = re.compile(r'custom_call_target="([^"]*)"')
 
 
 class Array(NamedTuple):
@@ -41,6 +43,17 @@ class Instruction(NamedTuple):
     def called(self, attribute: str) -> str:
         """Returns the name of the computation in an attribute, such as `body` or `condition` of a loop."""
         return re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)[1]
+
+    @property
+    def operands(self) -> list[str]:
+        """The names of the operands, where the text has these alone, as that of a GPU program."""
+        return re.findall(r"%([\w.\-]+)", self.text.partition(")")[0])
+
+    @property
+    def target(self) -> str:
+        """The function that a custom call calls; "" for other instructions."""
+        match = TARGET.search(self.text)
+        return match[1] if match else ""
 
 
 class Collective(NamedTuple):
@@ -101,6 +114,11 @@ def arrays(text: str) -> list[Array]:
     """Returns the arrays in the text of a shape, without layouts."""
     shapes = re.sub(r"\{[^{}]*\}", "", text)
     return [Array(dtype, tuple(numbers(sizes))) for dtype, sizes in ARRAY.findall(shapes)]
+
+
+def shapes(computation: list[Instruction]) -> dict[str, list[Array]]:
+    """Returns {instruction: the arrays of its results}."""
+    return {op.name: arrays(op.results) for op in computation}
 
 
 def numbers(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Plans a run on a TPU slice without one: compiles its training steps, and estimates memory, time and cost."""
+"""Plans a run on a TPU slice or on GPUs without one: compiles its steps, and estimates memory, time and cost."""
 
 import time
 from collections.abc import Callable
@@ -15,9 +15,10 @@ from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
-from bert_jax.planning import compilation, search, slices, topology
+from bert_jax.planning import compilation, search, slices, topology, tpus
 from bert_jax.planning.compilation import Job
 from bert_jax.planning.estimate import estimate, total
+from bert_jax.planning.topology import Target
 from bert_jax.runs.out_of_memory import TooLarge, gib
 from bert_jax.runs.run_info import versions
 from bert_jax.tasks import base as tasks
@@ -28,52 +29,53 @@ ALL = "all"  # the --topology of a table over all kinds of chips
 def plan(
     config: ConfigDict, name: str, price: float | None, phase: str | None, log: Callable
 ) -> dict:
-    """Returns the values of `plan --json`: every phase, or the given one, on the slice of this name.
+    """Returns the values of `plan --json`: every phase, or the given one, on the slice or GPUs of this name.
 
     price: of a chip-hour. A phase that does not fit has `fits` (false), `bytes_per_chip`, `reason` and `advice`; then
     hours and cost are missing. Raises BadInput before anything is compiled.
     """
-    tpu = topology.find(name)
+    target = topology.find(name)
     job = make_job(config, phase, log)
-    mesh = compilation.make_mesh(job, tpu)
-    phases = {part.name: plan_phase(job, tpu, mesh, part) for part in job.phases}
+    mesh = compilation.make_mesh(job, target)
+    phases = {part.name: plan_phase(job, target, mesh, part) for part in job.phases}
     design = build.design(job.config, mesh, job.vocabulary)
     values = {
-        "topology": tpu.name,
-        "accelerator_type": tpu.accelerator_type,
-        "chips": tpu.chips,
+        "topology": target.name,
+        "accelerator_type": target.accelerator_type,
+        "chips": target.chips,
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
         **counts.parameters(design.shapes.params, job.vocabulary.size, models.body(job.config)),
-        "memory_per_chip": tpu.chip.memory,
+        "memory_per_chip": target.chip.memory,
         "fits": all(phase["fits"] for phase in phases.values()),
         "phases": phases,
+        "sources": target.sources,
         "versions": versions(),
     }
     if not any("reason" in phase for phase in phases.values()):
-        values |= total(tpu, list(phases.values()), price)
+        values |= total(target, list(phases.values()), price)
     return values
 
 
-def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
+def plan_phase(job: Job, target: Target, mesh, phase) -> dict:
     """Returns the values of one phase."""
     started = time.monotonic()
     try:
-        step = compilation.compile_step(job, tpu, mesh, phase)
+        step = compilation.compile_step(job, target, mesh, phase)
     except TooLarge as error:
-        return search.does_not_fit(tpu, error) | {"advice": advise(job, tpu, phase)}
+        return search.does_not_fit(target, error) | {"advice": advise(job, target, phase)}
     return {
-        **estimate(job, tpu, mesh, phase, step),
+        **estimate(job, target, mesh, phase, step),
         "attention": tasks.attention(job.config, phase, mesh),
         "seconds_planning": time.monotonic() - started,
     }
 
 
-def advise(job: Job, tpu: topology.Slice, phase) -> str:
+def advise(job: Job, target: Target, phase) -> str:
     """Suggests the first settings that make a step fit, with their memory and seconds."""
-    changes = search.settings(job.config, tpu)[1:]
-    for row in search.attempts(job, tpu, phase, changes):
+    changes = search.settings(job.config, target)[1:]
+    for row in search.attempts(job, target, phase, changes):
         if row["fits"]:
             memory = f"{gib(row['bytes_per_chip'])} a chip"
             speed = f"{row['seconds_per_step']:.3g} s a step"
@@ -96,18 +98,19 @@ def plan_all(config, name: str, price: float | None, phase: str | None, log) -> 
     """Returns the table of slices of all kinds of chips, or of the named kind, sorted by hours; see slices.py."""
     kinds = list(chips.CHIPS) if name == ALL else [name]
     table = slices.table(make_job(config, phase, log), kinds, price)
-    return table | {"versions": versions()}
+    return table | {"sources": tpus.Slice.sources, "versions": versions()}
 
 
 def plan_search(config, name: str, phase: str | None, log) -> dict:
-    """Returns a table of settings for one slice, the fastest first; see search.py."""
-    tpu = topology.find(name)
+    """Returns a table of settings for one target, the fastest first; see search.py."""
+    target = topology.find(name)
     job = make_job(config, phase, log)
-    compilation.make_mesh(job, tpu)  # raises BadInput if the unchanged config is wrong
+    compilation.make_mesh(job, target)  # raises BadInput if the unchanged config is wrong
     return {
-        "topology": tpu.name,
-        "memory_per_chip": tpu.chip.memory,
-        "phases": {part.name: search.search(job, tpu, part) for part in job.phases},
+        "topology": target.name,
+        "memory_per_chip": target.chip.memory,
+        "phases": {part.name: search.search(job, target, part) for part in job.phases},
+        "sources": target.sources,
         "versions": versions(),
     }
 

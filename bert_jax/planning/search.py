@@ -1,4 +1,4 @@
-"""Searches for settings on one slice that make a step fit, or make it fast. Each is compiled."""
+"""Searches for settings on one target that make a step fit, or make it fast. Each is compiled."""
 
 import math
 from collections.abc import Iterator
@@ -7,20 +7,22 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, topology
+from bert_jax.planning import compilation, gpus
 from bert_jax.planning.compilation import CompilerFailed, Job
 from bert_jax.planning.estimate import estimate
+from bert_jax.planning.topology import Target
 from bert_jax.runs.out_of_memory import TooLarge
 
 MICRO_BATCHES = 2, 4, 8, 16
 REMATS = "none", "attention", "full"
+ON_GPUS = "xla", "cudnn"  # implementations of attention
 
 
-def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
+def settings(config: ConfigDict, target: Target) -> list[dict]:
     """Returns changes to a config as {key: value}, cheap ones first.
 
     They are: none, more micro-batches, more rematerialization, the state sharded over other numbers of devices,
-    and combinations.
+    combinations, and on GPUs the other implementation of attention.
     """
     micro_batches = [
         {"train.tokens_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES
@@ -31,16 +33,20 @@ def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
     # A power of two, since the vocabulary is padded to a multiple of one.
     largest = math.gcd(
         config.model.get("width", 1),
-        tpu.chips * tpu.chip.devices // tensor,
+        target.chips * target.chip.devices // tensor,
         meshes.VOCABULARY_MULTIPLE // tensor,
     )
-    now = meshes.fsdp_size(config, topology.devices(tpu))
+    now = meshes.fsdp_size(config, target.devices())
     sizes = [2**power for power in range(largest.bit_length())]
     sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes if size != now]
     combined = [micro_batches[-1] | {"train.remat": REMATS[-1]}]
     if now < largest:
         combined = [sharded[-1] | change for change in (*remats, *combined)]
-    return [{}, *micro_batches, *remats, *sharded, *combined]
+    attention = []
+    if isinstance(target, gpus.Machines) and "attention" in config.model:
+        names = [name for name in ON_GPUS if name != config.model.attention]
+        attention = [{"model.attention": name} for name in names]
+    return [{}, *attention, *micro_batches, *remats, *sharded, *combined]
 
 
 def options(changes: dict[str, object]) -> str:
@@ -48,7 +54,7 @@ def options(changes: dict[str, object]) -> str:
     return " ".join(f"--config.{key}={value}" for key, value in changes.items())
 
 
-def search(job: Job, tpu: topology.Slice, phase) -> list[dict]:
+def search(job: Job, target: Target, phase) -> list[dict]:
     """Returns a row for each setting: those that fit sorted by seconds, then the others by bytes.
 
     Raises CompilerFailed if the compiler fails on all of them.
@@ -58,14 +64,14 @@ def search(job: Job, tpu: topology.Slice, phase) -> list[dict]:
         key = "seconds_per_step" if row["fits"] else "bytes_per_chip"
         return not row["fits"], row.get(key, math.inf)
 
-    changes = settings(job.config, tpu)
-    table = sorted(attempts(job, tpu, phase, changes), key=order)
+    changes = settings(job.config, target)
+    table = sorted(attempts(job, target, phase, changes), key=order)
     if "bytes_per_chip" not in table[0]:
         raise CompilerFailed(f"config.phases.{phase.name}: {table[0]['reason']}")
     return table
 
 
-def attempts(job: Job, tpu: topology.Slice, phase, changes: list[dict]) -> Iterator[dict]:
+def attempts(job: Job, target: Target, phase, changes: list[dict]) -> Iterator[dict]:
     """Yields a row for each change: the numbers of the compiled phase, or the reason why there are none."""
     for change in changes:
         job.log(f"plan: trying {options(change) or 'the config unchanged'}")
@@ -73,22 +79,22 @@ def attempts(job: Job, tpu: topology.Slice, phase, changes: list[dict]) -> Itera
         config.update_from_flattened_dict(change)
         yield {
             "settings": change,
-            **attempt(job._replace(config=config, phases=[phase]), tpu, phase),
+            **attempt(job._replace(config=config, phases=[phase]), target, phase),
         }
 
 
-def attempt(job: Job, tpu: topology.Slice, phase) -> dict:
+def attempt(job: Job, target: Target, phase) -> dict:
     """Returns the row of a job of one phase."""
     try:
-        mesh = compilation.make_mesh(job, tpu)
-        step = compilation.compile_step(job, tpu, mesh, phase)
+        mesh = compilation.make_mesh(job, target)
+        step = compilation.compile_step(job, target, mesh, phase)
     except TooLarge as error:
-        return does_not_fit(tpu, error)
+        return does_not_fit(target, error)
     except (BadInput, CompilerFailed) as error:
         return {"fits": False, "reason": str(error)}
-    return estimate(job, tpu, mesh, phase, step)
+    return estimate(job, target, mesh, phase, step)
 
 
-def does_not_fit(tpu: topology.Slice, error: TooLarge) -> dict:
+def does_not_fit(target: Target, error: TooLarge) -> dict:
     """Returns the row of a step that does not fit."""
-    return {"fits": False, "bytes_per_chip": error.used * tpu.chip.devices, "reason": str(error)}
+    return {"fits": False, "bytes_per_chip": error.used * target.chip.devices, "reason": str(error)}

@@ -10,7 +10,7 @@ import math
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, topology
+from bert_jax.planning import compilation, tpus
 from bert_jax.planning.compilation import CompilerFailed, Job, Step
 from bert_jax.planning.estimate import estimate, total
 
@@ -40,7 +40,7 @@ def table(job: Job, kinds: list[str], price: float | None) -> dict:
 def scaled_rows(job: Job, kind: str, price: float | None, left_out: dict[str, str]) -> list[dict]:
     """Returns a row for each slice of a kind, scaled from the one that is compiled. Adds to left_out."""
     candidates = {}
-    for tpu in topology.all_slices():
+    for tpu in tpus.all_slices():
         if tpu.kind != kind:
             continue
         try:
@@ -64,7 +64,7 @@ def scaled_rows(job: Job, kind: str, price: float | None, left_out: dict[str, st
     return []
 
 
-def choose(job: Job, candidates: dict) -> list[topology.Slice]:
+def choose(job: Job, candidates: dict) -> list[tpus.Slice]:
     """Returns up to TRIES of the candidates ({slice: mesh}), in the order in which to compile them until one fits.
 
     Slices that communicate along most mesh axes come first; among these, those with about TOKENS tokens per device.
@@ -74,7 +74,7 @@ def choose(job: Job, candidates: dict) -> list[topology.Slice]:
     if job.config.mesh.fsdp == -1:
         axes = STATE  # by default `fsdp` is nearly all of a slice, and little is sent along `data`
 
-    def distance(tpu: topology.Slice) -> tuple:
+    def distance(tpu: tpus.Slice) -> tuple:
         mesh = candidates[tpu]
         silent = sum(mesh.shape[axis] == 1 for axis in axes)
         micro_batches = meshes.micro_batches(mesh, phase, job.config.train)
@@ -86,7 +86,7 @@ def choose(job: Job, candidates: dict) -> list[topology.Slice]:
 
 def compile_row(job: Job, row: dict, price: float | None) -> dict:
     """Returns the row of a slice from a compile of its own, with `fits` and `bytes_per_chip`."""
-    tpu = topology.find(row["topology"])
+    tpu = tpus.find(row["topology"])
     mesh = compilation.make_mesh(job, tpu)
     try:
         steps = [compilation.compile_step(job, tpu, mesh, phase) for phase in job.phases]
@@ -112,7 +112,7 @@ def rescale(step: Step, mesh, other) -> Step:
 
     def scale(event: list) -> list:
         match event:
-            case ["compute" | "call" as kind, cycles]:
+            case ["compute" | "roofline" as kind, cycles]:
                 return [kind, cycles * work]
             case ["update", cycles]:
                 return ["update", cycles * state]

@@ -1,11 +1,11 @@
 """Reads the schedule of a device from a compiled step, and computes how long it takes.
 
-The text of a TPU program is its schedule: the device runs its lines in order. A collective either blocks, or starts,
-overlaps with other compute and is waited for. Events are plain lists, because JSON has no tuples:
+The text of a TPU or GPU program is its schedule: the device runs its lines in order. A collective either blocks, or
+starts, overlaps with other compute and is waited for. Events are plain lists, because JSON has no tuples:
 
     ["compute", cycles]                            the compiler's estimate
     ["update", cycles]                             the same, of work that does not scale with the rows: the optimizer
-    ["call", cycles]                               a custom call, estimated by custom_calls.py
+    ["roofline", cycles]                           arithmetic: a custom call (custom_calls.py), or an operation on a GPU
     ["send", [[kind, axes, bytes], ...]]           blocking
     ["start", key, [[kind, axes, bytes], ...]]     asynchronous; ["done", key] waits for it
     ["loop", trips, events]
@@ -14,48 +14,63 @@ overlaps with other compute and is waited for. Events are plain lists, because J
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 
-from bert_jax.planning import custom_calls, hlo
+from bert_jax.planning import custom_calls, gpu_operations, hlo
 from bert_jax.planning.hlo import Instruction
 
 # 19 digits mean that the compiler has no estimate, as for a scatter on a SparseCore.
 CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 GRADIENT = "jvp("  # in the names of all operations of the forward and backward pass
-COMPUTING = ("compute", "update", "call")
+COMPUTING = ("compute", "update", "roofline")
 
 
 def read(text: str, mesh) -> list:
     """Returns the events of a program for the devices of `mesh`; of a conditional, those of its longest branch."""
     computations, entry = hlo.computations(text)
-    by_name = {}
-    for name, instructions in computations.items():  # callees come before their callers
-        by_name[name] = []
-        for op in instructions:
-            by_name[name] += events(op, name, computations, by_name, mesh)
-    return by_name[entry]
+    is_gpu = mesh.devices.flat[0].platform == "gpu"
+
+    @cache
+    def read_body(name: str) -> list:
+        body = computations[name]
+        shapes = hlo.shapes(body) if is_gpu else {}
+        result = []
+        for op in body:
+            if is_gpu:
+                result += gpu_operations.estimate(op, shapes, computations, mesh)
+            else:
+                result += estimate(op, mesh)
+            result += events(op, name, computations, read_body, mesh)
+        return result
+
+    return read_body(entry)
 
 
-def events(
-    op: Instruction, computation: str, computations: dict, by_name: dict, mesh
-) -> Iterator[list]:
-    """Yields the events of an instruction and of the computations that it calls.
-
-    by_name: {computation: its events}.
-    """
+def estimate(op: Instruction, mesh) -> Iterator[list]:
+    """Yields the event of an instruction of a TPU program that computes."""
     if estimate := CYCLES.search(op.text):
         yield ["compute" if GRADIENT in op.text else "update", int(estimate[1])]
     elif op.opcode == "custom-call" and (count := custom_calls.cycles(op, mesh)):
-        yield ["call", count]
+        yield ["roofline", count]
+
+
+def events(
+    op: Instruction, computation: str, computations: dict, read_body: Callable, mesh
+) -> Iterator[list]:
+    """Yields the events of what an instruction sends, and of the computations that it calls.
+
+    read_body: name of a computation -> its events.
+    """
     if op.opcode == "fusion":
         yield from fusion_events(op.called("calls"), computations, mesh)
     elif op.opcode == "while":
-        yield ["loop", hlo.trips(op, computations), by_name[op.called("body")]]
+        yield ["loop", hlo.trips(op, computations), read_body(op.called("body"))]
     elif op.opcode == "call":
-        yield from by_name[op.called("to_apply")]
+        yield from read_body(op.called("to_apply"))
     elif branches := BRANCHES.search(op.text):
         names = [name.strip(" %") for name in branches[1].split(",")]
-        yield from max((by_name[name] for name in names), key=cycles)
+        yield from max(map(read_body, names), key=cycles)
     elif op.opcode.removesuffix("-done") in hlo.KINDS and op.opcode.endswith("-done"):
         yield ["done", re.search(r"%?([\w.\-]+)\)", op.text)[1]]
     elif sent := transfers(op, computation, mesh):
@@ -68,8 +83,7 @@ def events(
 def fusion_events(computation: str, computations: dict, mesh) -> Iterator[list]:
     """Yields the events of collectives inside a fusion: whole collectives, their starts, pieces and ends."""
     body = computations[computation]
-    matches = [custom_calls.TARGET.search(op.text) for op in body]
-    targets = {match[1] for match in matches if match}
+    targets = {op.target for op in body}
     for op in body:
         sent = transfers(op, computation, mesh)
         if not sent:
@@ -125,7 +139,7 @@ def seconds(events: list, hertz: float, sending: Callable) -> float:
     ends = {}  # {key: when an asynchronous transfer ends}
     for event in events:
         match event:
-            case ["compute" | "update" | "call", cycles]:
+            case ["compute" | "update" | "roofline", cycles]:
                 now += cycles / hertz
             case ["loop", trips, body]:
                 now = max(now, free) + trips * seconds(body, hertz, sending)

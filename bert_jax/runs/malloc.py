@@ -9,9 +9,9 @@ import os
 import platform
 import sys
 
-from bert_jax.parallel.chips import TPUS, has_device
+from bert_jax.parallel.chips import GPUS, TPUS, has_device
 
-ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
+ACCELERATORS = (*TPUS, *GPUS, "kfd")
 VARIABLE = "GLIBC_TUNABLES"
 # Huge pages, and one heap that keeps what is freed. Blocks over 1 GiB are mapped outside of it: with batches of several
 # lengths their sizes differ, and a heap that had them, too, grew to 24 GB.

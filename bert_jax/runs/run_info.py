@@ -16,7 +16,7 @@ from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
+PACKAGES = "jax jaxlib libtpu jax-cuda12-pjrt flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 
 
 def collect(config, data, trainer) -> dict:

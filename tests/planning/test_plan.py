@@ -81,7 +81,7 @@ def test_times_of_a_step_equal_a_calculation_by_hand():
         [
             ["start", "a", [["all-gather", ["fsdp"], round(0.001 * CHIP.link)]]],
             ["compute", round(0.002 * CHIP.hertz)],
-            ["call", round(0.001 * CHIP.hertz)],
+            ["roofline", round(0.001 * CHIP.hertz)],
             ["done", "a"],
             ["send", [["all-reduce", ["data", "fsdp"], round(0.002 * 2 * CHIP.link)]]],
         ],
@@ -89,7 +89,7 @@ def test_times_of_a_step_equal_a_calculation_by_hand():
     )
     expected = {
         "seconds_computing": 0.003,
-        "seconds_of_custom_calls": 0.001,
+        "seconds_by_roofline": 0.001,
         "seconds_sending": 0.003,
         "seconds_sending_by_kind": {"all-gather": 0.001, "all-reduce": 0.002},
         "seconds_hidden": 0.001,

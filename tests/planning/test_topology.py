@@ -10,7 +10,7 @@ from jax.sharding import Mesh, SingleDeviceSharding
 from kits.slices import compiling, needs_libtpu
 
 from bert_jax.parallel import chips
-from bert_jax.planning import timeline, topology
+from bert_jax.planning import timeline, topology, tpus
 from bert_jax.runs import out_of_memory
 
 
@@ -22,14 +22,14 @@ def test_names_of_google_cloud_are_found(name, expected):
 
 
 def test_every_slice_is_found_by_its_names():
-    for tpu in topology.all_slices():
+    for tpu in tpus.all_slices():
         assert topology.find(tpu.name) == topology.find(tpu.accelerator_type) == tpu
 
 
 @needs_libtpu
-@pytest.mark.parametrize("tpu", topology.all_slices(), ids=lambda tpu: tpu.name)
+@pytest.mark.parametrize("tpu", tpus.all_slices(), ids=lambda tpu: tpu.name)
 def test_libtpu_knows_every_slice(tpu):
-    devices = topology.devices(tpu)
+    devices = tpu.devices()
     assert len(devices) == tpu.chips * tpu.chip.devices
     assert len({tuple(device.coords) for device in devices}) == tpu.chips
     extents = 1 + np.max([device.coords for device in devices], axis=0)
@@ -43,8 +43,8 @@ def test_libtpu_knows_every_slice(tpu):
 @pytest.mark.parametrize("kind", chips.CHIPS)
 def test_the_compiler_agrees_about_a_chip(kind):
     """Cycles of a large matrix product match the published peak; an out-of-memory error has the chip's memory."""
-    tpu = topology.make_slice(kind, chips.CHIPS[kind].shapes[0])
-    device = topology.devices(tpu)[0]
+    tpu = tpus.make_slice(kind, chips.CHIPS[kind].shapes[0])
+    device = tpu.devices()[0]
     sharding = SingleDeviceSharding(device)
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=sharding)
     with compiling():
@@ -73,6 +73,6 @@ def test_the_compiler_agrees_about_a_chip(kind):
 )
 def test_links_that_a_collective_uses(name, shape, axes, links):
     tpu = topology.find(name)
-    devices = sorted(topology.devices(tpu), key=lambda device: device.coords)
+    devices = sorted(tpu.devices(), key=lambda device: device.coords)
     mesh = Mesh(np.array(devices).reshape(shape), ("data", "fsdp"))
-    assert topology.bandwidth(tpu, mesh, "all-reduce", axes) == links * tpu.chip.link
+    assert tpu.bandwidth(mesh, "all-reduce", axes) == links * tpu.chip.link

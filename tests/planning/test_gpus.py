@@ -1,0 +1,105 @@
+"""GPUs by name, their bandwidth, and programs compiled for them without one."""
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from jax.experimental import topologies
+from kits.gpus import needs_compiler
+from kits.malformed_inputs import refused
+from kits.plans import arguments
+
+from bert_jax.parallel import cards, chips
+from bert_jax.parallel.cards import CARDS
+from bert_jax.planning import compilation, hlo, topology
+from bert_jax.runs.out_of_memory import TooLarge
+
+
+@pytest.mark.parametrize(
+    "name, hosts, per_host", [("h100:1", 1, 1), ("a100:8", 1, 8), ("b200:2x8", 2, 8)]
+)
+def test_machines_are_found_by_name(name, hosts, per_host):
+    machines = topology.find(name)
+    assert (machines.hosts, machines.per_host) == (hosts, per_host)
+    assert machines.chips == hosts * per_host
+    assert machines.chip.device_kind in machines.accelerator_type
+
+
+@pytest.mark.parametrize("name", ["h100", "h100:", "h100:0", "h100:0x8", "h101:8", "h100:2x2x8"])
+def test_an_unknown_name_is_refused_with_those_that_exist(tmp_path, name):
+    message = refused(*arguments(tmp_path, topology=name))
+    assert f"--topology {name}" in message and "rtx4090" in message
+
+
+def test_a_missing_compiler_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    def fail(**_):
+        raise NotImplementedError("topology not implemented for cuda")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", fail)
+    assert "plan-gpu" in refused(*arguments(tmp_path, topology="h100:1"))
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_the_peak_of_a_card_is_that_of_its_devices(kind):
+    card = CARDS[kind]
+    device = SimpleNamespace(device_kind=card.device_kind)
+    assert chips.utilization(8 * card.flops, [device] * 8) == 1
+    assert 0.7 < card.memory / card.total_memory < 0.8
+
+
+@pytest.mark.parametrize(
+    "name, shape, axes, kind, ports",
+    [
+        ("h100:8", (8, 1), ("data",), "all-reduce", None),  # NVLink alone
+        ("h100:2x8", (2, 8), ("fsdp",), "all-gather", None),
+        ("h100:2x8", (16, 1), ("data",), "all-reduce", 8),  # a ring through all ports
+        ("h100:2x8", (2, 8), ("data",), "all-reduce", 1),  # eight rings, each through one port
+        ("h100:2x8", (16, 1), ("data",), "all-to-all", 15 / 8),
+        ("h100:2x8", (16, 1), ("data",), "collective-permute", 1),
+    ],
+)
+def test_bytes_a_second_of_a_collective(name, shape, axes, kind, ports):
+    machines = topology.find(name)
+    hosts = np.arange(machines.chips) // machines.per_host
+    devices = np.array([SimpleNamespace(process_index=host) for host in hosts]).reshape(shape)
+    mesh = SimpleNamespace(devices=devices, axis_names=("data", "fsdp"))
+    expected = machines.chip.link if ports is None else ports * machines.chip.network
+    assert machines.bandwidth(mesh, kind, axes) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("share, is_enough", [("0.75", False), ("0.95", True)])
+def test_the_memory_of_a_gpu_is_compared_although_everything_compiles(
+    monkeypatch, share, is_enough
+):
+    step = compilation.Step(hlo.Memory(1, 1, 1, total=7 * 10**10), [])
+    monkeypatch.setattr(compilation, "lower", lambda *_: SimpleNamespace(as_text=str))
+    monkeypatch.setattr(compilation, "read_or_compile", lambda *_: step)
+    monkeypatch.setenv(cards.SHARE, share)
+    with nullcontext() if is_enough else pytest.raises(TooLarge):
+        assert compilation.compile_step(None, topology.find("h100:1"), None, None) == step
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_small_step_is_planned_for_gpus(tmp_path):
+    """Standard error has only progress, and nothing of a compiler that misses its driver."""
+    options = arguments(tmp_path, "--json", "-", "--price", 2, topology="h100:2")
+    command = [sys.executable, "-m", "bert_jax", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.count("\n") == 1
+    values = json.loads(done.stdout)
+    assert values["mesh"]["data"] == values["chips"] == 2
+    phase = values["phases"]["main"]
+    assert phase["fits"] and phase["attention"] == "xla"
+    # In a ring of two, each GPU sends 2 x 1/2 of the float32 gradients.
+    gradients = 4 * values["parameters"]
+    assert phase["sent_per_chip"]["all-reduce"] == pytest.approx(gradients, rel=0.1)
+    assert phase["bytes_of_arguments"] > 3 * gradients
+    assert phase["seconds_by_roofline"] == phase["seconds_computing"] > 0
+    least, most = phase["seconds_per_step_all_hidden"], phase["seconds_per_step_none_hidden"]
+    assert 0 < least < phase["seconds_per_step"] < most
+    assert values["cost"] == pytest.approx(2 * 2 * values["hours"])

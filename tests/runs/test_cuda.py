@@ -1,0 +1,58 @@
+"""XLA's flags for GPUs, and the silence of its compiler where there is none."""
+
+import os
+
+import pytest
+
+from bert_jax.cli import main
+from bert_jax.runs import cuda
+
+FIRST, SECOND = cuda.FLAGS
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    for name in (cuda.VARIABLE, "JAX_PLATFORMS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_flags_of_the_user_are_kept(monkeypatch):
+    monkeypatch.setenv(cuda.VARIABLE, f"--{FIRST}=true --other=1")
+    cuda.set_flags()
+    assert os.environ[cuda.VARIABLE] == f"--{FIRST}=true --other=1 --{SECOND}=false"
+    assert not cuda.with_flags()
+
+
+@pytest.mark.parametrize("release, is_set", [("0.10.2", True), ("0.13.0", False)])
+def test_flags_are_set_only_for_versions_that_have_them(monkeypatch, release, is_set):
+    """An unknown flag ends the process."""
+    monkeypatch.setattr(cuda, "version", lambda name: release)
+    assert bool(cuda.with_flags()) == is_set
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_flags_are_set_and_printed_where_there_is_a_gpu(monkeypatch, capsys, has_gpu):
+    monkeypatch.setattr(cuda, "has_device", lambda patterns: has_gpu)
+    monkeypatch.setattr(cuda, "is_installed", lambda: False)
+    assert main(["env"]) == 0
+    assert (f"{cuda.VARIABLE}='--{FIRST}=" in capsys.readouterr().out) == has_gpu
+    cuda.configure()
+    assert (cuda.VARIABLE in os.environ) == has_gpu
+
+
+@pytest.mark.parametrize("is_installed, platforms", [(True, "cpu"), (False, None)])
+def test_a_compiler_without_a_gpu_is_no_device(monkeypatch, is_installed, platforms):
+    monkeypatch.setattr(cuda, "has_device", lambda patterns: False)
+    monkeypatch.setattr(cuda, "is_installed", lambda: is_installed)
+    cuda.configure()
+    assert os.environ.get("JAX_PLATFORMS") == platforms
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_compiler_is_silent(monkeypatch, capfd, is_installed):
+    monkeypatch.setattr(cuda, "has_device", lambda patterns: False)
+    monkeypatch.setattr(cuda, "is_installed", lambda: is_installed)
+    with cuda.silence():
+        os.write(2, b"no driver")
+    os.write(2, b"progress")
+    assert capfd.readouterr().err == ("progress" if is_installed else "no driverprogress")
