@@ -31,7 +31,7 @@ FORWARD, BACKWARD = 2, 5
 def estimate(
     op: Instruction, shapes: dict[str, list[Array]], computations: dict, mesh
 ) -> Iterator[list]:
-    """Yields the event of an instruction that computes or moves something; see timeline.py.
+    """Yields the event of an instruction that computes or moves something: ["roofline", cycles, FLOPs, bytes].
 
     shapes: {instruction of the same computation: its arrays}.
     """
@@ -41,7 +41,7 @@ def estimate(
     products = flops(op, shapes, computations)
     size = moved(op, shapes, computations)
     chip = roofline.find_chip(mesh)
-    yield ["roofline", roofline.cycles(chip, products, size, FACTORS.likely)]
+    yield ["roofline", roofline.cycles(chip, products, size, FACTORS.likely), products, size]
 
 
 def flops(op: Instruction, shapes: dict[str, list[Array]], computations: dict) -> int:

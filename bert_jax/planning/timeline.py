@@ -5,7 +5,7 @@ starts, overlaps with other compute and is waited for. Events are plain lists, b
 
     ["compute", cycles]                            the compiler's estimate
     ["update", cycles]                             the same, of work that does not scale with the rows: the optimizer
-    ["roofline", cycles]                           arithmetic: a custom call (custom_calls.py), or an operation on a GPU
+    ["roofline", cycles, ...]                      arithmetic: a custom call, or with FLOPs and bytes a GPU's operation
     ["send", [[kind, axes, bytes], ...]]           blocking
     ["start", key, [[kind, axes, bytes], ...]]     asynchronous; ["done", key] waits for it
     ["loop", trips, events]
@@ -139,7 +139,7 @@ def seconds(events: list, hertz: float, sending: Callable) -> float:
     ends = {}  # {key: when an asynchronous transfer ends}
     for event in events:
         match event:
-            case ["compute" | "update" | "roofline", cycles]:
+            case ["compute" | "update" | "roofline", cycles, *_]:
                 now += cycles / hertz
             case ["loop", trips, body]:
                 now = max(now, free) + trips * seconds(body, hertz, sending)

@@ -101,8 +101,8 @@ def test_the_schedule_has_loops_and_the_longest_branch(monkeypatch):
     monkeypatch.setattr(gpu_operations.roofline, "find_chip", lambda mesh: card)
     monkeypatch.setattr(gpu_operations, "FACTORS", gpu_operations.FACTORS._replace(likely=1))
     events = timeline.read(PROGRAM, mesh())
-    added = ["roofline", 2 * 8 * 4]
-    largest = [["roofline", max(numbers)] for numbers in EXPECTED.values()]
+    added = ["roofline", 2 * 8 * 4, 0, 2 * 8 * 4]
+    largest = [["roofline", max(numbers), *numbers] for numbers in EXPECTED.values()]
     assert events == [*largest, ["loop", 5, [added]], added]
 
 

@@ -1,0 +1,154 @@
+"""The training step on one GPU, by XLA's compiler, without a GPU: memory, bytes moved, roofline, kernels.
+
+    python benchmarks/gpu.py [--only NAME ...] [--topology h100:1] [--defaults] [--json FILE] [--config.KEY=VALUE ...]
+
+Needs the extra `plan-gpu`, and for cudnn the extra `gpu`. Prints a Markdown row for each case. --defaults compiles with
+XLA's flags instead of those that bert_jax sets (bert_jax/runs/cuda.py). How bytes are counted is said in
+bert_jax/planning/gpu_operations.py. Distinct kernels differ in more than names: they are what a GPU compiles and tunes.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+# Set before JAX is imported: its compiler alone is used.
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from bert_jax.runs import cuda
+
+
+class Case(NamedTuple):
+    """A step to compile."""
+
+    config: str
+    phase: str
+    rows: int
+    keys: tuple[str, ...] = ()  # overrides
+
+
+CUDNN = "model.attention=cudnn", "model.attention_dropout=0.0"
+CASES = {
+    "bert_base-128": Case("bert_base", "short", 256),
+    "bert_base-128-cudnn": Case("bert_base", "short", 256, CUDNN),
+    "bert_base-512": Case("bert_base", "long", 64),
+    "bert_base-512-cudnn": Case("bert_base", "long", 64, CUDNN),
+    "modern_base-1024": Case("modern_base", "batch768", 64, ("train.tokens_per_device=65536",)),
+    "transformer_base-256": Case("transformer_base", "main", 96),
+}
+HEAD = (
+    "| step | GiB | GB moved | GB in products | TFLOP | roofline, ms | compilation, s of a CPU |"
+    " kernels: all, distinct |"
+)
+RENAMED = re.compile(r"%[\w.\-]+")
+DETAILS = re.compile(r", (metadata|backend_config)=\{.*")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    parser.epilog = f"names: {', '.join(CASES)}"
+    parser.add_argument("--topology", default="h100:1", help="as for `bert-jax plan`")
+    parser.add_argument("--defaults", action="store_true", help="with XLA's own flags")
+    parser.add_argument("--json", type=Path, help="also writes the numbers to this file")
+    options, overrides = parser.parse_known_args(arguments)
+    if not options.defaults:
+        cuda.set_flags()  # before XLA reads them
+    values = {}
+    print(HEAD, "| --- " * 8 + "|", sep="\n")
+    for name in options.only:
+        values[name] = measure(CASES[name], options.topology, overrides)
+        print(row(name, values[name]), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(values, indent=1) + "\n")
+    return 0
+
+
+def measure(case: Case, topology_name: str, overrides: list[str]) -> dict:
+    """Compiles the step of a case and returns its numbers, of one device."""
+    import jax
+
+    from bert_jax import config as configs
+    from bert_jax.planning import compilation, hlo, plan, timeline, topology
+    from bert_jax.runs import jax_setup
+
+    jax_setup.find_backend()
+    jax.config.update("jax_enable_compilation_cache", False)
+    target = topology.find(topology_name)
+    rows = f"phases.{case.phase}.batch={case.rows * target.chips}"
+    keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
+    job = plan.make_job(configs.load(case.config, keys), case.phase, print)
+    mesh = compilation.make_mesh(job, target)
+    lowered = compilation.lower(job, mesh, job.phases[0])
+    start = time.process_time()
+    compiled = lowered.compile()
+    seconds = time.process_time() - start
+    text = compiled.as_text()
+    operations = [
+        (times, *event[1:]) for event, times in timeline.walk(timeline.read(text, mesh))
+        if event[0] == "roofline"
+    ]  # fmt: skip
+    cycles = sum(times * count for times, count, _, _ in operations)
+    return {
+        "memory": hlo.memory(compiled).total,
+        "moved": sum(times * size for times, _, _, size in operations),
+        "moved_by_products": sum(times * size for times, _, flops, size in operations if flops),
+        "flops": sum(times * flops for times, _, flops, _ in operations),
+        "roofline": cycles / target.factors.likely / target.chip.hertz,
+        "compile_seconds": seconds,
+        "kernels": count_kernels(text),
+    }
+
+
+def count_kernels(text: str) -> dict[str, list[int]]:
+    """Returns {kind: [number of kernels, number of distinct ones]} of fusions and library calls."""
+    from bert_jax.planning import hlo
+
+    computations, _ = hlo.computations(text)
+    kernels = defaultdict(list)
+    for name, body in computations.items():
+        for op in body:
+            is_inside = "fused" in name or "gemm" in name or "wrapped" in name
+            if op.opcode == "fusion" and not is_inside:
+                kind = re.search(r'"kind":"(\w+)"', op.text)
+                kernels[kind[1] if kind else "loop"].append(
+                    rename(op.called("calls"), computations)
+                )
+            elif op.target:
+                shapes = [str(part.results) for part in body if part.name in op.operands]
+                kernels[op.target].append((op.results, *shapes))
+    return {kind: [len(texts), len(set(texts))] for kind, texts in sorted(kernels.items())}
+
+
+def rename(name: str, computations: dict) -> str:
+    """Returns the text of a computation and of those it calls, with names by their order."""
+    numbers = {}
+    lines = []
+    for op in computations[name]:
+        called = rename(op.called("calls"), computations) if op.opcode == "fusion" else ""
+        line = f"%{op.name} = {op.results} {op.opcode}({DETAILS.sub('', op.text)}"
+        line = RENAMED.sub(lambda match: f"%{numbers.setdefault(match[0], len(numbers))}", line)
+        lines.append(re.sub(r"calls=%\d+", called, line))
+    return "\n".join(lines)
+
+
+def row(name: str, values: dict) -> str:
+    kernels = "; ".join(
+        f"{kind} {count}, {distinct}" for kind, (count, distinct) in values["kernels"].items()
+    )
+    return (
+        f"| {name} | {values['memory'] / 2**30:.1f} | {values['moved'] / 1e9:.1f}"
+        f" | {values['moved_by_products'] / 1e9:.1f} | {values['flops'] / 1e12:.2f}"
+        f" | {1e3 * values['roofline']:.1f} | {values['compile_seconds']:.0f} | {kernels} |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
