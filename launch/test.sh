@@ -13,7 +13,7 @@ set -euo pipefail
 extras='test'
 case " $* " in
   *' -h '* | *' --help '*) sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-  *' --full '*) extras='test,parity' ;;
+  *' --full '*) extras='test,parity,plan-gpu' ;;
 esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/environment.sh

@@ -60,6 +60,7 @@ SLOWEST = """
 MAY_SKIP = (
     "Skipped: no GPU",  # tests of cuDNN
     "Skipped: could not import 'torch': No module named 'torch'",  # of the extra `parity`; a benchmark compares with it
+    "Skipped: needs the GPU compiler: pip install -e .[plan-gpu]",
     "Skipped: no namespaces",  # containers may not create one
     "Skipped: no ../shared/data",  # text and tasks that are not part of the repository
 )
