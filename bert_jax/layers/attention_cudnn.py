@@ -6,6 +6,7 @@ B batch, L length, H heads, K head size.
 import jax
 import jax.numpy as jnp
 
+from bert_jax.errors import BadInput, one_line
 from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.layers.attention_xla import attention_mask
 
@@ -18,6 +19,8 @@ def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cud
     first position, so that no softmax is over an empty set.
 
     implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on any device.
+
+    Raises BadInput if cuDNN is not installed.
     """
     mask = None
     lengths = None
@@ -26,13 +29,18 @@ def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cud
     else:
         lengths = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
         lengths = jnp.maximum(lengths, 1)
-    return jax.nn.dot_product_attention(
-        q_BLHK,
-        k_BMHK,
-        v_BMHK,
-        mask=mask,
-        key_value_seq_lengths=lengths,
-        scale=1.0,
-        is_causal=spec.causal,
-        implementation=implementation,
-    )
+    try:
+        return jax.nn.dot_product_attention(
+            q_BLHK,
+            k_BMHK,
+            v_BMHK,
+            mask=mask,
+            key_value_seq_lengths=lengths,
+            scale=1.0,
+            is_causal=spec.causal,
+            implementation=implementation,
+        )
+    except RuntimeError as error:
+        raise BadInput(
+            f"config.model.attention=cudnn: {one_line(error)} Run pip install -e '.[gpu]'"
+        ) from None

@@ -16,8 +16,9 @@ FLAGS = {
     "xla_gpu_enable_triton_gemm": "false",
     "xla_gpu_experimental_enable_fusion_autotuner": "false",
 }
-# The first version that has these flags and the first that was not tried: an unknown flag ends the process.
-FIRST, UNTRIED = (0, 10), (0, 13)
+# Of jaxlib: the first version that has these flags, and the first that was not tried. An unknown flag ends the process.
+FIRST = (0, 10)
+UNTRIED = (0, 13)
 
 
 def configure() -> None:

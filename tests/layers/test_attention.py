@@ -251,6 +251,17 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal, sequences, call)
     assert text.count(rf"mask_type\22: \22{kind}\22") == 2
 
 
+def test_missing_cudnn_is_refused_with_what_to_install(monkeypatch):
+    def fail():
+        raise RuntimeError("cuDNN is not detected.")
+
+    library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
+    monkeypatch.setattr(library, "check_cudnn_version", fail)
+    x = jnp.zeros((1, 8, 2, 64), jnp.bfloat16)
+    with pytest.raises(BadInput, match=r"model\.attention=cudnn: .*'\.\[gpu\]'"):
+        attention_cudnn.attend(Spec("cudnn", 64), x, x, x, jnp.ones((1, 8), jnp.int32))
+
+
 # Runs in a process without the variables of conftest.py, which hide GPUs.
 ON_GPU = """
 import jax, jax.numpy as jnp, numpy as np

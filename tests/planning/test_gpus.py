@@ -12,10 +12,11 @@ from jax.experimental import topologies
 from kits.gpus import needs_compiler
 from kits.malformed_inputs import refused
 from kits.plans import arguments
+from kits.small import small_config
 
 from bert_jax.parallel import cards, chips
 from bert_jax.parallel.cards import CARDS
-from bert_jax.planning import compilation, hlo, topology
+from bert_jax.planning import compilation, gpus, hlo, search, topology
 from bert_jax.runs.out_of_memory import TooLarge
 
 
@@ -81,6 +82,17 @@ def test_the_memory_of_a_gpu_is_compared_although_everything_compiles(
     monkeypatch.setenv(cards.SHARE, share)
     with nullcontext() if is_enough else pytest.raises(TooLarge):
         assert compilation.compile_step(None, topology.find("h100:1"), None, None) == step
+
+
+def test_a_search_tries_the_other_attention(monkeypatch):
+    devices = [SimpleNamespace(platform="gpu")] * 8
+    monkeypatch.setattr(gpus.Machines, "devices", lambda self: devices)
+    config = small_config("model.attention=xla")
+    settings = search.settings(config, topology.find("h100:8"))
+    assert [change for change in settings if "model.attention" in change] == [
+        {"model.attention": "cudnn"}
+    ]
+    assert {"mesh.data": -1, "mesh.fsdp": 8} in settings
 
 
 @needs_compiler
