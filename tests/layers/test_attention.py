@@ -18,6 +18,7 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
+from bert_jax.errors import BadInput
 from bert_jax.layers import (
     attention,
     attention_cudnn,
