@@ -61,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     options, overrides = parser.parse_known_args(arguments)
     if not options.defaults:
         cuda.set_flags()  # before XLA reads them
+    cuda.find_compiler()
     values = {}
     print(HEAD, "| --- " * 8 + "|", sep="\n")
     for name in options.only:
@@ -77,9 +78,7 @@ def measure(case: Case, topology_name: str, overrides: list[str]) -> dict:
 
     from bert_jax import config as configs
     from bert_jax.planning import compilation, hlo, plan, timeline, topology
-    from bert_jax.runs import jax_setup
 
-    jax_setup.find_backend()
     jax.config.update("jax_enable_compilation_cache", False)
     target = topology.find(topology_name)
     rows = f"phases.{case.phase}.batch={case.rows * target.chips}"
@@ -91,17 +90,18 @@ def measure(case: Case, topology_name: str, overrides: list[str]) -> dict:
     compiled = lowered.compile()
     seconds = time.process_time() - start
     text = compiled.as_text()
+    events = timeline.read(text, mesh)
     operations = [
-        (times, *event[1:]) for event, times in timeline.walk(timeline.read(text, mesh))
+        (times, event[2], event[3])
+        for event, times in timeline.walk(events)
         if event[0] == "roofline"
-    ]  # fmt: skip
-    cycles = sum(times * count for times, count, _, _ in operations)
+    ]
     return {
         "memory": hlo.memory(compiled).total,
-        "moved": sum(times * size for times, _, _, size in operations),
-        "moved_by_products": sum(times * size for times, _, flops, size in operations if flops),
-        "flops": sum(times * flops for times, _, flops, _ in operations),
-        "roofline": cycles / target.factors.likely / target.chip.hertz,
+        "moved": sum(times * size for times, _, size in operations),
+        "moved_by_products": sum(times * size for times, flops, size in operations if flops),
+        "flops": sum(times * flops for times, flops, _ in operations),
+        "roofline": timeline.cycles(events) / target.factors.likely / target.chip.hertz,
         "compile_seconds": seconds,
         "kernels": count_kernels(text),
     }
@@ -112,19 +112,23 @@ def count_kernels(text: str) -> dict[str, list[int]]:
     from bert_jax.planning import hlo
 
     computations, _ = hlo.computations(text)
+    fused = set(re.findall(r"calls=%([\w.\-]+)", text))
     kernels = defaultdict(list)
-    for name, body in computations.items():
+    for name in computations.keys() - fused:
+        body = computations[name]
         for op in body:
-            is_inside = "fused" in name or "gemm" in name or "wrapped" in name
-            if op.opcode == "fusion" and not is_inside:
-                kind = re.search(r'"kind":"(\w+)"', op.text)
-                kernels[kind[1] if kind else "loop"].append(
-                    rename(op.called("calls"), computations)
-                )
+            if op.opcode == "fusion":
+                kernels[kind_of(op)].append(rename(op.called("calls"), computations))
             elif op.target:
                 shapes = [str(part.results) for part in body if part.name in op.operands]
                 kernels[op.target].append((op.results, *shapes))
     return {kind: [len(texts), len(set(texts))] for kind, texts in sorted(kernels.items())}
+
+
+def kind_of(fusion) -> str:
+    """Returns the compiler of a fusion, such as __triton, or else its kind, such as kLoop."""
+    backend = re.search(r'"kind":"(\w+)"', fusion.text)
+    return backend[1] if backend else fusion.called("kind")
 
 
 def rename(name: str, computations: dict) -> str:

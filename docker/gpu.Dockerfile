@@ -27,9 +27,9 @@ COPY --from=dependencies /opt/bert_jax /opt/bert_jax
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
 COPY launch/again.sh /opt/launch/again.sh
-# Deterministic kernels, and memory for NCCL and cuDNN: as in launch/gpu.sh.
+# Deterministic kernels: as in launch/gpu.sh.
 ENV PATH=/opt/bert_jax/bin:$PATH NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
-    XLA_FLAGS=--xla_gpu_deterministic_ops=true XLA_PYTHON_CLIENT_MEM_FRACTION=0.9
+    XLA_FLAGS=--xla_gpu_deterministic_ops=true
 USER 1000
 WORKDIR /home/bert
 ENTRYPOINT ["tini", "--", "bash", "/opt/launch/again.sh", "bert-jax"]

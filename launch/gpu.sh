@@ -24,8 +24,6 @@ environment gpu
 # Deterministic kernels: without them a run that was killed and resumed differs in the last bits from an undisturbed
 # one. They may cost speed; XLA_FLAGS= turns them off.
 export XLA_FLAGS="${XLA_FLAGS---xla_gpu_deterministic_ops=true}"
-# The share of GPU memory that JAX allocates at the start; the rest is for NCCL and cuDNN.
-export XLA_PYTHON_CLIENT_MEM_FRACTION="${XLA_PYTHON_CLIENT_MEM_FRACTION-0.9}"
 # Without its CUDA plugin, or with an old driver, JAX would use the CPU without an error.
 python -c 'import jax; print(*jax.devices("gpu"))' ||
   { echo "gpu.sh: JAX finds no GPU: is the driver too old for CUDA 12?" >&2; exit 1; }

@@ -27,9 +27,6 @@ def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     from bert_jax.parallel.chips import CHIPS
     from bert_jax.planning import describe, plan
-    from bert_jax.runs import jax_setup
-
-    jax_setup.find_backend()
 
     is_table = options.topology in (plan.ALL, *CHIPS)
     if options.search and is_table:

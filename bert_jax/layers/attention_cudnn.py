@@ -6,7 +6,7 @@ B batch, L length, H heads, K head size.
 import jax
 import jax.numpy as jnp
 
-from bert_jax.errors import BadInput, one_line
+from bert_jax.errors import BadInput
 from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.layers.attention_xla import attention_mask
 
@@ -41,6 +41,9 @@ def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cud
             implementation=implementation,
         )
     except RuntimeError as error:
+        if "cuDNN is not detected" not in str(error):
+            raise
         raise BadInput(
-            f"config.model.attention=cudnn: {one_line(error)} Run pip install -e '.[gpu]'"
+            "config.model.attention: cudnn, which auto chooses on this GPU, is not installed; run"
+            " pip install -e '.[gpu]' or set it to xla"
         ) from None

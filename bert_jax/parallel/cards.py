@@ -5,37 +5,29 @@ in one direction. `network` is a GPU's share of the ports of a DGX: 200 Gb/s for
 cards without NVLink it is a guess: 100 Gb/s for a machine of eight.
 
 The other figures are those that CUDA reports of a device, as in the descriptions under
-xla/backends/gpu/target_config/specs of github.com/openxla/xla. L4 and RTX 4090 are not there: theirs are those of
-compute capability 8.9 in the CUDA C++ Programming Guide, and cores, clock and cache of the data sheets.
+xla/backends/gpu/target_config/specs of github.com/openxla/xla. L4 and RTX 4090 are not there: their figures are from
+the CUDA C++ Programming Guide, compute capability 8.9, and from the data sheets.
 """
 
-import os
 from typing import NamedTuple
-
-SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of the memory that JAX allocates when it starts
 
 
 class Card(NamedTuple):
     """A kind of GPU."""
 
     device_kind: str  # of its JAX devices
-    capability: tuple[int, int]  # CUDA's: 9.0 for Hopper
     total_memory: int  # bytes
-    bandwidth: float  # bytes per second of its memory
     flops: float  # peak FLOP/s of bfloat16 matrix products
+    bandwidth: float  # bytes per second of its memory
     link: float  # bytes per second that it sends to other GPUs of its machine
     network: float  # bytes per second that it sends to other machines
     hertz: float  # clock rate
+    capability: tuple[int, int]  # CUDA's: (9, 0) for Hopper
     cores: int  # streaming multiprocessors
-    units: int  # of each, for float32
-    threads: int  # of each, at most
-    shared_memory: int  # bytes of each
+    units: int  # for float32, in a core
+    threads: int  # at most, in a core
+    shared_memory: int  # bytes, of a core
     cache: int  # bytes of the second level
-
-    @property
-    def memory(self) -> float:
-        """Bytes that a program may use."""
-        return float(os.environ.get(SHARE, 0.75)) * self.total_memory
 
     @property
     def devices(self) -> int:
@@ -43,72 +35,83 @@ class Card(NamedTuple):
         return 1
 
 
-A100 = (2048, 167_936, 41_943_040)  # threads, shared memory, cache
-HOPPER = (2048, 233_472, 52_428_800)
+A100_80 = Card(
+    device_kind="NVIDIA A100-SXM4-80GB",
+    total_memory=85_100_068_864,
+    flops=312e12,
+    bandwidth=2.039e12,
+    link=300e9,
+    network=25e9,
+    hertz=1.41e9,
+    capability=(8, 0),
+    cores=108,
+    units=64,
+    threads=2048,
+    shared_memory=167_936,
+    cache=41_943_040,
+)
+H100 = Card(
+    device_kind="NVIDIA H100 80GB HBM3",
+    total_memory=84_942_979_072,
+    flops=989e12,
+    bandwidth=3.352e12,
+    link=450e9,
+    network=50e9,
+    hertz=1.98e9,
+    capability=(9, 0),
+    cores=132,
+    units=128,
+    threads=2048,
+    shared_memory=233_472,
+    cache=52_428_800,
+)
+L4 = Card(
+    device_kind="NVIDIA L4",
+    total_memory=24_152_899_584,
+    flops=121e12,
+    bandwidth=300e9,
+    link=32e9,
+    network=1.5e9,
+    hertz=2.04e9,
+    capability=(8, 9),
+    cores=58,
+    units=128,
+    threads=1536,
+    shared_memory=102_400,
+    cache=50_331_648,
+)
 CARDS = {
-    "a100": Card(
-        "NVIDIA A100-SXM4-80GB",
-        (8, 0), 85_100_068_864, 2.039e12, 312e12, 300e9, 25e9, 1.41e9, 108, 64, *A100,
+    "a100": A100_80,
+    "a100-40": A100_80._replace(
+        device_kind="NVIDIA A100-SXM4-40GB",
+        total_memory=42_331_013_120,
+        bandwidth=1.555e12,
     ),
-    "a100-40": Card(
-        "NVIDIA A100-SXM4-40GB",
-        (8, 0), 42_331_013_120, 1.555e12, 312e12, 300e9, 25e9, 1.41e9, 108, 64, *A100,
+    "h100": H100,
+    "h200": H100._replace(
+        device_kind="NVIDIA H200",
+        total_memory=151_397_597_184,
+        bandwidth=4.8e12,
     ),
-    "h100": Card(
-        "NVIDIA H100 80GB HBM3",
-        (9, 0), 84_942_979_072, 3.352e12, 989e12, 450e9, 50e9, 1.98e9, 132, 128, *HOPPER,
+    "b200": H100._replace(
+        device_kind="NVIDIA B200",
+        total_memory=191_514_411_008,
+        flops=2250e12,
+        bandwidth=7.672e12,
+        link=900e9,
+        hertz=1.965e9,
+        capability=(10, 0),
+        cores=148,
+        cache=132_644_864,
     ),
-    "h200": Card(
-        "NVIDIA H200",
-        (9, 0), 151_397_597_184, 4.8e12, 989e12, 450e9, 50e9, 1.98e9, 132, 128, *HOPPER,
+    "l4": L4,
+    "rtx4090": L4._replace(
+        device_kind="NVIDIA GeForce RTX 4090",
+        total_memory=25_393_692_672,
+        flops=165.2e12,
+        bandwidth=1.008e12,
+        hertz=2.52e9,
+        cores=128,
+        cache=75_497_472,
     ),
-    "b200": Card(
-        "NVIDIA B200",
-        (10, 0), 191_514_411_008, 7.672e12, 2250e12, 900e9, 50e9, 1.965e9, 148, 128,
-        2048, 233_472, 132_644_864,
-    ),
-    "l4": Card(
-        "NVIDIA L4",
-        (8, 9), 24_152_899_584, 300e9, 121e12, 32e9, 1.5e9, 2.04e9, 58, 128,
-        1536, 102_400, 50_331_648,
-    ),
-    "rtx4090": Card(
-        "NVIDIA GeForce RTX 4090",
-        (8, 9), 25_393_692_672, 1.008e12, 165.2e12, 32e9, 1.5e9, 2.52e9, 128, 128,
-        1536, 102_400, 75_497_472,
-    ),
-}  # fmt: skip
-
-
-def describe(card: Card) -> str:
-    """Returns the text of a GpuTargetConfigProto, by which XLA compiles for a GPU that is not attached."""
-    major, minor = card.capability
-    features = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
-    return f"""
-gpu_device_info {{
-  cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: {features} }}
-  device_memory_size: {card.total_memory}
-  memory_bandwidth: {card.bandwidth:.0f}
-  clock_rate_ghz: {card.hertz / 1e9}
-  core_count: {card.cores}
-  fpus_per_core: {card.units}
-  threads_per_core_limit: {card.threads}
-  shared_memory_per_core: {card.shared_memory}
-  shared_memory_per_block_optin: {card.shared_memory - 1024}
-  l2_cache_size: {card.cache}
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  thread_dim_limit_x: 1024
-  thread_dim_limit_y: 1024
-  thread_dim_limit_z: 64
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 }}
-device_description_str: "{card.device_kind}"
-"""
+}

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.data.preparation.pool import end_with_parent
-from bert_jax.errors import Unfinished, one_line
+from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.parallel import cards, chips
 from bert_jax.planning import (
     custom_calls,
@@ -82,7 +82,6 @@ def compile_step(job: Job, target: Target, mesh, phase) -> Step:
     """Returns the compiled step of a phase on a target, from the cache if it is there.
 
     Raises TooLarge if the step does not fit in a device's memory, and CompilerFailed if the compiler itself fails.
-    That for GPUs compiles whatever does not fit, so the memory is compared here.
     """
 
     def compile_program() -> Step:
@@ -91,8 +90,8 @@ def compile_step(job: Job, target: Target, mesh, phase) -> Step:
 
     step = read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
     used = step.memory.total
-    if isinstance(target, gpus.Machines) and used > target.chip.memory:
-        raise out_of_memory.TooLarge(used, target.chip.memory)
+    if used > target.memory and not target.has_memory_errors:
+        raise out_of_memory.TooLarge(used, target.memory)
     return step
 
 
@@ -182,5 +181,7 @@ def compile_lowered(lowered, mesh) -> Step:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         reason = out_of_memory.too_large(error)
+        if "libdevice" in str(error):
+            reason = BadInput(f"the compiler for GPUs lacks NVIDIA's libdevice; {gpus.INSTALL}")
         raise reason or CompilerFailed(f"the compiler failed: {one_line(error)}") from None
     return Step(hlo.memory(compiled), timeline.read(compiled.as_text(), mesh))

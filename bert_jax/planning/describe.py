@@ -4,7 +4,7 @@ from bert_jax.parallel import chips
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN
 from bert_jax.planning.search import options
 
-BRACKETS = "; the ranges in brackets: all communication overlapped to none of it"
+BRACKETS = "; the ranges in brackets also go from all communication overlapped to none of it"
 NOT_COMPILED = (
     "; slices without GiB were not compiled: they may not fit, and their hours are scaled from"
     " another slice, without the fixed overhead of an instruction, so that large slices look"
@@ -38,14 +38,15 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         for kind, count in phase["sent_per_chip"].items()
     ]
     by_roofline = ""
-    if phase["seconds_by_roofline"]:
-        by_roofline = f" ({digits(phase['seconds_by_roofline'])} s by roofline; attention {phase['attention']})"
+    if 0 < phase["seconds_by_roofline"] < phase["seconds_computing"]:
+        by_roofline = f"{digits(phase['seconds_by_roofline'])} s by roofline; "
     verdict = "fits" if phase["fits"] else "may not fit"
     return [
         f"{name}: {verdict}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
         f" ({gib(phase['bytes_of_arguments'])} state and batch, {gib(phase['bytes_of_temporaries'])}"
         f" temporaries, {gib(phase['bytes_of_program'])} program)",
-        f"  compute {digits(phase['seconds_computing'])} s{by_roofline},"
+        f"  compute {digits(phase['seconds_computing'])} s ({by_roofline}attention"
+        f" {phase['attention']}),"
         f" communication {digits(phase['seconds_sending'])} s ({', '.join(collectives) or 'none'}),"
         f" {digits(phase['seconds_hidden'])} s of it overlapped",
         f"  {with_range(phase, 'seconds_per_step')} s a step,"

@@ -50,7 +50,7 @@ def estimate(job: Job, target: Target, mesh, phase, step: Step) -> dict:
         "bytes_of_arguments": devices * step.memory.arguments,
         "bytes_of_temporaries": devices * step.memory.temporaries,
         "bytes_of_program": devices * step.memory.program,
-        "fits": used <= chip.memory,
+        "fits": used <= target.memory,
         "cycles": round(cycles),
         "sent_per_chip": {kind: round(count) for kind, count in bytes_by_kind.items()},
         "seconds_sending_by_kind": dict(seconds_by_kind),

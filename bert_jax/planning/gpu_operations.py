@@ -1,9 +1,11 @@
 """Estimates cycles of the operations of a compiled GPU program: its compiler has no estimate of them.
 
 An operation takes FACTORS times its roofline. FLOPs are those of its matrix products. Bytes are those of its operands
-and results; of an operand that a fusion only slices or gathers from, those of the slices. The likely factor is the one
-number that was measured: BERT-base with 3 layers, 256 rows of 128 tokens, on one H100: 18.4 ms a step, by roofline 11.6
-(benchmarks/README.md). The ends of the range are a guess.
+and results; of an array of which a fusion reads or writes slices alone, those of the slices.
+
+The likely factor is fitted to the one step that was measured (benchmarks/README.md): BERT-base with 3 layers, 256 rows
+of 128 tokens, attention by cuDNN without dropout, on an H100, without autotuning: 18.4 ms, by roofline 11.3. The ends
+of the range are a guess.
 """
 
 import math
@@ -21,6 +23,10 @@ FREE = frozenset(
     " conditional while call".split()
 )
 SLICES = ("dynamic-slice", "gather", "slice")
+UPDATES = {
+    "dynamic-update-slice": 1,
+    "scatter": 2,
+}  # {opcode: position of the operand that is written}
 CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[:=][\[{]([^\]}]*)')
 FUSED_ATTENTION = "__cudnn$fmha"
 # Products of the scores' size in attention: of queries and keys, of probabilities and values; in the backward pass
@@ -28,10 +34,10 @@ FUSED_ATTENTION = "__cudnn$fmha"
 FORWARD, BACKWARD = 2, 5
 
 
-def estimate(
+def events(
     op: Instruction, shapes: dict[str, list[Array]], computations: dict, mesh
 ) -> Iterator[list]:
-    """Yields the event of an instruction that computes or moves something: ["roofline", cycles, FLOPs, bytes].
+    """Yields the event of an instruction, if it computes or moves something: ["roofline", cycles, FLOPs, bytes].
 
     shapes: {instruction of the same computation: its arrays}.
     """
@@ -45,7 +51,7 @@ def estimate(
 
 
 def flops(op: Instruction, shapes: dict[str, list[Array]], computations: dict) -> int:
-    """Returns the FLOPs of the matrix products of an instruction. shapes: as in `estimate`."""
+    """Returns the FLOPs of the matrix products of an instruction. shapes: as in `events`."""
     target = op.target
     if op.opcode == "fusion":
         body = computations[op.called("calls")]
@@ -72,13 +78,28 @@ def moved(op: Instruction, shapes: dict[str, list[Array]], computations: dict) -
     if op.opcode in SLICES:
         return 2 * count_bytes(results)
     operands = {name: count_bytes(shapes[name]) for name in op.operands if name in shapes}
+    written = count_bytes(results)
     if op.opcode == "fusion":
-        operands |= sliced(op, computations[op.called("calls")])
-    return sum(operands.values()) + count_bytes(results)
+        body = computations[op.called("calls")]
+        operands |= sliced(op, body)
+        update = updated(body)
+        if update:
+            written = update
+    return sum(operands.values()) + written
+
+
+def updated(body: list[Instruction]) -> int:
+    """Returns the bytes that a fusion writes into a slice or into rows of its operand, 0 if it writes all results."""
+    root = body[-1]
+    target = next((op for op in body if root.operands[:1] == [op.name]), None)
+    if root.opcode not in UPDATES or target is None or target.opcode != "parameter":
+        return 0
+    position = UPDATES[root.opcode]
+    return count_bytes(hlo.shapes(body)[root.operands[position]])
 
 
 def sliced(fusion: Instruction, body: list[Instruction]) -> dict[str, int]:
-    """Returns {operand of a fusion that it only slices or gathers from: bytes of the slices}."""
+    """Returns {operand of which a fusion reads or writes slices alone: bytes that it reads of them}."""
     numbers = {}  # {parameter: its position}
     sizes = Counter()  # {parameter: bytes of its slices}
     whole = set()  # parameters that something else reads
@@ -89,6 +110,8 @@ def sliced(fusion: Instruction, body: list[Instruction]) -> dict[str, int]:
         first, *others = part.operands or [""]
         if part.opcode in SLICES:
             sizes[first] += count_bytes(hlo.arrays(part.results))
+        elif part is body[-1] and updated(body):
+            sizes[first] += updated(body)
         else:
             others.append(first)
         whole.update(others)

@@ -68,7 +68,7 @@ class Collective(NamedTuple):
     def sent(self) -> float:
         """Bytes that each device sends in a ring, which is the best algorithm for large arrays.
 
-        Bytes forwarded between devices that are not neighbours are not counted; see topology.bandwidth.
+        Bytes forwarded between devices that are not neighbours are not counted; see `bandwidth` in tpus.py and gpus.py.
         """
         if self.kind == "collective-permute":
             return self.array.bytes

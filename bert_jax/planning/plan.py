@@ -47,7 +47,7 @@ def plan(
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
         **counts.parameters(design.shapes.params, job.vocabulary.size, models.body(job.config)),
-        "memory_per_chip": target.chip.memory,
+        "memory_per_chip": target.memory,
         "fits": all(phase["fits"] for phase in phases.values()),
         "phases": phases,
         "sources": target.sources,
@@ -80,7 +80,7 @@ def advise(job: Job, target: Target, phase) -> str:
             memory = f"{gib(row['bytes_per_chip'])} a chip"
             speed = f"{row['seconds_per_step']:.3g} s a step"
             return f"{search.options(row['settings'])} fits: {memory}, {speed}"
-    return "no tried setting of micro-batches, remat and fsdp makes it fit"
+    return "no setting that was tried makes it fit"
 
 
 def check_fits(values: dict) -> None:
@@ -108,7 +108,7 @@ def plan_search(config, name: str, phase: str | None, log) -> dict:
     compilation.make_mesh(job, target)  # raises BadInput if the unchanged config is wrong
     return {
         "topology": target.name,
-        "memory_per_chip": target.chip.memory,
+        "memory_per_chip": target.memory,
         "phases": {part.name: search.search(job, target, part) for part in job.phases},
         "sources": target.sources,
         "versions": versions(),

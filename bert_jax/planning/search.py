@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, gpus
+from bert_jax.planning import compilation
 from bert_jax.planning.compilation import CompilerFailed, Job
 from bert_jax.planning.estimate import estimate
 from bert_jax.planning.topology import Target
@@ -15,7 +15,6 @@ from bert_jax.runs.out_of_memory import TooLarge
 
 MICRO_BATCHES = 2, 4, 8, 16
 REMATS = "none", "attention", "full"
-ON_GPUS = "xla", "cudnn"  # implementations of attention
 
 
 def settings(config: ConfigDict, target: Target) -> list[dict]:
@@ -43,8 +42,8 @@ def settings(config: ConfigDict, target: Target) -> list[dict]:
     if now < largest:
         combined = [sharded[-1] | change for change in (*remats, *combined)]
     attention = []
-    if isinstance(target, gpus.Machines) and "attention" in config.model:
-        names = [name for name in ON_GPUS if name != config.model.attention]
+    if "attention" in config.model:
+        names = [name for name in target.attentions if name != config.model.attention]
         attention = [{"model.attention": name} for name in names]
     return [{}, *attention, *micro_batches, *remats, *sharded, *combined]
 

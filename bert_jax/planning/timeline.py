@@ -38,17 +38,17 @@ def read(text: str, mesh) -> list:
         result = []
         for op in body:
             if is_gpu:
-                result += gpu_operations.estimate(op, shapes, computations, mesh)
+                result += gpu_operations.events(op, shapes, computations, mesh)
             else:
-                result += estimate(op, mesh)
+                result += computing(op, mesh)
             result += events(op, name, computations, read_body, mesh)
         return result
 
     return read_body(entry)
 
 
-def estimate(op: Instruction, mesh) -> Iterator[list]:
-    """Yields the event of an instruction of a TPU program that computes."""
+def computing(op: Instruction, mesh) -> Iterator[list]:
+    """Yields the event of an instruction of a TPU program if it computes."""
     if estimate := CYCLES.search(op.text):
         yield ["compute" if GRADIENT in op.text else "update", int(estimate[1])]
     elif op.opcode == "custom-call" and (count := custom_calls.cycles(op, mesh)):

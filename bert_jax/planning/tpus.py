@@ -23,6 +23,8 @@ class Slice(NamedTuple):
     kind: str  # a key of CHIPS
     shape: tuple[int, ...]
 
+    attentions = ()  # implementations that a search tries
+    has_memory_errors = True  # whether the compiler refuses a step that does not fit
     factors = FACTORS
     sources = (
         "memory, cycles and the schedule are the compiler's estimates; seconds of communication and of"
@@ -38,6 +40,11 @@ class Slice(NamedTuple):
     @property
     def chips(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def memory(self) -> float:
+        """Bytes of a chip that a program may use."""
+        return self.chip.memory
 
     @property
     def accelerator_type(self) -> str:

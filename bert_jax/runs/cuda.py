@@ -1,17 +1,16 @@
-"""Configures XLA's compiler for NVIDIA GPUs, and silences it on machines without one."""
+"""Configures XLA for NVIDIA GPUs, and silences its compiler on machines without one."""
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 
+from bert_jax.errors import BadInput
 from bert_jax.parallel.chips import GPUS, TPUS, has_device
 
-VARIABLE = "XLA_FLAGS"
-# XLA compiles and times many kernels for each matrix product and fusion, for minutes in all. Without these, cuBLAS
-# computes the products, whose own choice takes no compilation.
+XLA_FLAGS = "XLA_FLAGS"
+# By default XLA compiles and times many kernels for each matrix product and fusion, for minutes in all. With these
+# flags cuBLAS computes the products; it chooses its kernels without compiling them.
 FLAGS = {
     "xla_gpu_enable_triton_gemm": "false",
     "xla_gpu_experimental_enable_fusion_autotuner": "false",
@@ -19,16 +18,31 @@ FLAGS = {
 # Of jaxlib: the first version that has these flags, and the first that was not tried. An unknown flag ends the process.
 FIRST = (0, 10)
 UNTRIED = (0, 13)
+# The share of a GPU's memory that JAX allocates when it starts: its name, and an older one. JAX's own share is 0.75;
+# what is left is for NCCL and cuDNN.
+SHARES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+SHARE = 0.9
 
 
 def configure() -> None:
-    """Sets XLA's flags where there is a GPU. To be called before JAX finds devices.
+    """Sets XLA's variables where there is a GPU. To be called before JAX finds devices.
 
-    Without a GPU, the extra `plan-gpu` has a compiler that JAX would take for a GPU, unless JAX_PLATFORMS is set.
+    Without a GPU, the compiler of the extra `plan-gpu` is no device, and JAX finds it silently.
     """
     os.environ |= missing_variables()
-    if is_compiler_alone() and not has_device(TPUS):
+    if is_installed() and not has_device((*GPUS, *TPUS)):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        find_compiler()
+
+
+def missing_variables() -> dict[str, str]:
+    """Returns the environment variables that this process lacks; none without a GPU."""
+    if not has_device(GPUS):
+        return {}
+    variables = with_flags()
+    if not any(name in os.environ for name in SHARES):
+        variables[SHARES[0]] = str(SHARE)
+    return variables
 
 
 def set_flags() -> None:
@@ -36,47 +50,53 @@ def set_flags() -> None:
     os.environ |= with_flags()
 
 
-def missing_variables() -> dict[str, str]:
-    """Returns the environment variables that this process lacks; none without a GPU."""
-    return with_flags() if has_device(GPUS) else {}
-
-
 def with_flags() -> dict[str, str]:
     """Returns XLA_FLAGS with those of FLAGS that it lacks; nothing if it has them, or jaxlib is not a known version."""
-    flags = os.environ.get(VARIABLE, "")
+    flags = os.environ.get(XLA_FLAGS, "")
     missing = [f"--{name}={value}" for name, value in FLAGS.items() if name not in flags]
     release = tuple(map(int, version("jaxlib").split(".")[:2]))
     if not missing or not FIRST <= release < UNTRIED:
         return {}
-    return {VARIABLE: " ".join([*flags.split(), *missing])}
+    return {XLA_FLAGS: " ".join([*flags.split(), *missing])}
 
 
-def is_compiler_alone() -> bool:
-    """Returns whether JAX's compiler for GPUs is installed on a machine without one."""
-    return is_installed() and not has_device(GPUS)
+def memory_share() -> float:
+    """Returns the share of a GPU's memory that a process may use. Raises BadInput for a variable that is no share."""
+    for name in SHARES:
+        text = os.environ.get(name)
+        if not text:
+            continue
+        try:
+            share = float(text)
+        except ValueError:
+            share = 0
+        if not 0 < share <= 1:
+            raise BadInput(f"{name}={text}: expected a number in (0, 1]")
+        return share
+    return SHARE
 
 
 def is_installed() -> bool:
     """Returns whether JAX's compiler for GPUs is installed."""
     try:
-        return find_spec("jax_plugins.xla_cuda12") is not None
+        return any(find_spec(f"jax_plugins.xla_cuda{number}") for number in (12, 13))
     except ModuleNotFoundError:  # no plugin at all
         return False
 
 
-@contextmanager
-def silence() -> Iterator[None]:
-    """Discards standard error within the context, if the compiler is installed but there is no GPU: it says so in
-    several lines as soon as JAX finds devices."""
-    if not is_compiler_alone():
-        yield
-        return
+def find_compiler() -> None:
+    """Lets JAX find the compiler for GPUs, and discards standard error meanwhile: without a GPU the compiler and JAX
+    print several lines about it."""
     sys.stderr.flush()
     saved = os.dup(2)
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, 2)
-        yield
+        from jax.experimental import topologies
+
+        topologies.get_topology_desc(platform="none")
+    except NotImplementedError:  # of no such platform, after all were found
+        pass
     finally:
         sys.stderr.flush()
         os.dup2(saved, 2)

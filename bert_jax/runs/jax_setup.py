@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import download
 from bert_jax.errors import BadInput, one_line
-from bert_jax.runs import cuda, libtpu
+from bert_jax.runs import libtpu
 from bert_jax.storage import remote
 
 
@@ -35,8 +35,7 @@ def start(config: ConfigDict) -> ConfigDict:
 def find_backend() -> str:
     """Returns the kind of JAX's devices: cpu, gpu or tpu. Raises BadInput, which names JAX_PLATFORMS, without any."""
     try:
-        with cuda.silence():
-            return jax.default_backend()
+        return jax.default_backend()
     except (AssertionError, RuntimeError) as error:
         name = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
         raise BadInput(f"{name}: JAX finds no such device ({one_line(error)})") from None

@@ -9,7 +9,7 @@ import pytest
 from kits.paths import ROOT
 
 STANDINS = ROOT / "tests/standins"
-SETTINGS = ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON", "XLA_FLAGS", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+SETTINGS = ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON", "XLA_FLAGS")
 # Stands in for launch/environment.sh: logs the extras. On a worker, the installation fails if $INSTALL is its name, and
 # waits for the file `go` if it is `wait`.
 ENVIRONMENT = """

@@ -20,6 +20,21 @@ HloModule jit_step, is_scheduled=true
   ROOT %gather.1 = f32[100,8]{1,0} gather(%param_0, %param_1), offset_dims={1}
 }
 
+%fused_update (param_0.1: f32[1000,8], param_1.1: f32[1,8], param_2.1: s32[]) -> f32[1000,8] {
+  %param_0.1 = f32[1000,8]{1,0} parameter(0)
+  %param_1.1 = f32[1,8]{1,0} parameter(1)
+  %param_2.1 = s32[] parameter(2)
+  %zero = s32[] constant(0)
+  ROOT %update.1 = f32[1000,8]{1,0} dynamic-update-slice(%param_0.1, %param_1.1, %param_2.1, %zero)
+}
+
+%fused_scatter (param_0.2: f32[5000,8], param_1.2: s32[100,1], param_2.2: f32[100,8]) -> f32[5000,8] {
+  %param_0.2 = f32[5000,8]{1,0} parameter(0)
+  %param_1.2 = s32[100,1]{1,0} parameter(1)
+  %param_2.2 = f32[100,8]{1,0} parameter(2)
+  ROOT %scatter.1 = f32[5000,8]{1,0} scatter(%param_0.2, %param_1.2, %param_2.2), to_apply=%sum
+}
+
 %inner_gemm (parameter_0: bf16[64,32], parameter_1: bf16[32,16]) -> f32[64,16] {
   %parameter_0 = bf16[64,32]{1,0} parameter(0)
   %parameter_1 = bf16[32,16]{1,0} parameter(1)
@@ -57,6 +72,12 @@ ENTRY %main (table: f32[5000,8], ids: s32[100], a: bf16[64,32], b: bf16[32,16], 
   %b = bf16[32,16]{1,0} parameter(3)
   %q = bf16[2,6,3,8]{3,2,1,0} parameter(4)
   %rows = f32[100,8]{1,0} fusion(%table, %ids), kind=kLoop, calls=%fused_gather
+  %row = f32[1,8]{1,0} parameter(5)
+  %position = s32[] parameter(6)
+  %cache = f32[1000,8]{1,0} parameter(7)
+  %written = f32[1000,8]{1,0} fusion(%cache, %row, %position), kind=kLoop, calls=%fused_update
+  %places = s32[100,1]{1,0} parameter(8)
+  %summed = f32[5000,8]{1,0} fusion(%table, %places, %rows), kind=kInput, calls=%fused_scatter
   %product = f32[64,16]{1,0} fusion(%a, %b), kind=kCustom, calls=%fused_gemm
   %cublas = (f32[64,16]{1,0}, s8[4194304]{0}) custom-call(%a, %b), custom_call_target="__cublas$lt$matmul", AXES
   %result = f32[64,16]{1,0} get-tuple-element(%cublas), index=0
@@ -74,6 +95,8 @@ HEADS = 2 * 6 * 3 * 8  # elements of the queries
 # {instruction: FLOPs and bytes}
 EXPECTED = {
     "rows": (0, 4 * (2 * 100 * 8 + 100)),
+    "written": (0, 4 * (3 * 8 + 1)),
+    "summed": (0, 4 * (3 * 100 * 8 + 100)),
     "product": (PRODUCT, FACTORS + 4 * 64 * 16),
     "cublas": (PRODUCT, FACTORS + 4 * 64 * 16),
     "mixed": (2 * 2 * HEADS * 6, 2 * 2 * HEADS),

@@ -1,4 +1,4 @@
-"""Training steps of the shipped configs, compiled for an H100: memory and bytes moved do not grow unnoticed."""
+"""Training steps of the shipped configs, compiled for an H100: memory, bytes, kernels do not change unnoticed."""
 
 import json
 import os
@@ -17,7 +17,7 @@ NAMES = "bert_base-128", "modern_base-1024", "transformer_base-256"
 @needs_compiler
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
-def test_memory_and_bytes_do_not_grow(name, tmp_path):
+def test_memory_bytes_and_kernels_are_those_that_were_written_down(name, tmp_path):
     """In a process of its own: XLA reads its flags once."""
     output = tmp_path / "numbers.json"
     command = [sys.executable, "benchmarks/gpu.py", "--only", name, "--json", output]
@@ -25,4 +25,7 @@ def test_memory_and_bytes_do_not_grow(name, tmp_path):
     subprocess.run(command, cwd=ROOT, env=os.environ | flags, check=True, capture_output=True)
     numbers = json.loads(output.read_text())[name]
     for key in ("memory", "moved", "roofline"):
-        assert 0.5 * SAVED[name][key] < numbers[key] < 1.05 * SAVED[name][key], key
+        assert numbers[key] == pytest.approx(SAVED[name][key], rel=0.05), key
+    assert numbers["kernels"].keys() == SAVED[name]["kernels"].keys()
+    for kind, (_, distinct) in numbers["kernels"].items():
+        assert distinct <= 1.05 * SAVED[name]["kernels"][kind][1] + 1, kind

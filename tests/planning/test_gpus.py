@@ -8,15 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from jax.experimental import topologies
 from kits.gpus import needs_compiler
 from kits.malformed_inputs import refused
 from kits.plans import arguments
 from kits.small import small_config
 
-from bert_jax.parallel import cards, chips
+from bert_jax.errors import BadInput
+from bert_jax.parallel import chips
 from bert_jax.parallel.cards import CARDS
 from bert_jax.planning import compilation, gpus, hlo, search, topology
+from bert_jax.runs import cuda
 from bert_jax.runs.out_of_memory import TooLarge
 
 
@@ -37,10 +38,7 @@ def test_an_unknown_name_is_refused_with_those_that_exist(tmp_path, name):
 
 
 def test_a_missing_compiler_is_refused_with_what_to_install(tmp_path, monkeypatch):
-    def fail(**_):
-        raise NotImplementedError("topology not implemented for cuda")
-
-    monkeypatch.setattr(topologies, "get_topology_desc", fail)
+    monkeypatch.setattr(cuda, "is_installed", lambda: False)
     assert "plan-gpu" in refused(*arguments(tmp_path, topology="h100:1"))
 
 
@@ -49,7 +47,13 @@ def test_the_peak_of_a_card_is_that_of_its_devices(kind):
     card = CARDS[kind]
     device = SimpleNamespace(device_kind=card.device_kind)
     assert chips.utilization(8 * card.flops, [device] * 8) == 1
-    assert 0.7 < card.memory / card.total_memory < 0.8
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "1.5", "-1"])
+def test_a_wrong_share_of_the_memory_is_refused(tmp_path, monkeypatch, text):
+    monkeypatch.setenv(cuda.SHARES[0], text)
+    with pytest.raises(BadInput, match=f"{cuda.SHARES[0]}={text}"):
+        assert topology.find("h100:1").memory
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,13 @@ def test_the_peak_of_a_card_is_that_of_its_devices(kind):
         ("h100:2x8", (2, 8), ("data",), "all-reduce", 1),  # eight rings, each through one port
         ("h100:2x8", (16, 1), ("data",), "all-to-all", 15 / 8),
         ("h100:2x8", (16, 1), ("data",), "collective-permute", 1),
+        (
+            "h100:2x3",
+            (3, 2),
+            ("fsdp",),
+            "all-gather",
+            1,
+        ),  # the second of three groups is on both machines
     ],
 )
 def test_bytes_a_second_of_a_collective(name, shape, axes, kind, ports):
@@ -79,7 +90,7 @@ def test_the_memory_of_a_gpu_is_compared_although_everything_compiles(
     step = compilation.Step(hlo.Memory(1, 1, 1, total=7 * 10**10), [])
     monkeypatch.setattr(compilation, "lower", lambda *_: SimpleNamespace(as_text=str))
     monkeypatch.setattr(compilation, "read_or_compile", lambda *_: step)
-    monkeypatch.setenv(cards.SHARE, share)
+    monkeypatch.setenv(cuda.SHARES[0], share)
     with nullcontext() if is_enough else pytest.raises(TooLarge):
         assert compilation.compile_step(None, topology.find("h100:1"), None, None) == step
 
@@ -115,3 +126,19 @@ def test_a_small_step_is_planned_for_gpus(tmp_path):
     least, most = phase["seconds_per_step_all_hidden"], phase["seconds_per_step_none_hidden"]
     assert 0 < least < phase["seconds_per_step"] < most
     assert values["cost"] == pytest.approx(2 * 2 * values["hours"])
+
+
+@needs_compiler
+def test_a_description_is_what_the_compiler_reads():
+    """The compiler has the device's kind from it; a description that it cannot parse is refused in one line."""
+    for kind, card in CARDS.items():
+        devices = topology.find(f"{kind}:2x4").devices()
+        assert [device.process_index for device in devices] == [0] * 4 + [1] * 4
+        assert {device.device_kind for device in devices} == {card.device_kind}
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_commands_are_silent_about_the_compiler():
+    command = [sys.executable, "-m", "bert_jax", "config", "--config", "demo"]
+    assert not subprocess.run(command, capture_output=True, text=True, check=True).stderr
