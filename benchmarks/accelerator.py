@@ -14,7 +14,7 @@ measured. After --minutes the rest is left out, and the page says so. The most i
 - profile: the operations of these steps that take most of the devices' time.
 - pytorch: steps of 8,192 tokens, or --tokens, beside transformers on PyTorch (extra `parity`), by step.py.
 - plan: the steps of `speed` beside `bert-jax plan` (extra `plan` for TPUs, `plan-gpu` for GPUs), which computes with
-  the lowest priority while the other parts run. --topology is its name of the devices.
+  the lowest priority while the other parts run. On a TPU it needs --topology.
 
 Every program runs in its own process, as a user would start it, so that none holds the devices of the next; what they
 print to standard error is appended to OUTPUT.log. If one fails, its row says why, and the others follow.
@@ -44,6 +44,7 @@ from benchmarks.tables import describe_machine  # noqa: E402
 from bert_jax import config as configs  # noqa: E402
 from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E402
 from bert_jax.errors import BadInput, one_line  # noqa: E402
+from bert_jax.parallel.cards import CARDS  # noqa: E402
 from bert_jax.parallel.chips import GIB  # noqa: E402
 from bert_jax.runs import cuda, libtpu  # noqa: E402
 
@@ -163,10 +164,10 @@ def measure(options, deadline: float, shapes: list[Shape]) -> None:
             try:
                 PARTS[name](session)
             except BadInput as error:
-                session.write(f"{name}: {error}")
+                session.write(f"\n{name}: {error}")
             except Exception as error:  # the other parts follow
                 traceback.print_exc()
-                session.write(f"{name}: {one_line(error)}")
+                session.write(f"\n{name}: {one_line(error)}")
 
 
 def run(
@@ -271,10 +272,14 @@ def gibibytes(values: dict) -> str:
 
 
 def kernels(session: Session) -> None:
-    tokens = session.options.tokens
-    size = ["--tokens", tokens] if tokens else []
+    command = [Path(__file__).with_name("attention_kernels.py")]
+    if session.options.tokens:
+        command += ["--tokens", session.options.tokens]
+    cache = (
+        session.scratch / "caches/kernels"
+    )  # all kernels of a case are compared with one program
     with session.options.output.open("a") as page:
-        session.run(Path(__file__).with_name("attention_kernels.py"), *size, stdout=page)
+        session.run(*command, stdout=page, JAX_COMPILATION_CACHE_DIR=str(cache))
 
 
 def profile(session: Session) -> None:
@@ -368,7 +373,7 @@ def pytorch(session: Session) -> None:
 
 def plan(session: Session) -> None:
     session.write(
-        "`plan` gives a range: all communication hidden behind computation, or none.",
+        "In brackets the range that `plan` gives.",
         header(
             "step", "s a step, measured", "MFU", "GiB", "s a step, by plan", "MFU", "GiB",
             "measured / planned",
@@ -396,13 +401,19 @@ def plan(session: Session) -> None:
 
 def predict(session: Session, shape: Shape) -> dict:
     """Returns the values of `bert-jax plan` for a shape."""
-    topology = session.options.topology
-    if not topology:
-        raise BadInput("left out: no --topology")
+    topology = session.options.topology or find_topology(session.kinds)
     command = ["-m", "bert_jax", "plan", *session.job(shape), "--topology", topology, "--json", "-"]
     log = Path(f"{session.options.output}.plan.log")
     text = run(*command, deadline=session.deadline, log=log, before=("nice", "-n", "19"))
     return json.loads(text)["phases"][shape.phase]
+
+
+def find_topology(kinds: list[str]) -> str:
+    """Returns `plan`'s name of GPUs of these kinds in one machine, such as h100:1. Raises BadInput for other devices."""
+    for name, card in CARDS.items():
+        if {card.device_kind} == set(kinds):
+            return f"{name}:{len(kinds)}"
+    raise BadInput(f"left out: `plan` has no name for {kinds[0]}; --topology sets one")
 
 
 # --- Runs of the demo -----------------------------------------------------------------------------
@@ -457,6 +468,7 @@ def resume(session: Session) -> None:
     ends = [session.scratch / side / "checkpoints" / str(end) for side in ("whole", "killed")]
     expected, resumed = (reader.read_manifest(end) for end in ends)
     different = sorted(name for name in expected if expected[name] != resumed.get(name))
+    names = "".join(f", {name}" for name in different[:3])
     losses = [
         [
             (line["step"], line["loss"])
@@ -466,7 +478,7 @@ def resume(session: Session) -> None:
     ]
     session.write(
         f"Killed with checkpoints of steps {steps}, started again, and trained to step {end}:"
-        f" {len(different)} of {len(expected)} arrays of parameters and optimizer differ ({different[:3]});"
+        f" {len(different)} of {len(expected)} arrays of parameters and optimizer differ{names};"
         f" losses of the log {'equal' if losses[0] == losses[1] else 'differ'}."
     )
 
@@ -510,4 +522,5 @@ PARTS = {
 
 if __name__ == "__main__":
     libtpu.configure()
+    cuda.configure()
     sys.exit(main())

@@ -19,7 +19,7 @@ from bert_jax.cli import positive
 from bert_jax.errors import one_line
 from bert_jax.layers import attention
 from bert_jax.layers.attention_spec import Mask, Spec
-from bert_jax.runs import libtpu
+from bert_jax.runs import cuda, libtpu
 
 HEADS, SIZE = 12, 64  # those of BERT-base and ModernBERT-base
 CASES = (  # length, dropout, sequences, window
@@ -111,4 +111,5 @@ def compare(spec: Spec, rows: int, length: int, turns=20, most=2.0) -> tuple[flo
 
 if __name__ == "__main__":
     libtpu.configure()
+    cuda.configure()
     sys.exit(main())
