@@ -40,11 +40,12 @@ from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from bert_jax.parallel.cards import CARDS  # noqa: E402
+
 from benchmarks.tables import describe_machine  # noqa: E402
 from bert_jax import config as configs  # noqa: E402
 from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E402
 from bert_jax.errors import BadInput, one_line  # noqa: E402
-from bert_jax.parallel.cards import CARDS  # noqa: E402
 from bert_jax.parallel.chips import GIB  # noqa: E402
 from bert_jax.runs import cuda, libtpu  # noqa: E402
 
@@ -409,7 +410,7 @@ def predict(session: Session, shape: Shape) -> dict:
 
 
 def find_topology(kinds: list[str]) -> str:
-    """Returns `plan`'s name of GPUs of these kinds in one machine, such as h100:1. Raises BadInput for other devices."""
+    """Returns the name that `plan` has for GPUs of these kinds in a machine, or raises BadInput."""
     for name, card in CARDS.items():
         if {card.device_kind} == set(kinds):
             return f"{name}:{len(kinds)}"
