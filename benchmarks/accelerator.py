@@ -40,12 +40,11 @@ from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from bert_jax.parallel.cards import CARDS  # noqa: E402
-
 from benchmarks.tables import describe_machine  # noqa: E402
 from bert_jax import config as configs  # noqa: E402
 from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E402
 from bert_jax.errors import BadInput, one_line  # noqa: E402
+from bert_jax.parallel.cards import CARDS  # noqa: E402
 from bert_jax.parallel.chips import GIB  # noqa: E402
 from bert_jax.runs import cuda, libtpu  # noqa: E402
 
