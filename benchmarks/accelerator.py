@@ -58,6 +58,9 @@ COSTS = 5  # rows of a profile
 TORCH_TOKENS = 8192  # of a step beside PyTorch, where three processes share the device
 EVERY = 50  # steps between two lines of metrics.jsonl, of the config `demo`
 LATE = "the minutes are over"
+MESSAGE = re.compile(
+    r"^(?!\s*@|\*\*\*|https?:)(.*\S)", re.MULTILINE
+)  # no line of a native stack trace
 DEVICES = """
 import json, jax
 devices = jax.devices()
@@ -179,7 +182,7 @@ def run(
     deadline: when it is killed, in seconds of time.monotonic().
     before: words before the command, such as those of `nice`.
 
-    Raises BadInput if it fails, with the last line of its standard error.
+    Raises BadInput if it fails, with the last message of its standard error.
     """
     seconds = deadline - time.monotonic()
     if seconds <= 0:
@@ -198,8 +201,8 @@ def run(
             raise BadInput(f"not finished: {LATE}") from None
         if process.returncode:
             errors.seek(begin)
-            reason = " ".join(errors.read().strip().splitlines()[-1:])
-            raise BadInput(f"exit code {process.returncode}: {reason[-300:]}")
+            *_, reason = ["", *MESSAGE.findall(errors.read())]
+            raise BadInput(f"exit code {process.returncode}: {reason[:300]}")
     return process.stdout
 
 

@@ -34,6 +34,7 @@ from bert_jax import config as configs
 from bert_jax.cli import Parser, positive
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
+from bert_jax.runs import cuda
 from bert_jax.runs.malloc import MEMORY
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks import feed
@@ -361,4 +362,5 @@ def cores() -> int:
 
 
 if __name__ == "__main__":
+    cuda.configure()
     sys.exit(main())

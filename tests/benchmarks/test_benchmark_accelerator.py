@@ -113,8 +113,9 @@ def test_a_program_ends_in_time_and_its_failure_has_a_reason(tmp_path):
         accelerator.run("-c", "import time; time.sleep(600)", **late)
     with pytest.raises(BadInput, match="left out"):
         accelerator.run("-c", "", deadline=0, log=log)
-    failing = "import os, sys; print('why', os.environ['A'], file=sys.stderr); sys.exit(3)"
-    with pytest.raises(BadInput, match="exit code 3: why not"):
+    text = "why {A}\n*** Check failure stack trace: ***\n    @     0x7f  (unknown)\n\n"
+    failing = f"import os, sys; sys.stderr.write({text!r}.format(**os.environ)); sys.exit(3)"
+    with pytest.raises(BadInput, match="exit code 3: why not$"):
         accelerator.run("-c", failing, deadline=time.monotonic() + 600, log=log, A="not")
     assert "why not" in log.read_text()
 
