@@ -14,6 +14,7 @@ from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.config_checks import find_module
 from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import initial
@@ -223,6 +224,9 @@ def lower_train(config, design: Design, phase):
     """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within `jax.set_mesh`."""
     mesh = design.mesh
     everywhere = meshes.replicated(mesh)
+    apply_if = step_guard.apply_if
+    if gpu.is_target():
+        apply_if = step_guard.apply_if_on_gpu
     options = step.Options(
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
         summed=meshes.summed(mesh, config.gradient_dtype),
@@ -233,6 +237,7 @@ def lower_train(config, design: Design, phase):
             spike=config.guard.spike,
             skip_spikes=config.guard.skip_spikes,
         ),
+        apply_if=apply_if,
     )
     function = partial(
         step.train,

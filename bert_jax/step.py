@@ -37,6 +37,7 @@ class Options(NamedTuple):
     select: Callable | None = None
     # Decides whether the step is applied. If not, only its number changes, and the metrics have weight 0.
     judge: Callable = step_guard.judge
+    apply_if: Callable = step_guard.apply_if
 
 
 DEFAULTS = Options()
@@ -70,14 +71,8 @@ def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAU
         )
         return optax.apply_updates(params, updates), inner
 
-    # `cond` computes only the chosen branch. `where` would hold both results in memory and be rounded differently.
-    params, inner = jax.lax.cond(
-        verdict.is_applied,
-        apply,
-        lambda *unchanged: unchanged,
-        state.params,
-        state.opt_state.inner,
-    )
+    old = state.params, state.opt_state.inner
+    params, inner = options.apply_if(verdict.is_applied, apply, old)
     metrics |= {
         "loss": (loss, 1.0),
         "gradient_norm": (gradient_norm, 1.0),

@@ -104,6 +104,19 @@ def check_level(step: int, loss: float, losses: list[float], config) -> list[flo
     return losses
 
 
+def apply_if(is_applied, apply, old):
+    """Returns apply(*old) if is_applied, else `old`: a tuple of trees.
+
+    `cond` computes only the chosen branch. `where` would hold both results in memory and be rounded differently.
+    """
+    return jax.lax.cond(is_applied, apply, lambda *unchanged: unchanged, *old)
+
+
+def apply_if_on_gpu(is_applied, apply, old):
+    """Returns the same as `apply_if`. On a GPU, `where` is part of the update, and the results of `cond` are copied."""
+    return choose(is_applied, apply(*old), old)
+
+
 def choose(is_new, new, old):
     """Returns `new` if is_new, else `old`, bit for bit; the other tree may contain NaN."""
     return jax.tree.map(lambda a, b: jnp.where(is_new, a, b), new, old)

@@ -30,7 +30,7 @@ poison.defvjp(
 
 
 @cache
-def make_step():
+def make_step(apply_if=step_guard.apply_if):
     """Returns (initial state, jitted step) of a small model with dropout and a learning rate that always changes."""
     config = small_config("model.layers=1", "model.width=16")
     original = base.make(config, VOCABULARY)
@@ -42,7 +42,8 @@ def make_step():
     objective = original._replace(loss=loss)
     update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20), NETWORK)
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
-    train = partial(step.train, objective=objective, optimizer=update, seed=3)
+    options = step.Options(apply_if=apply_if)
+    train = partial(step.train, objective=objective, optimizer=update, seed=3, options=options)
     return state, jax.jit(train)
 
 
@@ -61,9 +62,10 @@ def same_bits(a, b) -> bool:
 
 
 @pytest.mark.slow
-def test_bad_steps_change_only_the_step_number():
+@pytest.mark.parametrize("apply_if", [step_guard.apply_if, step_guard.apply_if_on_gpu])
+def test_bad_steps_change_only_the_step_number(apply_if):
     """The result is as if only the good steps had been taken, each with the rate and dropout of its step number."""
-    first, train = make_step()
+    first, train = make_step(apply_if)
     seed = np.random.SeedSequence().entropy
     print("seed", seed)
     draw = np.random.default_rng(seed)
