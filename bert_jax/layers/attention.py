@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import get_abstract_mesh
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
@@ -29,6 +28,7 @@ from bert_jax.layers import (
     attention_kernel,
     attention_splash,
     attention_xla,
+    gpu,
     rotary,
 )
 from bert_jax.layers.attention_kernel import LANES, LONGEST, LONGEST_LOCAL
@@ -162,20 +162,13 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
 
 def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
     """Returns the device kind that a program is compiled for, and the attention kernels that it has. mesh: as in
-    `find_device`."""
-    device = find_device(mesh)
+    `gpu.find_device`."""
+    device = gpu.find_device(mesh)
     kind = device.device_kind
     if device.platform == "tpu":
         return kind, OLD_TPUS.get(kind, ("fused", "splash"))
     has_kernel = device.platform == "gpu" and has_cudnn(kind)
     return kind, ("cudnn",) if has_kernel else ()
-
-
-def find_device(mesh=None):
-    """Returns a device that a program is compiled for: one of `mesh`, else of the mesh in context (both may be on
-    another machine), else of this process."""
-    mesh = mesh.abstract_mesh if mesh else get_abstract_mesh()
-    return mesh.abstract_device or jax.local_devices()[0]
 
 
 def has_cudnn(kind: str) -> bool:
@@ -195,7 +188,7 @@ def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
     """Computes attention by plain operations."""
     compute = partial(attention_xla.attend, spec)
     is_large = spec.window or mask.query_ids.shape[1] > LONGEST_SAVED
-    if spec.remat or (is_large and find_device().platform == "gpu"):
+    if spec.remat or (is_large and gpu.is_target()):
         compute = jax.checkpoint(compute)
     return compute(mask, q_BLHK, k_BMHK, v_BMHK, keys)
 

@@ -3,7 +3,6 @@
 B batch, L length, M memory length, H heads, K head size.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -74,52 +73,27 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
     )
 
 
-def products(axes: str, q, k):
-    """Returns float32[B, H, L, M]: the products of queries and keys. axes: of `jnp.einsum`."""
-    return jnp.einsum(axes, q, k, preferred_element_type=jnp.float32)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def products_on_gpu(axes: str, q, k):
-    """Computes `products`. The backward pass rounds the gradient to the dtype of the queries, as other kernels do: a
-    GPU would write and read it in float32, and compute its two products with float32 factors."""
-    return products(axes, q, k)
-
-
-def _products_forward(axes, q, k):
-    return products(axes, q, k), (q, k)
-
-
-def _products_backward(axes, factors, gradient):
-    _, pull_back = jax.vjp(partial(jnp.einsum, axes), *factors)
-    return pull_back(gradient.astype(factors[0].dtype))
-
-
-products_on_gpu.defvjp(_products_forward, _products_backward)
-
-
-class Order(NamedTuple):
-    """The axes in which `masked_softmax` has its arrays, and how it multiplies queries and keys."""
-
-    queries: str = "blhk"  # and the result
-    keys: str = "bmhk"  # and values
-    multiply: Callable = products
-
-
-PLAIN = Order()
-
-
 # All are traced on every device. Under `jax.jit`, that is once for all layers.
-@partial(jax.jit, static_argnames=("dropout", "order"))
-def masked_softmax(q, k, v, scores: Scores, keys, dropout: float, order=PLAIN):
-    """Computes `masked_attention`."""
-    scores_BHLM = order.multiply(f"{order.queries},{order.keys}->bhlm", q, k)
+@partial(jax.jit, static_argnames=("dropout", "axes"))
+def masked_softmax(q, k, v, scores: Scores, keys, dropout: float, axes=("blhk", "bmhk")):
+    """Computes `masked_attention`. axes: their order in q and the result, and in k and v."""
+    q_axes, k_axes = axes
+    scores_BHLM = jnp.einsum(
+        f"{q_axes},{k_axes}->bhlm",
+        q,
+        k,
+        preferred_element_type=jnp.float32,
+    )
+    probabilities_BHLM = probabilities(scores_BHLM, scores, keys, dropout, q.dtype)
+    return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
+
+
+def probabilities(scores_BHLM, scores: Scores, keys, dropout: float, dtype):
+    """Returns dtype[B, H, L, M]: the softmax of scores float32[B, H, L, M], with dropout."""
     if scores.bias is not None:
         scores_BHLM += scores.bias
     scores_BHLM = jnp.where(scores.mask, scores_BHLM, MASKED)
-    probabilities_BHLM = maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout)
-    probabilities_BHLM = probabilities_BHLM.astype(q.dtype)
-    return jnp.einsum(f"bhlm,{order.keys}->{order.queries}", probabilities_BHLM, v)
+    return maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout).astype(dtype)
 
 
 @partial(jax.jit, static_argnames="dropout")
@@ -138,8 +112,8 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
         q_BHLK = jax.lax.optimization_barrier(q_BLHK.transpose(0, 2, 1, 3))
         k_BHKM = jax.lax.optimization_barrier(k_BMHK.transpose(0, 2, 3, 1))
         v_BHKM = jax.lax.optimization_barrier(v_BMHK.transpose(0, 2, 3, 1))
-        order = Order("bhlk", "bhkm")
-        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, scores, keys, dropout, order)
+        axes = "bhlk", "bhkm"
+        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, scores, keys, dropout, axes)
         return mixed_BHLK.swapaxes(1, 2)
 
     arrays, structure = jax.tree.flatten((q_BLHK, k_BMHK, v_BMHK, scores, keys))
@@ -148,16 +122,45 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
     return jnp.concatenate([attend_part(*part) for part in parts])
 
 
+@jax.custom_vjp
+def products_on_gpu(q_BHLK, k_BHMK):
+    """Returns float32[B, H, L, M]: the products of queries and keys.
+
+    The backward pass rounds the gradient to their dtype, as other kernels do: a GPU would write and read it in float32,
+    and compute its two products with float32 factors.
+    """
+    return jnp.einsum("bhlk,bhmk->bhlm", q_BHLK, k_BHMK, preferred_element_type=jnp.float32)
+
+
+def _products_forward(q_BHLK, k_BHMK):
+    return products_on_gpu(q_BHLK, k_BHMK), (q_BHLK, k_BHMK)
+
+
+def _products_backward(factors, gradient):
+    q_BHLK, k_BHMK = factors
+    gradient = gradient.astype(q_BHLK.dtype)
+    d_q = jnp.einsum("bhlm,bhmk->bhlk", gradient, k_BHMK)
+    d_k = jnp.einsum("bhlm,bhlk->bhmk", gradient, q_BHLK)
+    return d_q, d_k
+
+
+products_on_gpu.defvjp(_products_forward, _products_backward)
+
+
 @partial(jax.jit, static_argnames="dropout")
 def attention_on_gpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
     """Computes `masked_attention` with heads in front of tokens, as cuBLAS reads them.
 
-    Without the barriers, XLA writes two transposed copies of keys and of gradients, one for each product.
+    Without the barriers, XLA writes two transposed copies of keys and of gradients, one for each product. The backward
+    pass computes the softmax again from the scores: if it read the maxima and sums of their rows, the forward pass
+    would compute these in a pass of its own.
     """
     arrays = (x.swapaxes(1, 2) for x in (q_BLHK, k_BMHK, v_BMHK))
     q_BHLK, k_BHMK, v_BHMK = jax.lax.optimization_barrier(tuple(arrays))
-    order = Order("bhlk", "bhmk", products_on_gpu)
-    mixed_BHLK = masked_softmax(q_BHLK, k_BHMK, v_BHMK, scores, keys, dropout, order)
+    scores_BHLM = products_on_gpu(q_BHLK, k_BHMK)
+    compute = jax.checkpoint(partial(probabilities, dropout=dropout, dtype=q_BLHK.dtype))
+    probabilities_BHLM = compute(scores_BHLM, scores, keys)
+    mixed_BHLK = jnp.einsum("bhlm,bhmk->bhlk", probabilities_BHLM, v_BHMK)
     return jax.lax.optimization_barrier(mixed_BHLK).swapaxes(1, 2)
 
 

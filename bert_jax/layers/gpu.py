@@ -1,6 +1,7 @@
 """What programs for GPUs have besides: barriers against what XLA's GPU backend fuses or merges."""
 
 import jax
+from jax.sharding import get_abstract_mesh
 
 
 def barrier(x):
@@ -10,3 +11,15 @@ def barrier(x):
         cuda=jax.lax.optimization_barrier,
         default=lambda x: x,
     )
+
+
+def is_target() -> bool:
+    """Returns whether the program that is traced is for a GPU."""
+    return find_device().platform == "gpu"
+
+
+def find_device(mesh=None):
+    """Returns a device that a program is compiled for: one of `mesh`, else of the mesh in context (both may be on
+    another machine), else of this process."""
+    mesh = mesh.abstract_mesh if mesh else get_abstract_mesh()
+    return mesh.abstract_device or jax.local_devices()[0]
