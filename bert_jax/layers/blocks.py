@@ -15,7 +15,7 @@ from flax import linen as nn
 from bert_jax import prng
 from bert_jax.layers import attention, gpu, rotary
 from bert_jax.layers.attention_spec import Cache, Context, Mask, Spec
-from bert_jax.layers.dense import Dense
+from bert_jax.layers.dense import Dense, joint_affine
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
 from bert_jax.parallel import constraints
@@ -75,6 +75,16 @@ class Attention(nn.Module):
     def keys_and_values(self, states):
         return self.split_heads(self.key(states)), self.split_heads(self.value(states))
 
+    def queries_keys_and_values(self, x) -> list:
+        layers = self.query, self.key, self.value
+        if gpu.is_target() and constraints.tensor_parts() == 1:  # else heads are sharded
+            arguments = [layer(x, lambda *arguments: arguments) for layer in layers]
+            _, kernels, biases, _ = map(list, zip(*arguments, strict=True))
+            vectors = joint_affine(x, kernels, biases, self.options.gradient_dtype)
+        else:
+            vectors = [layer(x) for layer in layers]
+        return [self.split_heads(y) for y in vectors]
+
     def memorize(self, states) -> Cache:
         """Returns the keys and values of a second sequence, of states [B, M, D]."""
         keys, values = self.keys_and_values(states)
@@ -88,12 +98,15 @@ class Attention(nn.Module):
         cache: the tokens in front of x.
         """
         spec = self.spec
-        q_BLHK = self.split_heads(self.query(x))
-        if isinstance(context, Cache):
-            k_BMHK, v_BMHK = context.read()
-            q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *q_BLHK.shape[2:])
+        if context is None:
+            q_BLHK, k_BMHK, v_BMHK = self.queries_keys_and_values(x)
         else:
-            k_BMHK, v_BMHK = self.keys_and_values(x if context is None else context)
+            q_BLHK = self.split_heads(self.query(x))
+            if isinstance(context, Cache):
+                k_BMHK, v_BMHK = context.read()
+                q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *q_BLHK.shape[2:])
+            else:
+                k_BMHK, v_BMHK = self.keys_and_values(context)
         if self.is_initializing() or cache is not None:
             # `init` runs on a short row, which kernels do not support. Parameters are the same.
             spec = spec._replace(implementation="xla")

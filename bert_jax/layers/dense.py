@@ -71,6 +71,35 @@ def _affine_backward(gradient_dtype, saved, gradient):
 affine.defvjp(_affine_forward, _affine_backward)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def joint_affine(x, kernels, biases, gradient_dtype):
+    """Returns a list: `affine` of x with each kernel and bias.
+
+    The backward pass computes one product of all gradients, where a GPU would read x, and read and write its gradient,
+    once for each kernel.
+    """
+    return _joint_forward(x, kernels, biases, gradient_dtype)[0]
+
+
+def _joint_forward(x, kernels, biases, gradient_dtype):
+    layers = zip(kernels, biases, strict=True)
+    results = [_affine_forward(x, *layer, gradient_dtype) for layer in layers]
+    return [y for y, _ in results], [saved for _, saved in results]
+
+
+def _joint_backward(gradient_dtype, saved, gradients):
+    xs, kernels, biases = zip(*saved, strict=True)
+    bias = None if biases[0] is None else jnp.concatenate(biases)
+    layer = xs[0], jnp.concatenate(kernels, axis=1), bias
+    gradient = jnp.concatenate(gradients, axis=-1)
+    d_x, d_kernel, d_bias = _affine_backward(gradient_dtype, layer, gradient)
+    d_biases = biases if bias is None else jnp.split(d_bias, len(kernels))
+    return d_x, jnp.split(d_kernel, len(kernels), axis=1), list(d_biases)
+
+
+joint_affine.defvjp(_joint_forward, _joint_backward)
+
+
 def sum_of_logits(gradient):
     """Returns float32[V]: gradient[..., V] summed over all leading axes."""
 
@@ -132,7 +161,8 @@ class Dense(nn.Module):
     bias: bool = True
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, x, compute=affine):
+        """Returns compute(x, kernel, bias, gradient_dtype)."""
         init = truncated_normal(self.initializer)
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
         bias = maybe_bias(self, self.features)
@@ -140,7 +170,7 @@ class Dense(nn.Module):
             kernel = self.scale * kernel
             if bias is not None:
                 bias = self.scale * bias
-        return affine(x, kernel, bias, self.gradient_dtype)
+        return compute(x, kernel, bias, self.gradient_dtype)
 
 
 def maybe_bias(module, size: int):
