@@ -39,11 +39,11 @@ def _dropout_forward(x, keys, rate):
 
 def _dropout_backward(rate, keys, gradient):
     # Otherwise a GPU would compute the mask once, and keep it in memory.
-    gradient = dropout(gradient, gpu.barrier(keys), rate)
+    keys = gpu.barrier(keys)
     if gradient.dtype.itemsize == 2:
-        # It would also write the gradient in float32, and round it in a pass of its own.
+        # It would also write the gradient in float32, and read it for the gradient of a bias and to round it.
         gradient = gpu.barrier(gradient)
-    return gradient, None
+    return dropout(gradient, keys, rate), None
 
 
 dropout.defvjp(_dropout_forward, _dropout_backward)

@@ -2,15 +2,17 @@
 
 import re
 from functools import partial
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kits.gpu_layers import GPU, compile_for_gpus
+from kits.small import MODERN, loss_of, small_batch, small_objective, small_params
 
-from bert_jax.layers import attention, attention_xla, blocks, dropout
+from bert_jax.layers import attention, attention_xla, blocks, dropout, gpu
 from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.layers.blocks import Attention, LayerOptions
 from bert_jax.objectives import base
 
 
@@ -38,16 +40,39 @@ def test_on_gpus_all_factors_of_attention_have_16_bits():
     assert "tensor<2x2x16x16xf32>" in program
 
 
-def test_attention_on_gpus_has_the_same_gradients():
-    arrays = random_arrays(3, (2, 16, 2, 8), jnp.float32)
-    scores = attention_xla.Scores(jnp.tril(jnp.ones((1, 1, 16, 16), bool)))
-    rest = scores, jnp.arange(2, dtype=jnp.uint32), 0.1
-    results = []
-    for compute in (attention_xla.masked_softmax, attention_xla.attention_on_gpu):
-        result, pull_back = jax.vjp(lambda *arrays: compute(*arrays, *rest), *arrays)  # noqa: B023
-        results.append([result, *pull_back(jnp.sin(result))])
-    for ours, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, expected, atol=1e-6)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [("model.layers=1",), ("task.pair_task=none", *MODERN, "model.layers=2")],
+    ids=["bert", "modernbert"],
+)
+def test_a_program_for_gpus_has_the_same_gradients(monkeypatch, settings):
+    """With packed attention, dropout, and layers with and without biases and windows."""
+    objective = small_objective(*settings)
+    params = small_params(objective)
+
+    def learn():
+        gradients = jax.jit(jax.grad(loss_of(objective)))(params, small_batch(4))
+        return jax.flatten_util.ravel_pytree(gradients)[0]
+
+    expected = learn()
+    compile_for_gpus(monkeypatch)
+    scale = abs(expected).max()
+    np.testing.assert_allclose(learn() / scale, expected / scale, atol=1e-5)
+
+
+def test_queries_keys_and_values_share_the_products_of_the_backward_pass(monkeypatch):
+    """Two instead of six: for the gradients of their input and of their kernels."""
+    layer = Attention(2, Spec("xla", 8), LayerOptions("gelu", 0.02, 0.02, 1e-6, jnp.float32, True))
+    mask = Mask(jnp.ones((1, 4), jnp.int32))
+    arrays = jnp.zeros((1, 4, 16)), layer.init(jax.random.key(0), jnp.zeros((1, 4, 16)), mask, None)
+
+    def attend(x, params):
+        return layer.apply(params, x, mask, None)[0]
+
+    products = lower(attend, arrays, "cuda").count("dot_general")
+    monkeypatch.setattr(gpu, "find_device", lambda mesh=None: GPU)
+    assert products - lower(attend, arrays, "cuda").count("dot_general") == 4
 
 
 @pytest.mark.parametrize(("window", "length"), [(0, 1024), (8, 64)])
@@ -61,8 +86,7 @@ def test_gpus_save_no_array_of_pairs_of_large_rows(monkeypatch, window, length):
         return max(leaf.size for leaf in jax.tree.leaves(pull_back))
 
     assert largest() > vectors.size
-    gpu = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(attention, "find_device", lambda mesh=None: gpu)
+    compile_for_gpus(monkeypatch)
     assert largest() == vectors.size
 
 
