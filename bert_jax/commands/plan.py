@@ -26,7 +26,7 @@ def run(options, overrides) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     config = cli.load_config(options, overrides)
     from bert_jax.parallel.chips import CHIPS
-    from bert_jax.planning import describe, plan
+    from bert_jax.planning import compilation, describe, plan
 
     is_table = options.topology in (plan.ALL, *CHIPS)
     if options.search and is_table:
@@ -35,14 +35,17 @@ def run(options, overrides) -> int:
         raise BadInput(f"--price {options.price}: expected a number >= 0")
     if options.price is not None and (options.search or options.topology == plan.ALL):
         raise BadInput("--price: needs one kind of chip, and cannot be used with --search")
-    if options.search:
-        values = plan.plan_search(config, options.topology, options.phase, cli.log_progress)
-        return cli.show(options, values, describe.describe_search(values))
-    arguments = config, options.topology, options.price, options.phase, cli.log_progress
-    if is_table:
-        values = plan.plan_all(*arguments)
-        return cli.show(options, values, describe.describe_table(values))
-    values = plan.plan(*arguments)
-    cli.show(options, values, describe.describe(values))
-    plan.check_fits(values)
-    return 0
+    try:
+        if options.search:
+            values = plan.plan_search(config, options.topology, options.phase, cli.log_progress)
+            return cli.show(options, values, describe.describe_search(values))
+        arguments = config, options.topology, options.price, options.phase, cli.log_progress
+        if is_table:
+            values = plan.plan_all(*arguments)
+            return cli.show(options, values, describe.describe_table(values))
+        values = plan.plan(*arguments)
+        cli.show(options, values, describe.describe(values))
+        plan.check_fits(values)
+        return 0
+    finally:
+        compilation.stop_compiler()

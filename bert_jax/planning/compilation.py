@@ -147,6 +147,13 @@ def compiler() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, get_context("spawn"), initializer=start_compiler)
 
 
+def stop_compiler() -> None:
+    """Ends the compiler process, if there is one: at the end of this process it would print a warning."""
+    if compiler.cache_info().currsize:
+        compiler().shutdown()
+        compiler.cache_clear()
+
+
 def compile_in_subprocess(job: Job, target: Target, phase) -> Step:
     """Compiles a step in the compiler process. Raises CompilerFailed if that process crashes."""
     try:

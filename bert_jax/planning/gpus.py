@@ -54,6 +54,7 @@ class Machines(NamedTuple):
         """Returns JAX devices to compile for; none is attached. Raises BadInput if JAX has no compiler for GPUs."""
         if not cuda.is_installed():
             raise BadInput(f"--topology {self.name}: JAX has no compiler for GPUs; {INSTALL}")
+        cuda.memory_share()  # JAX ignores its compiler if this is no number
         cuda.set_flags()
         try:
             described = topologies.get_topology_desc(
