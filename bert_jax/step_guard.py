@@ -113,7 +113,8 @@ def apply_if(is_applied, apply, old):
 
 
 def apply_if_on_gpu(is_applied, apply, old):
-    """Returns the same as `apply_if`. On a GPU, `where` is part of the update, and the results of `cond` are copied."""
+    """Returns what `apply_if` does, up to rounding: a GPU copies the results of `cond`, while `where` is part of the
+    update, and what it does not choose is never written to memory."""
     return choose(is_applied, apply(*old), old)
 
 

@@ -2,7 +2,8 @@
 
 B batch, L length of the queries, M length of the keys, H heads, K head size.
 
-- `xla` is the reference (attention_xla.py). It supports every case and keeps all probabilities in memory.
+- `xla` is the reference (attention_xla.py). It supports every case and keeps all probabilities in memory, but on GPUs
+  those of long rows, see LONGEST_SAVED.
 - `fused` is this project's TPU kernel (attention_kernel.py). It reads whole rows, and rotates and drops out itself.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
@@ -50,8 +51,8 @@ DEVICES = {
 # cudnn was not timed beside xla; without packing it writes no array of all pairs of tokens.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 # Row length up to which xla on a GPU saves probabilities for the backward pass, as it does on other devices. Those of
-# longer rows it computes again, and those of local layers, with their copies of keys and values. A step on an H100 by
-# the compiled program, saved and computed again:
+# longer rows it computes again, in local layers with their copies of keys and values. A micro-batch on an H100 by the
+# compiled program, saved and computed again:
 #     BERT-base, 64 rows of 512: 28.5 and 12.8 GiB, 178 and 209 GB read and written
 #     ModernBERT-base, 64 rows of 1,024: 62.9 and 34.5 GiB, 633 and 710 GB
 LONGEST_SAVED = 512
@@ -187,7 +188,7 @@ def has_cudnn(kind: str) -> bool:
 def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
     """Computes attention by plain operations."""
     compute = partial(attention_xla.attend, spec)
-    is_large = spec.window or mask.query_ids.shape[1] > LONGEST_SAVED
+    is_large = max(q_BLHK.shape[1], k_BMHK.shape[1]) > LONGEST_SAVED
     if spec.remat or (is_large and gpu.is_target()):
         compute = jax.checkpoint(compute)
     return compute(mask, q_BLHK, k_BMHK, v_BMHK, keys)

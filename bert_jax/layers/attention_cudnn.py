@@ -44,6 +44,6 @@ def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cud
         if "cuDNN is not detected" not in str(error):
             raise
         raise BadInput(
-            "config.model.attention: cudnn, which auto chooses on this GPU, is not installed; run"
+            "config.model.attention: cuDNN, which cudnn and on this GPU auto need, is not installed; run"
             " pip install -e '.[gpu]' or set it to xla"
         ) from None

@@ -18,7 +18,7 @@ class Spec(NamedTuple):
     window: int = 0  # local attention, to at most half as many tokens on each side; 0: to all
     causal: bool = False  # whether a token attends to no later one
     dropout: float = 0.0  # rate on the probabilities
-    # Whether the backward pass of xla recomputes the probabilities; kernels always do.
+    # Whether the backward pass of xla always recomputes the probabilities, as that of kernels does.
     remat: bool = False
     sequences: int = 0  # packed in a row, at most; 0: not known
     # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.

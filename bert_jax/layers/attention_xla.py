@@ -52,7 +52,8 @@ def attention_mask(mask: Mask, spec: Spec, before: int = 0):
 
 
 def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
-    """Computes attention to the keys where the mask of `scores` is True: on CPUs by `attention_on_cpu`.
+    """Computes attention to the keys where the mask of `scores` is True: on CPUs by `attention_on_cpu`, on NVIDIA GPUs
+    by `attention_on_gpu`.
 
     keys: uint32[B], of dropout at this rate, or None.
     """
@@ -126,8 +127,8 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
 def products_on_gpu(q_BHLK, k_BHMK):
     """Returns float32[B, H, L, M]: the products of queries and keys.
 
-    The backward pass rounds the gradient to their dtype, as other kernels do: a GPU would write and read it in float32,
-    and compute its two products with float32 factors.
+    The backward pass rounds the gradient to their dtype, as splash attention and cuDNN do. Otherwise XLA stores it in
+    float32, and computes its two products with float32 factors.
     """
     return jnp.einsum("bhlk,bhmk->bhlm", q_BHLK, k_BHMK, preferred_element_type=jnp.float32)
 

@@ -76,10 +76,13 @@ class Attention(nn.Module):
         return self.split_heads(self.key(states)), self.split_heads(self.value(states))
 
     def queries_keys_and_values(self, x) -> list:
+        """Returns three arrays [B, L, H, K], of x[B, L, D]."""
         layers = self.query, self.key, self.value
-        if gpu.is_target() and constraints.tensor_parts() == 1:  # else heads are sharded
-            arguments = [layer(x, lambda *arguments: arguments) for layer in layers]
-            _, kernels, biases, _ = map(list, zip(*arguments, strict=True))
+        # Heads that are sharded cannot share a product.
+        if gpu.is_target() and constraints.tensor_parts() == 1:
+            weights = [layer.weights(x.shape[-1]) for layer in layers]
+            kernels = [kernel for kernel, _ in weights]
+            biases = [bias for _, bias in weights]
             vectors = joint_affine(x, kernels, biases, self.options.gradient_dtype)
         else:
             vectors = [layer(x) for layer in layers]

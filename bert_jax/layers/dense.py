@@ -75,8 +75,8 @@ affine.defvjp(_affine_forward, _affine_backward)
 def joint_affine(x, kernels, biases, gradient_dtype):
     """Returns a list: `affine` of x with each kernel and bias.
 
-    The backward pass computes one product of all gradients, where a GPU would read x, and read and write its gradient,
-    once for each kernel.
+    kernels: of equal width. The backward pass computes one product of all gradients instead of one for each kernel, of
+    which each reads x, and reads and writes its gradient.
     """
     return _joint_forward(x, kernels, biases, gradient_dtype)[0]
 
@@ -84,17 +84,17 @@ def joint_affine(x, kernels, biases, gradient_dtype):
 def _joint_forward(x, kernels, biases, gradient_dtype):
     layers = zip(kernels, biases, strict=True)
     results = [_affine_forward(x, *layer, gradient_dtype) for layer in layers]
-    return [y for y, _ in results], [saved for _, saved in results]
+    return [y for y, _ in results], (x, kernels, biases)
 
 
 def _joint_backward(gradient_dtype, saved, gradients):
-    xs, kernels, biases = zip(*saved, strict=True)
-    bias = None if biases[0] is None else jnp.concatenate(biases)
-    layer = xs[0], jnp.concatenate(kernels, axis=1), bias
+    x, kernels, biases = saved
+    kernel = jnp.concatenate([kernel.astype(x.dtype) for kernel in kernels], axis=1)
     gradient = jnp.concatenate(gradients, axis=-1)
-    d_x, d_kernel, d_bias = _affine_backward(gradient_dtype, layer, gradient)
-    d_biases = biases if bias is None else jnp.split(d_bias, len(kernels))
-    return d_x, jnp.split(d_kernel, len(kernels), axis=1), list(d_biases)
+    saved = constraints.activation(x), kernel, biases[0]
+    d_x, d_kernel, d_bias = _affine_backward(gradient_dtype, saved, gradient)
+    d_biases = biases if d_bias is None else jnp.split(d_bias, len(kernels))
+    return d_x, jnp.split(d_kernel, len(kernels), axis=1), d_biases
 
 
 joint_affine.defvjp(_joint_forward, _joint_backward)
@@ -160,17 +160,20 @@ class Dense(nn.Module):
     scale: float = 1.0
     bias: bool = True
 
+    def __call__(self, x):
+        return affine(x, *self.weights(x.shape[-1]), self.gradient_dtype)
+
     @nn.compact
-    def __call__(self, x, compute=affine):
-        """Returns compute(x, kernel, bias, gradient_dtype)."""
+    def weights(self, size: int):
+        """Returns the kernel, float32[I, O], and the bias, float32[O] or None, multiplied by `scale`. size: I."""
         init = truncated_normal(self.initializer)
-        kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
+        kernel = self.param("kernel", init, (size, self.features), jnp.float32)
         bias = maybe_bias(self, self.features)
         if self.scale != 1:
             kernel = self.scale * kernel
             if bias is not None:
                 bias = self.scale * bias
-        return compute(x, kernel, bias, self.gradient_dtype)
+        return kernel, bias
 
 
 def maybe_bias(module, size: int):

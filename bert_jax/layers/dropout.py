@@ -38,10 +38,10 @@ def _dropout_forward(x, keys, rate):
 
 
 def _dropout_backward(rate, keys, gradient):
-    # Otherwise a GPU would compute the mask once, and keep it in memory.
+    # Without this barrier, XLA saves the mask of the forward pass on GPUs.
     keys = gpu.barrier(keys)
     if gradient.dtype.itemsize == 2:
-        # It would also write the gradient in float32, and read it for the gradient of a bias and to round it.
+        # Without this one, it stores the gradient in float32, and reads it to sum that of a bias and to round it.
         gradient = gpu.barrier(gradient)
     return dropout(gradient, keys, rate), None
 

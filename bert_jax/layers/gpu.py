@@ -1,4 +1,7 @@
-"""What programs for GPUs have besides: barriers against what XLA's GPU backend fuses or merges."""
+"""Barriers for XLA's compiler for NVIDIA GPUs, and the device that a program is for.
+
+On GPUs of other makers programs are correct, but have not all that is written out for GPUs.
+"""
 
 import jax
 from jax.sharding import get_abstract_mesh

@@ -259,7 +259,7 @@ def test_missing_cudnn_is_refused_with_what_to_install(monkeypatch):
     library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(library, "check_cudnn_version", fail)
     x = jnp.zeros((1, 8, 2, 64), jnp.bfloat16)
-    with pytest.raises(BadInput, match=r"model\.attention: cudnn, .*'\.\[gpu\]'"):
+    with pytest.raises(BadInput, match=r"model\.attention: cuDNN, .*'\.\[gpu\]'"):
         attention_cudnn.attend(Spec("cudnn", 64), x, x, x, jnp.ones((1, 8), jnp.int32))
 
 

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits.gpu_layers import GPU, compile_for_gpus
-from kits.small import MODERN, loss_of, small_batch, small_objective, small_params
+from kits.small import MODERN, loss_of, mesh_of, small_batch, small_objective, small_params
 
 from bert_jax.layers import attention, attention_xla, blocks, dropout, gpu
 from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.layers.blocks import Attention, LayerOptions
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
 
 
 def lower(function, arrays, platform) -> str:
@@ -38,6 +39,54 @@ def test_on_gpus_all_factors_of_attention_have_16_bits():
     types = re.findall(r"dot_general.* : \(tensor<\S+x(\w+)>, tensor<\S+x(\w+)>\)", program)
     assert types == 5 * [("bf16", "bf16")]
     assert "tensor<2x2x16x16xf32>" in program
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(jnp.float32, 2e-6), (jnp.bfloat16, 2e-2)], ids=["32", "16"]
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_attention_on_gpus_has_the_gradients_of_the_reference(dtype, tolerance, has_bias):
+    """To a second sequence, with dropout, masked keys, and a row that has none to attend to."""
+    rows, length, keys, heads, size = 3, 6, 10, 2, 8
+    draw = np.random.default_rng(0)
+    q, output = draw.normal(size=(2, rows, length, heads, size))
+    k, v = draw.normal(size=(2, rows, keys, heads, size))
+    mask = draw.random((rows, 1, length, keys)) < 0.7
+    mask[1] = False
+    bias = jnp.asarray(draw.normal(size=(rows, heads, length, keys)), jnp.float32)
+
+    def gradients(attend):
+        def value(q, k, v, bias):
+            scores = attention_xla.Scores(jnp.asarray(mask), bias if has_bias else None)
+            mixed = attend(q, k, v, scores, jnp.arange(rows, dtype=jnp.uint32), 0.3)
+            return (mixed * output.astype(dtype)).astype(jnp.float32).sum()
+
+        vectors = (x.astype(dtype) for x in (q, k, v))
+        return jax.jit(jax.grad(value, (0, 1, 2, 3)))(*vectors, bias)
+
+    expected = gradients(attention_xla.masked_softmax)
+    for ours, reference in zip(gradients(attention_xla.attention_on_gpu), expected, strict=True):
+        ours, reference = (np.asarray(x, np.float32) for x in (ours, reference))
+        np.testing.assert_allclose(ours, reference, atol=tolerance * np.abs(reference).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(4, 1, 1), (1, 2, 1), (1, 1, 2)], ids=["data", "fsdp", "tensor"])
+def test_a_program_for_gpus_has_the_same_gradients_on_a_mesh(monkeypatch, shape):
+    objective = small_objective("model.layers=1")
+    params = small_params(objective)
+
+    def learn(mesh):
+        with jax.set_mesh(mesh):
+            placed = jax.device_put(params, meshes.parameters(params, mesh))
+            batch = jax.device_put(small_batch(4), meshes.rows(mesh))
+            gradients = jax.jit(jax.grad(loss_of(objective)))(placed, batch)
+        return jax.flatten_util.ravel_pytree(jax.device_get(gradients))[0]
+
+    expected = learn(mesh_of((1, 1, 1)))
+    compile_for_gpus(monkeypatch)
+    scale = abs(expected).max()
+    np.testing.assert_allclose(learn(mesh_of(shape)) / scale, expected / scale, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -75,7 +124,7 @@ def test_queries_keys_and_values_share_the_products_of_the_backward_pass(monkeyp
     assert products - lower(attend, arrays, "cuda").count("dot_general") == 4
 
 
-@pytest.mark.parametrize(("window", "length"), [(0, 1024), (8, 64)])
+@pytest.mark.parametrize(("window", "length"), [(0, 1024), (8, 1024)])
 def test_gpus_save_no_array_of_pairs_of_large_rows(monkeypatch, window, length):
     vectors = jnp.zeros((1, length, 2, 8))
     mask = Mask(jnp.ones((1, length), jnp.int32))
