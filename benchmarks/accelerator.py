@@ -14,7 +14,7 @@ measured. After --minutes the rest is left out, and the page says so. The most i
 - profile: the operations of these steps that take most of the devices' time.
 - pytorch: steps of 8,192 tokens, or --tokens, beside transformers on PyTorch (extra `parity`), by step.py.
 - plan: the steps of `speed` beside `bert-jax plan` (extra `plan` for TPUs, `plan-gpu` for GPUs), which computes with
-  the lowest priority while the other parts run. On a TPU it needs --topology.
+  the lowest priority while the parts after `speed` run. On a TPU it needs --topology.
 
 Every program runs in its own process, as a user would start it, so that none holds the devices of the next; what they
 print to standard error is appended to OUTPUT.log. If one fails, its row says why, and the others follow.
