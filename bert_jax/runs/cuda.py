@@ -87,6 +87,8 @@ def is_installed() -> bool:
 def find_compiler() -> None:
     """Lets JAX find the compiler for GPUs, and discards standard error meanwhile: without a GPU the compiler and JAX
     print several lines about it."""
+    if sys.stderr is None:  # it is closed
+        return
     sys.stderr.flush()
     saved = os.dup(2)
     devnull = os.open(os.devnull, os.O_WRONLY)

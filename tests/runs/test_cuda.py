@@ -1,6 +1,7 @@
 """XLA's flags for GPUs, and the silence of its compiler where there is none."""
 
 import os
+import sys
 
 import pytest
 from jax.experimental import topologies
@@ -67,3 +68,9 @@ def test_what_the_compiler_prints_is_discarded(monkeypatch, capfd):
     cuda.find_compiler()
     os.write(2, b"progress")
     assert capfd.readouterr().err == "progress"
+
+
+def test_a_closed_standard_error_is_left_alone(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(topologies, "get_topology_desc", None)
+    cuda.find_compiler()
