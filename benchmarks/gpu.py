@@ -3,11 +3,10 @@
     python benchmarks/gpu.py [--only NAME ...] [--topology h100:1] [--defaults] [--json FILE] [--config.KEY=VALUE ...]
 
 Needs the extra `plan-gpu`, and for cudnn the extra `gpu`. Prints a Markdown row for each case. --defaults compiles with
-XLA's flags instead of those that bert_jax sets (bert_jax/runs/cuda.py). How bytes are counted is said in
-bert_jax/planning/gpu_operations.py. Distinct kernels differ in more than names: they are what a GPU compiles and tunes.
+XLA's own flags instead of those that bert_jax sets (bert_jax/runs/cuda.py). bert_jax/planning/gpu_operations.py counts
+the bytes. A GPU compiles and tunes each distinct kernel once: two kernels are the same if only names differ.
 """
 
-import argparse
 import json
 import os
 import re
@@ -22,6 +21,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from bert_jax.cli import Parser, split_overrides
+from bert_jax.errors import BadInput
 from bert_jax.runs import cuda
 
 
@@ -52,28 +53,33 @@ DETAILS = re.compile(r", (metadata|backend_config)=\{.*")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
     parser.epilog = f"names: {', '.join(CASES)}"
     parser.add_argument("--topology", default="h100:1", help="as for `bert-jax plan`")
     parser.add_argument("--defaults", action="store_true", help="with XLA's own flags")
     parser.add_argument("--json", type=Path, help="also writes the numbers to this file")
-    options, overrides = parser.parse_known_args(arguments)
-    if not options.defaults:
-        cuda.set_flags()  # before XLA reads them
-    cuda.find_compiler()
     values = {}
-    print(HEAD, "| --- " * 8 + "|", sep="\n")
-    for name in options.only:
-        values[name] = measure(CASES[name], options.topology, overrides)
-        print(row(name, values[name]), flush=True)
+    try:
+        words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+        options = parser.parse_args(words)
+        if not options.defaults:
+            cuda.set_flags()
+        cuda.find_compiler()  # XLA reads its flags now, and ignores what is set later
+        print(HEAD, "| --- " * 8 + "|", sep="\n")
+        for name in options.only:
+            values[name] = measure(CASES[name], options.topology, overrides)
+            print(row(name, values[name]), flush=True)
+    except BadInput as error:
+        print(f"gpu.py: {error}", file=sys.stderr)
+        return 2
     if options.json:
         options.json.write_text(json.dumps(values, indent=1) + "\n")
     return 0
 
 
 def measure(case: Case, topology_name: str, overrides: list[str]) -> dict:
-    """Compiles the step of a case and returns its numbers, of one device."""
+    """Compiles the step of a case and returns its numbers, of one device. overrides: KEY=VALUE."""
     import jax
 
     from bert_jax import config as configs
@@ -82,7 +88,7 @@ def measure(case: Case, topology_name: str, overrides: list[str]) -> dict:
     jax.config.update("jax_enable_compilation_cache", False)
     target = topology.find(topology_name)
     rows = f"phases.{case.phase}.batch={case.rows * target.chips}"
-    keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
+    keys = [*case.keys, rows, *overrides]
     job = plan.make_job(configs.load(case.config, keys), case.phase, print)
     mesh = compilation.make_mesh(job, target)
     lowered = compilation.lower(job, mesh, job.phases[0])

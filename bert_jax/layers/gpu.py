@@ -1,6 +1,6 @@
 """Barriers for XLA's compiler for NVIDIA GPUs, and the device that a program is for.
 
-On GPUs of other makers programs are correct, but have not all that is written out for GPUs.
+Programs for GPUs of other makers are correct, but lack the barriers and the attention for NVIDIA GPUs.
 """
 
 import jax

@@ -39,7 +39,7 @@ from bert_jax.storage import atomic
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = "plans"
-# Those that parse the compiler's output.
+# The modules on which the cached estimates depend, beside the compiler's output.
 MODULES = (
     hlo,
     timeline,
@@ -183,7 +183,10 @@ def compile_here(job: Job, target: Target, phase) -> Step:
 
 
 def compile_lowered(lowered, mesh) -> Step:
-    """Compiles a lowered step and reads its estimates. Raises TooLarge or CompilerFailed."""
+    """Compiles a lowered step and reads its estimates.
+
+    Raises TooLarge, CompilerFailed, or BadInput if the compiler lacks a library of NVIDIA's.
+    """
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:

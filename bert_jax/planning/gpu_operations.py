@@ -23,10 +23,8 @@ FREE = frozenset(
     " conditional while call".split()
 )
 SLICES = ("dynamic-slice", "gather", "slice")
-UPDATES = {
-    "dynamic-update-slice": 1,
-    "scatter": 2,
-}  # {opcode: position of the operand that is written}
+# {opcode: position of the operand that is written}
+UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[:=][\[{]([^\]}]*)')
 FUSED_ATTENTION = "__cudnn$fmha"
 # Products of the scores' size in attention: of queries and keys, of probabilities and values; in the backward pass

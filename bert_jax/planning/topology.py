@@ -1,4 +1,4 @@
-"""What a step can be planned for, by name: a TPU slice, or machines with GPUs."""
+"""Finds the target of a plan by its name: a TPU slice, or machines with GPUs."""
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel.cards import CARDS

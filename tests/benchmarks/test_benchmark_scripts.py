@@ -13,6 +13,8 @@ from kits.slices import needs_libtpu
         ("ablation", ["--seeds", "0"], "--seeds: 0"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
+        ("gpu", ["--topology", "h101:1"], "--topology h101:1"),
+        ("gpu", ["--only", "bert"], "--only"),
         ("tpu", ["--only", "base", "--config.model.attention=splash"], "attention_dropout=0.1"),
     ],
 )

@@ -10,7 +10,7 @@ GPU = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100 80GB HBM3")
 
 
 def compile_for_gpus(monkeypatch) -> None:
-    """What is traced from now on has the operations that programs for GPUs have."""
+    """Makes the test trace the operations of programs for GPUs from now on."""
 
     def choose(*arguments, default, cpu=None, cuda=None):
         return (cuda or default)(*arguments)

@@ -1,4 +1,4 @@
-"""What is written out for GPUs: the same numbers, and a program that writes less to memory."""
+"""Layers on GPUs compute the same numbers as on other devices, and their programs write less to memory."""
 
 import re
 from functools import partial
