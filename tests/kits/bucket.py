@@ -84,6 +84,13 @@ class Bucket:
             self.objects[name] = Object(data, self.generation)
             return self.metadata(name)
 
+    def move(self, name: str, new_name: str, condition: dict) -> dict:
+        """Renames an object before the client is answered, who may list the bucket at once."""
+        with self.lock:
+            metadata = self.put(new_name, self.get(name, {}).data, condition)
+            del self.objects[name]
+            return metadata
+
     def copy(self, directory: Path, prefix: str) -> None:
         """Uploads all files of a directory."""
         for path in directory.rglob("*"):
@@ -172,8 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         if UPLOAD.fullmatch(path):
             self.upload(query, body)
         elif match := MOVE.fullmatch(path):
-            self.json(bucket.put(unquote(match[2]), bucket.get(unquote(match[1]), {}).data, query))
-            bucket.objects.pop(unquote(match[1]))
+            self.json(bucket.move(unquote(match[1]), unquote(match[2]), query))
         elif match := OBJECT.fullmatch(path):
             self.object(unquote(match[2]), query)
         elif LISTING.fullmatch(path):
