@@ -7,6 +7,7 @@ from kits.paths import ROOT
 from bert_jax import config
 from bert_jax.layers import counts
 from bert_jax.objectives import base
+from bert_jax.tasks import base as dataset
 from bert_jax.tasks.text import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -22,6 +23,26 @@ PUBLISHED = {
     "base": 109_482_240,
     "large": 335_141_888,
 }
+
+
+# Of GPT-2, 50,257 pieces, and of GPT, 40,478, with all that they have.
+GPT = {
+    "gpt2_small": 124_439_808,
+    "gpt2_medium": 354_823_168,
+    "gpt2_large": 774_030_080,
+    "gpt2_xl": 1_557_611_200,
+    "gpt": 116_534_784,
+}
+
+
+@pytest.mark.parametrize("name", GPT)
+def test_parameter_counts_of_gpt_equal_the_published_ones(name):
+    resolved = config.load(name, ["dtype=float32"])
+    size = resolved.tokenizer.size
+    objective = base.make(resolved, Vocabulary(size, sep=size - 1))
+    shapes = dataset.make(resolved).shapes(config.phases(resolved)[0], 1)
+    params = jax.eval_shape(objective.init, jax.random.key(0), shapes)
+    assert counts.count(params, size) == GPT[name]
 
 
 @pytest.mark.parametrize("size", PUBLISHED)

@@ -19,7 +19,8 @@ def padded_size(vocabulary_size: int) -> int:
 class Embedder(nn.Module):
     """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D].
 
-    The word embeddings are rounded to `dtype`. A table without rows is left out.
+    The word embeddings are rounded to `dtype`. A table without rows is left out. The standard deviation of position
+    embeddings is `position_scale` times the initializer.
     """
 
     vocabulary_size: int
@@ -29,6 +30,7 @@ class Embedder(nn.Module):
     initializer: float
     gradient_dtype: jnp.dtype
     dtype: jnp.dtype = jnp.float32
+    position_scale: float = 1.0
 
     def setup(self):
         init = truncated_normal(self.initializer)
@@ -40,7 +42,9 @@ class Embedder(nn.Module):
         rows = padded_size(self.vocabulary_size)
         self.words = self.param("words", init_words, (rows, self.width))
         if self.max_length:
-            self.position_table = self.param("positions", init, (self.max_length, self.width))
+            shape = self.max_length, self.width
+            position_init = truncated_normal(self.position_scale * self.initializer)
+            self.position_table = self.param("positions", position_init, shape)
         if self.type_vocabulary:
             self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
 

@@ -12,7 +12,7 @@ from flax import linen as nn
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, blocks, rotary
-from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.layers.attention_spec import Cache, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import ACTIVATIONS, Dropouts, LayerOptions
 from bert_jax.layers.embeddings import Embedder
 
@@ -20,7 +20,7 @@ from bert_jax.layers.embeddings import Embedder
 class Encoder(nn.Module, kw_only=True):
     """Rows of tokens to hidden states.
 
-    A subclass has `states(batch, keys)`, the hidden states of the embeddings and each layer, and a `setup` that makes
+    A subclass has `embed(batch, keys)`, the states [B, L, D] in front of the blocks, and a `setup` that makes
     `embedder`, `blocks`, and `final_norm`, which may be None. It may have `summary(x, batch)`: the vector of each
     packed sequence, [B, S, D], of the last states x.
     """
@@ -62,11 +62,44 @@ class Encoder(nn.Module, kw_only=True):
             self.bias,
         )
 
+    @property
+    def rotary_bases(self) -> list[float]:
+        """The base of the rotary positions in each layer; 0: none."""
+        return [0.0] * self.layers
+
     def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""
         return self.states(batch, keys)[-1]
 
-    def make_embedder(self, max_length: int, type_vocabulary: int) -> Embedder:
+    def states(self, batch, keys=None) -> list:
+        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
+
+        keys: uint32[B], one per row, or None for no dropout.
+        """
+        masks = self.make_masks(Mask(batch["sequence_ids"]), batch["positions"])
+        return self.apply_blocks(self.embed(batch, keys), keys, blocks.Inputs(masks))[0]
+
+    def start(self, batch, length: int) -> list[Cache]:
+        """Returns the caches of rows that have one sequence each, with padding at its end: they have all its tokens
+        but the last, and room for `length`. Attention is causal."""
+        rows = len(batch["tokens"])
+        cache = empty_cache(rows, length, self.heads, self.make_spec(), self.dtype)
+        _, caches = self.read(batch["tokens"], [cache] * self.layers)
+        sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32)
+        return [cache._replace(position=sizes - 1) for cache in caches]
+
+    def read(self, tokens, caches: list[Cache]) -> tuple:
+        """Returns the last states [B, L, D] of tokens int32[B, L] behind those of the caches, and these with them."""
+        mask = caches[0].mask(tokens.shape[1])
+        positions = mask.positions[0]
+        batch = {"tokens": tokens, "positions": positions, "segments": jnp.zeros_like(tokens)}
+        inputs = blocks.Inputs(self.make_masks(mask, positions), caches=caches)
+        states, caches = self.apply_blocks(self.embed(batch), None, inputs)
+        return states[-1], caches
+
+    def make_embedder(
+        self, max_length: int, type_vocabulary: int, position_scale: float = 1.0
+    ) -> Embedder:
         """Returns the embeddings, with these numbers of positions and segments; 0: none."""
         return Embedder(
             self.vocabulary_size,
@@ -76,6 +109,7 @@ class Encoder(nn.Module, kw_only=True):
             self.initializer,
             self.gradient_dtype,
             self.dtype,
+            position_scale,
         )
 
     def make_spec(self, dropout: float = 0.0, window: int = 0) -> Spec:
@@ -97,22 +131,20 @@ class Encoder(nn.Module, kw_only=True):
         fields |= dict(heads=self.heads, hidden=hidden, options=self.options, dropouts=dropouts)
         return blocks.make_blocks(specs, self.remat, is_normal, **fields)
 
-    def make_mask(self, batch, base: float = 0.0) -> Mask:
-        """Returns the mask of the rows of a batch. base: of rotary positions; 0: none."""
-        angles = ()
-        if base:
-            angles = rotary.angles(batch["positions"], self.width // self.heads, base)
-        return Mask(batch["sequence_ids"], angles=angles)
+    def make_masks(self, mask: Mask, positions) -> list[Mask]:
+        """Returns the mask of each layer: `mask` with its rotary angles. positions: int32[B, L]."""
+        angles = {0.0: ()}
+        for base in self.rotary_bases:
+            if base not in angles:
+                angles[base] = rotary.angles(positions, self.width // self.heads, base)
+        return [mask._replace(angles=angles[base]) for base in self.rotary_bases]
 
-    def apply_blocks(self, x, masks: list[Mask], keys) -> list:
-        """Returns x and the output of each block, [B, L, D] each; the last is normalized if there is a `final_norm`.
-
-        masks: of each block.
-        """
-        states, _ = blocks.apply_blocks(self.blocks, x, keys, blocks.Inputs(masks))
+    def apply_blocks(self, x, keys, inputs: blocks.Inputs) -> tuple[list, list]:
+        """Does what `blocks.apply_blocks` does. The last states are normalized if there is a `final_norm`."""
+        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
         if self.final_norm:
             states[-1] = self.final_norm(states[-1])
-        return states
+        return states, caches
 
     def vocabulary_logits(self, x, bias=None):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `embeddings.Embedder`."""
@@ -143,6 +175,17 @@ def check_mesh(config, mesh) -> None:
         if config.model[key] % mesh.shape[axis]:
             parts = f"config.mesh.{axis}={mesh.shape[axis]}"
             raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
+
+
+def unused_positions(config) -> list[str]:
+    """Returns a warning if some position embeddings are in no row."""
+    most = config.model.max_length
+    longest = max(phase.length for phase in config.phases.values())
+    if config.model.positions == "rotary" or longest >= most:
+        return []
+    return [
+        f"model.max_length={most}: rows have at most {longest} tokens; later positions are not trained"
+    ]
 
 
 def check(config) -> None:

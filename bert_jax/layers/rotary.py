@@ -8,6 +8,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+BASE = 10_000.0  # of the original
+
 
 def angles(positions, size: int, base: float):
     """Returns the cosines and sines float32[B, L, K/2] of the angles of rows.

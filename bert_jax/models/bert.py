@@ -11,6 +11,7 @@ from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
+from bert_jax.layers.rotary import BASE
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -39,9 +40,6 @@ DEFAULTS = {
 }
 
 
-ROTARY_BASE = 10_000.0
-
-
 class Encoder(encoder.Encoder, kw_only=True):
     """The BERT encoder: rows of tokens to hidden states."""
 
@@ -50,6 +48,11 @@ class Encoder(encoder.Encoder, kw_only=True):
     norm: str
     gated: bool
     positions: str
+
+    @property
+    def rotary_bases(self) -> list[float]:
+        base = BASE if self.positions == "rotary" else 0.0
+        return [base] * self.layers
 
     def setup(self):
         max_length = self.max_length if self.positions == "learned" else 0
@@ -63,16 +66,9 @@ class Encoder(encoder.Encoder, kw_only=True):
         self.blocks = self.make_blocks(specs, hidden, dropouts, is_normal=True, **fields)
         self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
 
-    def states(self, batch, keys=None) -> list:
-        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
-
-        keys: uint32[B], one per row, or None for no dropout.
-        """
-        base = ROTARY_BASE if self.positions == "rotary" else 0.0
-        mask = self.make_mask(batch, base)
+    def embed(self, batch, keys=None):
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
-        x = maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
-        return self.apply_blocks(x, [mask] * self.layers, keys)
+        return maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
 
     def summary(self, x, batch):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence."""
@@ -94,13 +90,7 @@ def resolve(config, phase, mesh, **fields) -> str:
 
 def warnings(config) -> list[str]:
     """Returns a warning if some position embeddings are in no row."""
-    most = config.model.max_length
-    longest = max(phase.length for phase in config.phases.values())
-    if config.model.positions == "rotary" or longest >= most:
-        return []
-    return [
-        f"model.max_length={most}: rows have at most {longest} tokens; later positions are not trained"
-    ]
+    return encoder.unused_positions(config)
 
 
 def check(config) -> None:

@@ -56,6 +56,10 @@ class Encoder(encoder.Encoder, kw_only=True):
         """`initializer`, divided by the root of twice the number of layers (arXiv:1909.08053, section 3)."""
         return self.initializer / math.sqrt(2 * self.layers)
 
+    @property
+    def rotary_bases(self) -> list[float]:
+        return self.choose(self.rotary_base, self.local_rotary_base)
+
     def setup(self):
         self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
         norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
@@ -70,15 +74,8 @@ class Encoder(encoder.Encoder, kw_only=True):
         """Returns what belongs to each layer, of what belongs to full and to local ones."""
         return [local if number % self.full_every else full for number in range(self.layers)]
 
-    def states(self, batch, keys=None) -> list:
-        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
-
-        keys: uint32[B], one per row, or None for no dropout. The last states are normalized.
-        """
-        full = self.make_mask(batch, self.rotary_base)
-        local = self.make_mask(batch, self.local_rotary_base)
-        x = self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
-        return self.apply_blocks(x, self.choose(full, local), keys)
+    def embed(self, batch, keys=None):
+        return self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
 
     def summary(self, x, batch):
         """Returns [B, S, D]: the vector of each sequence by `pooling`."""

@@ -72,7 +72,8 @@ class Encoder(encoder.Encoder, kw_only=True):
     def states(self, batch, keys=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer."""
         x = self.embed(batch["tokens"], batch["positions"], keys)
-        return self.apply_blocks(x, [self.make_mask(batch)] * self.layers, keys)
+        masks = [Mask(batch["sequence_ids"])] * self.layers
+        return self.apply_blocks(x, keys, blocks.Inputs(masks))[0]
 
 
 class Decoder(nn.Module):

@@ -1,4 +1,4 @@
-"""Causal LM (arXiv:1801.10198): predicts every token from the ones before it, with BERT's encoder and vocabulary head.
+"""Causal LM (arXiv:1801.10198): predicts every token from the ones before it, by any encoder and its vocabulary head.
 
 B batch, L length, V padded vocabulary. It reads, besides the arrays of the batch contract,
 
@@ -36,6 +36,15 @@ class LanguageModel(nn.Module):
         """Returns lm_logits float32[B, L, V]: at each position those of the next token."""
         x = self.encoder(batch, keys)
         return {"lm_logits": self.lm(x, self.encoder.vocabulary_logits)}
+
+    def start(self, batch, length: int):
+        """Returns the caches of prompts; see `layers.encoder.Encoder.start`."""
+        return self.encoder.start(batch, length)
+
+    def step(self, tokens, caches):
+        """Returns float32[B, V], the logits after one more token int32[B] of each row, and the caches with it."""
+        x, caches = self.encoder.read(tokens[:, None], caches)
+        return self.lm(x[:, 0], self.encoder.vocabulary_logits), caches
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:

@@ -21,10 +21,11 @@ class Generator(nn.Module):
         return {"lm_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
 
     def start(self, batch):
-        return self.encoder.start(batch)
+        return self.encoder.start(batch, batch["tokens"].shape[1])
 
     def step(self, tokens, caches):
-        return self.encoder.step(tokens, caches)
+        x, caches = self.encoder.read(tokens[:, None], caches)
+        return self.encoder.vocabulary_logits(x[:, 0]), caches
 
 
 def make(config, vocabulary, **fields):

@@ -1,0 +1,112 @@
+"""GPT-2 (Radford et al. 2019): pre-norm blocks with causal attention, learned positions, and logits by the word
+embeddings. With post-norm blocks it is GPT (Radford et al. 2018).
+
+B batch, L length, S packed sequences per row, D width, V padded vocabulary.
+"""
+
+import math
+
+import jax.numpy as jnp
+
+from bert_jax.config_checks import check_keys, require
+from bert_jax.layers import attention, encoder
+from bert_jax.layers.blocks import Dropouts
+from bert_jax.layers.dropout import maybe_dropout
+from bert_jax.layers.norm import LayerNorm
+from bert_jax.layers.rotary import BASE
+
+DEFAULTS = {
+    "layers": 12,  # Transformer blocks
+    "width": 768,  # size of the hidden states; a multiple of `heads`
+    "heads": 12,  # attention heads
+    "feed_forward": 0,  # size of the feed-forward layers; 0: four times the width
+    "max_length": 1024,  # number of position embeddings; no row may be longer
+    "dropout": 0.1,  # dropout rate on embeddings, attention output and feed-forward output
+    "attention": "auto",  # implementation of attention, as for model.name=bert
+    "attention_dropout": 0.1,  # dropout rate on attention probabilities
+    "activation": "gelu_tanh",  # gelu_tanh, gelu or relu
+    # what layer norms normalize: pre (the input of a layer, and the last states; GPT-2) or post (the sum of a layer and
+    # its input; GPT)
+    "norm": "pre",
+    "positions": "learned",  # learned (an embedding of each position) or rotary (arXiv:2104.09864, base 10,000)
+    "epsilon": 1e-5,  # epsilon of layer norms
+    # standard deviation of the weights. With pre-norm that of position embeddings is half of it, and that of weights
+    # whose output is added to the stream is less by the root of twice the number of layers
+    "initializer": 0.02,
+}
+CUT_DEVIATION = 0.8796  # standard deviation of a standard normal that is cut at two deviations
+
+
+class Encoder(encoder.Encoder, kw_only=True):
+    """The decoder-only Transformer: rows of tokens to hidden states, of which each depends on no later token."""
+
+    attention_dropout: float
+    norm: str
+    positions: str
+    plain_logits = True  # see heads.LMHead
+
+    @property
+    def out_initializer(self) -> float:
+        if self.norm == "post":
+            return self.initializer
+        return self.initializer / math.sqrt(2 * self.layers)
+
+    @property
+    def rotary_bases(self) -> list[float]:
+        base = BASE if self.positions == "rotary" else 0.0
+        return [base] * self.layers
+
+    def setup(self):
+        max_length = self.max_length if self.positions == "learned" else 0
+        position_scale = 0.5 if self.norm == "pre" else 1.0
+        self.embedder = self.make_embedder(max_length, 0, position_scale)
+        self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
+        hidden = self.feed_forward or 4 * self.width
+        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
+        specs = [self.make_spec(self.attention_dropout)] * self.layers
+        self.blocks = self.make_blocks(specs, hidden, dropouts, is_normal=False, norm=self.norm)
+
+    def embed(self, batch, keys=None):
+        x = self.embedder(batch["tokens"], batch["positions"], None)
+        return maybe_dropout(x.astype(self.dtype), keys, 0, self.dropout)
+
+    def summary(self, x, batch):
+        """Returns [B, S, D]: the vector of the last token of each sequence."""
+        ids = batch["sequence_ids"][:, None]
+        numbers = 1 + jnp.arange(batch["cls_positions"].shape[1])[:, None]
+        last = jnp.where(ids == numbers, jnp.arange(ids.shape[-1]), 0).max(axis=-1)
+        return jnp.take_along_axis(x, last[..., None], axis=1)
+
+
+def make(config, vocabulary_size: int, **fields) -> Encoder:
+    """Returns the network of a config; see `encoder.make`."""
+    config = config.copy_and_resolve_references()
+    config.model.initializer /= CUT_DEVIATION
+    return encoder.make(Encoder, config, vocabulary_size, **fields | {"causal": True})
+
+
+def resolve(config, phase, mesh, **fields) -> str:
+    """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
+    encoder.check_mesh(config, mesh)
+    network = make(config, 0, **fields)
+    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
+
+
+def warnings(config) -> list[str]:
+    """Returns a warning if some position embeddings are in no row."""
+    return encoder.unused_positions(config)
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the model's keys that has an invalid value."""
+    encoder.check(config)
+    check_keys(
+        config,
+        choices={"model.norm": ("pre", "post"), "model.positions": ("learned", "rotary")},
+        shares=["model.attention_dropout"],
+        not_negative=["model.feed_forward"],
+    )
+    if config.model.positions == "rotary":
+        encoder.check_rotary(config)
+    hint = "model.name='gpt' sees no later token; use causal_lm"
+    require(config.objective.name != "mlm", "objective.name", config, hint)
