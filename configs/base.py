@@ -104,8 +104,9 @@ def get_config(
     config.filter.line_stops = False  # drop lines that do not end with a sentence's punctuation
 
     config.tokenizer = ConfigDict()
-    config.tokenizer.kind = "wordpiece"  # what to train: wordpiece, unigram, bpe or byte_bpe
-    config.tokenizer.size = 30522  # vocabulary size to train, in pieces
+    # what to train: wordpiece, unigram, bpe or byte_bpe; or bytes, the 256 of UTF-8, which are not trained
+    config.tokenizer.kind = "wordpiece"
+    config.tokenizer.size = 30522  # vocabulary size to train, in pieces; 261 for bytes
     # vocab.txt, .model or tokenizer.json to use instead of a trained one; `kind` and `size` are then ignored. '': train
     # one
     config.tokenizer.path = ""
@@ -256,7 +257,7 @@ CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules"),
-    "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
+    "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe", "bytes"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
     "schedule.name": ("linear", "cosine", "slanted", "inverse_sqrt", "constant", "wsd"),
@@ -288,6 +289,9 @@ def check(config: ConfigDict) -> None:
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
     is_valid = config.guard.spike == 0 or config.guard.spike >= 2
     require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
+    if config.tokenizer.kind == "bytes" and not config.tokenizer.path:
+        hint = "expected 261 with tokenizer.kind='bytes': 256 bytes and five special tokens"
+        require(config.tokenizer.size == 261, "tokenizer.size", config, hint)
     check_corpus(config)
     check_optimizer(config)
     check_phases(config)

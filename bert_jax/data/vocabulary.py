@@ -88,12 +88,14 @@ def load_or_train_on_texts(config, texts: list[str]) -> tokenizers.Tokenizer:
 def train(
     config, sources: list[corpus.Source], run: Callable, log: Callable
 ) -> tokenizers.Tokenizer:
-    """Trains a tokenizer on a sample of the sources, without the documents that will be held out.
+    """Trains a tokenizer on a sample of the sources, without the documents that will be held out; bytes need none.
 
     Raises BadInput if there are too few documents.
     """
-    log("prepare: reading the text for a sample to train the vocabulary on")
     settings = config.tokenizer
+    if settings.kind == "bytes":
+        return tokenizers.train(settings.kind, (), settings.size, settings.lowercase)
+    log("prepare: reading the text for a sample to train the vocabulary on")
     problems = Counter()
     blocks = (block for source in sources for block in source.blocks(problems))
     sampled_blocks = []

@@ -1,13 +1,13 @@
-"""Tokenizers of the Hugging Face `tokenizers` library: an existing tokenizer.json, or trained byte-level BPE.
+"""Tokenizers of the Hugging Face `tokenizers` library: an existing tokenizer.json, byte-level BPE, or bytes.
 
 Ids equal those of the library and of transformers' fast tokenizers, except that special tokens are not read from text;
 all other added tokens are.
 """
 
+import functools
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import tokenizers
@@ -57,6 +57,16 @@ class HuggingFace(Tokenizer):
     def identity(self) -> list:
         return [self.document, self.special]
 
+    @functools.cached_property
+    def adds_space(self) -> bool:
+        """Whether the first piece of a text has a space that the text lacks."""
+        ids = self.tokenizer.encode("a", add_special_tokens=False).ids
+        return self.tokenizer.decode(ids).startswith(" ")
+
+    def decode_pieces(self, ids: list[int]) -> str:
+        text = super().decode_pieces(ids)
+        return text.removeprefix(" ") if self.adds_space else text
+
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁"."""
         if self.mark != "Ġ":
@@ -66,7 +76,7 @@ class HuggingFace(Tokenizer):
     def corpus_encoder(self) -> Callable:
         if is_cachable(self.document):
             return CachedEncoder(self.encode, SPACED)
-        return partial(encode_documents, self.encode_with_offsets)
+        return functools.partial(encode_documents, self.encode_with_offsets)
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)
@@ -242,11 +252,7 @@ def train(texts: list[str], size: int, lowercase: bool) -> HuggingFace:
     least = len(SPECIAL) + len(alphabet)
     if size < least:
         raise BadInput(f"config.tokenizer.size={size}: too small, single bytes need {least}")
-    library = tokenizers.Tokenizer(BPE())
-    if lowercase:
-        library.normalizer = normalizers.Lowercase()
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    library.decoder = decoders.ByteLevel()
+    library = byte_level(BPE(), lowercase, adds_space=True)
     trainer = BpeTrainer(
         vocab_size=size,
         min_frequency=2,
@@ -256,3 +262,32 @@ def train(texts: list[str], size: int, lowercase: bool) -> HuggingFace:
     )
     library.train_from_iterator(lines(texts), trainer)
     return HuggingFace(json.loads(library.to_str()), IDS)
+
+
+def bytes_of_text(lowercase: bool) -> HuggingFace:
+    """Returns the tokenizer whose pieces are the special tokens and the 256 bytes of UTF-8; the id of byte b is 5 + b.
+
+    lowercase: lower-cases; otherwise `decode` gives back every text exactly.
+    """
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # The library names a byte by the character of its number or, if that is not printable, by the next one over 255.
+    others = (letter for letter in letters if letter > "\xff")
+    pieces = [*SPECIAL.values()]
+    for byte in range(256):
+        pieces.append(chr(byte) if chr(byte) in letters else next(others))
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    library = byte_level(BPE(vocabulary, []), lowercase)
+    library.add_special_tokens([*SPECIAL.values()])
+    return HuggingFace(json.loads(library.to_str()), IDS)
+
+
+def byte_level(
+    model: BPE, lowercase: bool = False, adds_space: bool = False
+) -> tokenizers.Tokenizer:
+    """Returns the library's tokenizer with GPT-2's rules: pieces are sequences of bytes."""
+    library = tokenizers.Tokenizer(model)
+    if lowercase:
+        library.normalizer = normalizers.Lowercase()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
+    library.decoder = decoders.ByteLevel()
+    return library

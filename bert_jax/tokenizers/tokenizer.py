@@ -43,9 +43,11 @@ def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> T
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
     """Trains a tokenizer of `size` pieces, special tokens first. Deterministic. Holds the texts in memory.
 
-    kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`). Raises BadInput if `size` is
-    too small or too large for the texts.
+    kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`), or bytes, which needs neither
+        texts nor size. Raises BadInput if `size` is too small or too large for the texts.
     """
+    if kind == "bytes":
+        return huggingface.bytes_of_text(lowercase)
     texts = list(texts)  # here, since sentencepiece converts errors of an iterator
     if kind == "wordpiece":
         return wordpiece.train(texts, size, lowercase)

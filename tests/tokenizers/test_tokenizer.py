@@ -9,11 +9,14 @@ import sys
 import pytest
 from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, difficult_text
 
+from bert_jax import config
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
-KINDS = pytest.mark.parametrize("kind", SIZES)
+KINDS = pytest.mark.parametrize("kind", [*SIZES])
+SIZES["bytes"] = 261
+KINDS_AND_BYTES = pytest.mark.parametrize("kind", SIZES)
 CASES = pytest.mark.parametrize("lowercase", [True, False])
 
 
@@ -35,7 +38,7 @@ def test_a_trained_vocabulary_begins_with_the_special_tokens(kind):
     assert starts[tokenizer.encode(["quick brown foxes, lazily"])[0]].sum() in (4, 5)
 
 
-@KINDS
+@KINDS_AND_BYTES
 def test_lowercase_folds_case_and_only_wordpiece_drops_accents(kind):
     upper, lower, plain = trained(kind).encode(["THE Élan", "the élan", "the elan"])
     assert upper == lower and (lower == plain) == (kind == "wordpiece")
@@ -43,7 +46,7 @@ def test_lowercase_folds_case_and_only_wordpiece_drops_accents(kind):
     assert upper != lower
 
 
-@KINDS
+@KINDS_AND_BYTES
 @CASES
 def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
     tokenizer = trained(kind, lowercase)
@@ -61,6 +64,33 @@ def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
     assert saved.read_bytes() == copied.read_bytes()
 
 
+def test_bytes_give_back_every_text():
+    tokenizer = trained("bytes", False)
+    draw = random.Random(2)
+    texts = [*DIFFICULT, *(difficult_text(draw) for _ in range(1000)), "\n a\u3000", "<s>"]
+    encoded = tokenizer.encode(texts)
+    assert encoded == [[5 + byte for byte in text.encode()] for text in texts]
+    assert [tokenizer.decode(ids) for ids in encoded] == texts
+    assert tokenizer.decode([tokenizer.sep, *encoded[-1], tokenizer.pad]) == "<s>"
+    assert trained("bytes").encode(["Élan"]) == tokenizer.encode(["élan"])
+    with pytest.raises(BadInput, match=r"config\.tokenizer\.size=30522: .* 261 "):
+        config.load("base", ["tokenizer.kind=bytes"])
+
+
+@KINDS_AND_BYTES
+def test_a_continuation_keeps_its_white_space(kind):
+    tokenizer = trained(kind, False)
+    texts = ["the quick brown fox", "the quick\n\n  brown", "jumps. Over", "the fox's "]
+    if kind not in ("byte_bpe", "bytes"):
+        texts = texts[:1]
+    for text in texts:
+        (ids,) = tokenizer.encode([text])
+        assert tokenizer.decode(ids) == text
+        for length in range(1, len(ids)):
+            prompt = tokenizer.decode(ids[:length])
+            assert tokenizer.decode(ids).startswith(prompt)
+
+
 @KINDS
 def test_errors_of_the_text_are_not_those_of_the_size(kind):
     def texts():
@@ -71,7 +101,7 @@ def test_errors_of_the_text_are_not_those_of_the_size(kind):
         tokenizers.train(kind, texts(), SIZES[kind], True)
 
 
-@KINDS
+@KINDS_AND_BYTES
 @CASES
 def test_documents_are_encoded_whole(kind, lowercase):
     draw = random.Random(1)

@@ -234,7 +234,7 @@ def decode(config, store, split: str, outputs, rows) -> list[dict]:
         decoded = []
         for ids, length, score in zip(*hypotheses, strict=True):
             if math.isfinite(score):
-                text = tokenizer.decode(ids[:length]) if source.strip() else ""
+                text = tokenizer.decode(ids[:length]).strip() if source.strip() else ""
                 decoded.append({"text": text, "score": score})
         # The scores of a diverged model are not finite.
         best = decoded[0]["text"] if decoded else ""
