@@ -107,8 +107,8 @@ def get_config(
     # what to train: wordpiece, unigram, bpe or byte_bpe; or bytes, the 256 of UTF-8, which are not trained
     config.tokenizer.kind = "wordpiece"
     config.tokenizer.size = 30522  # vocabulary size to train, in pieces; 261 for bytes
-    # vocab.txt, .model or tokenizer.json to use instead of a trained one; `kind` and `size` are then ignored. '': train
-    # one
+    # vocab.txt, .model or tokenizer.json to use instead of a trained one, or GPT-2's vocab.json beside merges.txt;
+    # `kind` and `size` are then ignored. '': train one
     config.tokenizer.path = ""
     # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]
     config.tokenizer.add_special = False

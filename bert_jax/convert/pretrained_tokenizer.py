@@ -5,21 +5,29 @@ from pathlib import Path
 
 import tokenizers
 from tokenizers import AddedToken
+from tokenizers.models import BPE
 from tokenizers.normalizers import BertNormalizer
 
 from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
-from bert_jax.tokenizers import huggingface, wordpiece
+from bert_jax.tokenizers import bpe_files, huggingface, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
-from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
+from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END, added_token
 
 SETTINGS = "tokenizer_config.json"
 
-# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT take nothing but the vocabulary from
-# tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
+# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2 and GPT take nothing but the vocabulary
+# and merges from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
 BERT = ("Bert", "DistilBert", "Electra", "LayoutLM", "Lxmert", "MobileBert", "SqueezeBert")
+GPT2 = "GPT2"
+GPT = "OpenAIGPT"
 OTHERS = ("PreTrained", "TokenizersBackend")
+# {class: the type of its model}, and {class: its special tokens, unless the settings have others}
+TYPES = dict.fromkeys(BERT, "WordPiece") | dict.fromkeys((GPT2, GPT), "BPE")
+DEFAULTS = dict.fromkeys(BERT, {f"{name}_token": piece for name, piece in SPECIAL.items()})
+DEFAULTS[GPT2] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), TEXT_END)
+DEFAULTS[GPT] = {"unk_token": bpe_files.UNKNOWN}
 # transformers adds special tokens that a vocabulary lacks in this order.
 NAMES = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 
@@ -37,27 +45,49 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if file.is_file():
         library = huggingface.open_library(json_file.read(file), file)
         document = json.loads(library.to_str())
-    is_bert = check_class(directory, settings, config, document) in BERT
-    if document:
-        vocabulary = document["model"]["vocab"]
-    elif is_bert:
-        file = directory / wordpiece.FILE
-        with as_bad_input(file):
-            vocabulary = {piece: id for id, piece in enumerate(wordpiece.read_pieces(file))}
-    else:
+    name = check_class(directory, settings, config, document)
+    if not document and name not in TYPES:
         raise BadInput(f"{directory}: no {huggingface.FILE}")
     with as_bad_input(directory / SETTINGS):
-        if is_bert:
-            settings = {f"{name}_token": piece for name, piece in SPECIAL.items()} | settings
-        spellings = {}
-        for name in SPECIAL:
-            value = settings.get(f"{name}_token")
-            if value:
-                spellings[name] = as_token(value)["content"]
-        if is_bert:
+        settings = DEFAULTS.get(name, {}) | settings
+        spellings = find_spellings(settings)
+        if name in BERT:
+            vocabulary = read_vocabulary(directory, document)
             library = bert_library(vocabulary, settings, spellings)
+        elif name in TYPES:
+            library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
     return huggingface.from_library(library, file, spellings)
+
+
+def find_spellings(settings: dict) -> dict[str, str]:
+    """Returns {name: spelling} of the special tokens that the settings name."""
+    spellings = {}
+    for name in SPECIAL:
+        value = settings.get(f"{name}_token")
+        if name == "sep" and not value:
+            value = settings.get("eos_token")
+        if value:
+            spellings[name] = as_token(value)["content"]
+    return spellings
+
+
+def read_vocabulary(directory: Path, document: dict) -> dict[str, int]:
+    """Returns {piece: id} of WordPiece."""
+    if document:
+        return document["model"]["vocab"]
+    file = directory / wordpiece.FILE
+    with as_bad_input(file):
+        return {piece: id for id, piece in enumerate(wordpiece.read_pieces(file))}
+
+
+def read_merges(directory: Path, document: dict) -> tuple[dict[str, int], list[tuple]]:
+    """Returns {piece: id} and the merges of byte pair encoding."""
+    if not document:
+        with as_bad_input(directory):
+            return bpe_files.read(directory)
+    model = document["model"]
+    return model["vocab"], list(map(tuple, model["merges"]))
 
 
 def read_optional(path: Path) -> dict:
@@ -78,8 +108,8 @@ def check_class(directory: Path, settings: dict, config: dict, document: dict) -
         full = names.ARCHITECTURES[model].TOKENIZER
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
     is_followed = name in OTHERS
-    if name in BERT:
-        is_followed = not document or document["model"]["type"] == "WordPiece"
+    if name in TYPES:
+        is_followed = not document or document["model"]["type"] == TYPES[name]
     if settings.get("auto_map") or not is_followed:
         raise BadInput(
             f"{directory}: tokenizer_class {full}, or its auto_map, is not supported; if there is a {huggingface.FILE}"
@@ -131,6 +161,15 @@ def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizer
         lowercase=settings.get("do_lower_case", True),
     )
     return library
+
+
+def gpt_library(name: str, pieces: dict, merges: list, settings: dict) -> tokenizers.Tokenizer:
+    """Returns the library's tokenizer with the rules of GPT-2 or GPT and the keys of the settings."""
+    if name == GPT:
+        unknown = as_token(settings["unk_token"])["content"]
+        return bpe_files.word_level(pieces, merges, unknown)
+    adds_space = settings.get("add_prefix_space", False)
+    return huggingface.byte_level(BPE(pieces, merges), adds_space=adds_space)
 
 
 def with_unused(tokenizer: Tokenizer, size: int) -> Tokenizer:

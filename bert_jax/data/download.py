@@ -2,7 +2,7 @@
 
     $XDG_CACHE_HOME/bert_jax/stores/DIGEST/     a copy; DIGEST is that of the manifest, so a new store gets a new copy
     .../stores/.DIGEST.lock                     held by the process that downloads; others on this host wait for it
-    .../files/DIGEST/NAME                       a vocabulary; DIGEST is that of the file
+    .../files/DIGEST/NAME                       a vocabulary; DIGEST is that of the file, or files
 
 A file is renamed into place after its SHA-256 is verified. The cache may be deleted while no run reads it.
 """
@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bert_jax.data import store as stores
@@ -68,18 +68,25 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
     return copy
 
 
-def local_file(name: str) -> Path:
-    """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content."""
+def local_file(name: str, others: Iterable[str] = ()) -> Path:
+    """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content.
+
+    others: names of files that are copied to its side, if they are beside it.
+    """
     if not remote.is_address(name):
         return Path(name)
     with remote.explain(name):
         source, last = remote.split_address(name)
-        data = source.read(last)
-    path = cache_directory("files") / digest(data) / last
-    path.parent.mkdir(exist_ok=True)
-    with atomic.file(path) as file:
-        file.write(data)
-    return path
+        contents = {last: source.read(last)}
+        for other in others:
+            if other != last and source.exists(other):
+                contents[other] = source.read(other)
+    directory = cache_directory("files") / digest(b"".join(contents.values()))
+    directory.mkdir(exist_ok=True)
+    for file_name, data in contents.items():
+        with atomic.file(directory / file_name) as file:
+            file.write(data)
+    return directory / last
 
 
 def read_manifest(name: str) -> dict:

@@ -21,7 +21,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
     Raises BadInput that names it, also if it lacks special tokens that the task needs.
     """
     settings = config.tokenizer
-    path = download.local_file(settings.path)
+    path = download.local_file(settings.path, tokenizers.beside(settings.path))
     try:
         with remote.naming(path, settings.path):
             tokenizer = tokenizers.from_file(path, settings.lowercase, settings.add_special)
@@ -30,6 +30,9 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
             f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
         ) from None
     check_task(config, tokenizer.special, settings.path)
+    if tokenizer.ends and config.task.get("masking", "token") != "token":
+        problem = f"its pieces mark where words end ({tokenizer.ends}), not where they start"
+        raise BadInput(f"config.task.masking={config.task.masking!r}: {settings.path}: {problem}")
     return tokenizer
 
 

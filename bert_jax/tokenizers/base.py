@@ -42,6 +42,7 @@ class Tokenizer:
 
         kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
         mark, continues  the prefixes of pieces that begin a word, or that continue one; at least one of the two is ''
+        ends             or else the suffix of those that end one
         identity         everything that decides the ids, as plain data for JSON
         tokenizer        that of the `tokenizers` library, unless it encodes in another way
         corpus_encoder() a function of corpus_encoder.py: (documents) -> their ids, and where their sentences end
@@ -52,6 +53,7 @@ class Tokenizer:
     file: str
     mark = ""
     continues = ""
+    ends = ""
 
     def __init__(self, pieces: list[str], special: dict[str, int], path: object = ""):
         check_ids(special, len(pieces), path)
@@ -76,9 +78,10 @@ class Tokenizer:
 
     @property
     def word_starts(self) -> np.ndarray:
-        """bool[size]: whether a piece begins a word; true for special tokens."""
+        """bool[size]: whether a piece begins a word, or ends one if these are marked; true for special tokens."""
         prefix = self.mark or self.continues
-        starts = np.array([piece.startswith(prefix) for piece in self.pieces])
+        marked = [piece.startswith(prefix) and piece.endswith(self.ends) for piece in self.pieces]
+        starts = np.array(marked)
         if self.continues:
             starts = ~starts
         starts[self.added_ids] = True

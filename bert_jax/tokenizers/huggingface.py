@@ -47,6 +47,7 @@ class HuggingFace(Tokenizer):
         self.document = document
         self.tokenizer = open_library(document, path)
         super().__init__(list_pieces(self.tokenizer, path), special, path)
+        self.ends = document["model"].get("end_of_word_suffix") or ""
         self.mark, self.continues = word_marks(document["model"], self.pieces, path)
 
     @property
@@ -108,11 +109,12 @@ def unused_name(number: int) -> str:
 
 
 def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
-    """Returns the prefixes of pieces that begin a word and of pieces that continue one; one of the two is ''."""
+    """Returns the prefixes of pieces that begin a word and of pieces that continue one; at least one is ''."""
     prefix = model.get("continuing_subword_prefix")
     if prefix:
         return "", prefix
-    if model["type"] == "WordLevel":  # every piece is a word
+    # Every piece of WordLevel is a word. A suffix marks where words end.
+    if model["type"] == "WordLevel" or model.get("end_of_word_suffix"):
         return "", ""
     for mark in MARKS:
         if any(piece.startswith(mark) for piece in pieces):
@@ -165,9 +167,9 @@ def from_library(
 
     Raises BadInput if it fails at characters that its vocabulary lacks, or at the spellings of special tokens.
     """
+    pieces = list_pieces(library, path)
     document = json.loads(library.to_str())  # unlike older files, it has all keys
     model = document["model"]
-    pieces = list_pieces(library, path)
     special, appended = find_ids(pieces, unknown_id(model), names, add_special)
     pieces += appended
     mark_special(document["added_tokens"], pieces, special)

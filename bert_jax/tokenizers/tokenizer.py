@@ -2,6 +2,7 @@
 
 wordpiece.py (vocab.txt), sentencepiece.py (.model) and huggingface.py (tokenizer.json) each define a subclass of
 base.Tokenizer, and the functions `from_file` (reads an external file), `read` (reads what `write` wrote) and `train`.
+bpe_files.py reads the two files of GPT-2 and of GPT as huggingface.py would read their tokenizer.json.
 """
 
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
-from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
+from bert_jax.tokenizers import bpe_files, huggingface, sentencepiece, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
@@ -23,21 +24,34 @@ def load(directory: str | Path) -> Tokenizer:
         return MODULES[settings["kind"]].read(path, settings)
 
 
+def beside(path: str) -> tuple[str, ...]:
+    """Returns the names of the files that may be beside an external tokenizer file and belong to it."""
+    names = bpe_files.PIECES + bpe_files.MERGES
+    return names if path.rpartition("/")[2] in names else ()
+
+
 def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> Tokenizer:
-    """Reads an external tokenizer file: vocab.txt (any .txt), a .model or tokenizer.json (any .json). Raises BadInput.
+    """Reads an external tokenizer: vocab.txt (any .txt), a .model, tokenizer.json (any .json), or the two files of
+    bpe_files.py, of which `path` is one; or a directory with tokenizer.json or these two. Raises BadInput.
 
     lowercase: for vocab.txt; the other files have their own rules.
     add_special: appends the special tokens that it lacks; otherwise the pieces are those of the file.
     """
     path = Path(path)
+    if (path / huggingface.FILE).is_file():
+        path = path / huggingface.FILE
     with as_bad_input(path):
+        if path.is_dir() or path.name in bpe_files.PIECES + bpe_files.MERGES:
+            return bpe_files.from_file(path, add_special)
         if path.suffix == ".txt":
             return wordpiece.from_file(path, lowercase, add_special)
         if path.suffix == ".model":
             return sentencepiece.from_file(path, add_special)
         if path.suffix == ".json":
             return huggingface.from_file(path, add_special)
-    raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
+    raise BadInput(
+        f"{path}: expected a vocab.txt, a .model, a tokenizer.json, or vocab.json beside merges.txt"
+    )
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:

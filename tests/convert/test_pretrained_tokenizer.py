@@ -10,13 +10,14 @@ from kits import external_models
 from kits.external_models import PIECES
 from kits.malformed_inputs import refused_import
 from kits.texts import DIFFICULT, PROSE, as_documents, difficult_text
+from kits.vocabularies import write_bpe_files
 from tokenizers import models, pre_tokenizers, trainers
 
 from bert_jax.convert import load_model, pretrained_tokenizer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
 
 MARKERS = ["covid", "COVID", "<e1>", "</e1>", "école", "wild cat", "[unused7]"]
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -144,6 +145,46 @@ def test_ids_equal_transformers(tmp_path, documents, name, texts):
     assert name not in PLAIN_BERT or ours.kind == wordpiece.KIND
 
 
+GPT2 = {"tokenizer_class": "GPT2Tokenizer"}
+GPT = {"tokenizer_class": "OpenAIGPTTokenizer"}
+# {name: (settings, whether there is a tokenizer.json instead of two files, its changes)}
+GENERATORS = {
+    "GPT-2, two files": (GPT2, False, {}),
+    "GPT-2": (GPT2, True, {"normalizer": {"type": "Lowercase"}}),
+    "GPT-2, a space before each text": (GPT2 | {"add_prefix_space": True}, True, {}),
+    "GPT-2, other tokens": (GPT2 | {"eos_token": "covid", "pad_token": "<e1>"}, False, {}),
+    "GPT, two files": (GPT, False, {}),
+    "GPT": (GPT, True, {"normalizer": None}),
+    "GPT, other tokens": (GPT | {"unk_token": "fox</w>", "eos_token": "<e1>"}, False, {}),
+}
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_ids_of_models_that_generate_equal_transformers(tmp_path, name):
+    settings, has_document, changes = GENERATORS[name]
+    files = ("vocab.json", "merges.txt")
+    directory = write_bpe_files(tmp_path / "model", files, is_gpt="GPT-2" not in name)
+    if has_document:
+        document = tokenizers.from_file(directory, True).document | changes
+        (directory / "tokenizer.json").write_text(json.dumps(document))
+        for file in files:
+            (directory / file).unlink()
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    (directory / "config.json").write_text('{"model_type": "gpt2"}')
+    ours = read(directory)
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    special = ["<unk>", TEXT_END, *theirs.special_tokens_map.values()]
+    texts = [text for text in FEW if not any(piece in text for piece in special)]
+    expected = theirs(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    assert ours.encode(texts) == expected and ours.size == len(theirs)
+    assert ours.special.get("pad") == theirs.pad_token_id
+    assert ours.special.get("sep") == theirs.eos_token_id
+    assert ours.unk == theirs.unk_token_id
+    space = int("add_prefix_space" in settings)  # which the text does not have
+    decoded = [theirs.decode(ids)[space:] for ids in expected]
+    assert [ours.decode(ids) for ids in expected] == decoded
+
+
 @pytest.mark.parametrize("name", ["added, with flags", "other names", "two spellings", "bytes"])
 def test_a_saved_tokenizer_is_the_same_as_a_file(tmp_path, documents, name):
     """A run names the file of its tokenizer in its config."""
@@ -195,7 +236,9 @@ def test_rows_that_pad_the_embeddings_get_pieces(tmp_path, documents, kind):
         ({"tokenizer_class": "XLMRobertaTokenizer"}, "bytes", "XLMRobertaTokenizer"),
         ({"tokenizer_class": "GPTNeoXTokenizerFast"}, "bytes", "GPTNeoXTokenizerFast"),
         ({"tokenizer_class": "RobertaTokenizer"}, "bytes", "RobertaTokenizer"),
+        ({"tokenizer_class": "GPT2Tokenizer"}, None, "vocab.json"),
         # The class has another type of model.
+        ({"tokenizer_class": "OpenAIGPTTokenizer"}, "uncased", "OpenAIGPTTokenizer"),
         ({}, "bytes", "BertTokenizer"),
     ],
 )

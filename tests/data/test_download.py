@@ -13,6 +13,7 @@ from kits.corpora import config_of, files, make_text
 from kits.damage import flip_bit
 from kits.malformed_inputs import refused
 from kits.stores import make_store, random_documents
+from kits.vocabularies import write_bpe_files
 
 from bert_jax import config
 from bert_jax.data import download
@@ -129,3 +130,19 @@ def test_a_vocabulary_in_a_bucket_equals_the_local_file(gcs, tmp_path):
     assert tokenizer_from_file(one).fingerprint == tokenizer_from_file(other).fingerprint
     with pytest.raises(BadInput, match="gs://bucket/none.txt"):
         tokenizer_from_file(none)
+
+
+def test_two_files_of_a_vocabulary_are_downloaded(gcs, tmp_path):
+    names = ("vocab.json", "merges.txt")
+    directory = write_bpe_files(tmp_path, names, is_gpt=True)
+    keys = ["tokenizer.add_special=True", "task.masking=token"]
+    local = tokenizer_from_file(config.load("demo", [f"tokenizer.path={directory}", *keys]))
+    remote = config.load("demo", ["tokenizer.path=gs://bucket/gpt/vocab.json", *keys])
+    gcs.put("gpt/vocab.json", (directory / "vocab.json").read_bytes(), {})
+    with pytest.raises(BadInput, match="gs://bucket/gpt/vocab.json: .*merges.txt"):
+        tokenizer_from_file(remote)
+    gcs.put("gpt/merges.txt", (directory / "merges.txt").read_bytes(), {})
+    assert tokenizer_from_file(remote).fingerprint == local.fingerprint
+    remote.task.masking = "whole_word"
+    with pytest.raises(BadInput, match="config.task.masking='whole_word'.*</w>"):
+        tokenizer_from_file(remote)
