@@ -8,6 +8,7 @@ from pathlib import Path
 from bert_jax.convert import config_json
 
 CLASS = "Bert"  # names.ARCHITECTURES describes the constants and functions of an architecture
+TITLE = "BERT"
 TOKENIZER = "BertTokenizer"
 
 # --- Parameters -----------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
     phase.length = min(phase.length, config.model.max_length)
     phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
     config.schedule.warmup = phase.steps // 10
-    architecture = names.ARCHITECTURES[source.settings["name"]]
+    architecture = names.find_architecture(source.settings)
     if hasattr(architecture, "default_keys"):
         configs.apply(config, architecture.default_keys(phase.length))
     configs.apply(config, source.labeler.overrides)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax.convert import config_json, pretrained_tokenizer
+from bert_jax.convert import config_json, names, pretrained_tokenizer
 from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
-from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import json_file
@@ -50,7 +49,7 @@ def read(directory: Path, head: str = "mlm") -> Source:
     if head == "label":
         labeler = conversion.labeler_from_huggingface(values, path)
     files = open_files(directory)
-    architecture = ARCHITECTURES[settings["name"]]
+    architecture = names.find_architecture(settings)
     label_layers = ("classifier", *architecture.LABEL_LAYERS.values())
 
     def is_read(name: str) -> bool:

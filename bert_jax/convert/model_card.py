@@ -112,12 +112,13 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         labels = ", ".join(config.task.labels) or "none"
         origin.append(f"Fine-tuned for {task}; labels: {labels}.")
     mask = run.tokenizer.spellings.get("mask")
+    architecture = names.find_architecture(config.model)
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,
         name=name,
         head=head.to_yaml(),
-        family=names.ARCHITECTURES[config.model.name].CLASS.replace("Bert", "BERT"),
+        family=getattr(architecture, "TITLE", architecture.CLASS),
         model=config.model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,

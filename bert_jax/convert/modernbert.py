@@ -9,6 +9,7 @@ from bert_jax.convert import config_json
 from bert_jax.errors import BadInput
 
 CLASS = "ModernBert"  # names.ARCHITECTURES describes the constants and functions of an architecture
+TITLE = "ModernBERT"
 TOKENIZER = "PreTrainedTokenizerFast"
 
 # --- Parameters -----------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 D width, F feed-forward width, V vocabulary, P positions, S segments, C labels.
 """
 
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from bert_jax.convert import bert, marian, modernbert
+from bert_jax.convert import bert, gpt2, marian, modernbert, openai_gpt
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
@@ -34,15 +35,17 @@ FORMATS = ("huggingface", "google")
 # and may have
 #
 #     MODEL_TYPE    its model_type in transformers, by default config.model.name
+#     TITLE         its name in a model card, by default CLASS
 #     ZEROS         tensors among BUFFERS that must be zero, because the model here has none
 #     TOKENS        {key of config.json: name of the special token whose id it must be}
-#     HAS_CLS       False if its texts do not begin with [CLS], and it generates texts
+#     FRAME         special tokens that begin and end a text, by default ("cls", "sep"). Without cls, it generates texts
 #     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
 #     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
 #                   by default mlm, whose class depends on the heads, and LABELERS
 #     PLAIN         {key of config.model: the one value that transformers has}
 #     POOLS         values of objective.pool that transformers has; by default `summary`
 #
+#     choices(model)                     {key of config.model: the values that transformers has} besides PLAIN
 #     sizes(model)                       {axis: size} of axes of its own
 #     orders(model)                      {axis: the numbers along it in the order of transformers}
 #     default_keys(length)               overrides of a default config with rows of a length
@@ -55,7 +58,8 @@ FORMATS = ("huggingface", "google")
 #     write_label_settings(config)       the same of a fine-tuned model, unless OBJECTIVES has none
 #
 # Google's format is of BERT alone: bert.py has what it needs besides.
-ARCHITECTURES = {"bert": bert, "modernbert": modernbert, "transformer": marian}
+ARCHITECTURES = {"bert": bert, "modernbert": modernbert, "transformer": marian, "gpt": gpt2}
+POST_NORM = {"gpt": openai_gpt}  # the same of those that have another file for model.norm=post
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
 LABELERS = {
@@ -116,14 +120,25 @@ class Parameter(NamedTuple):
         return self.axes[0] == "V"
 
 
+def find_architecture(model) -> ModuleType | None:
+    """Returns the file of a model's architecture; None if no other program has it.
+
+    model: config.model, or its keys `name` and, in POST_NORM, `norm`.
+    """
+    file = ARCHITECTURES.get(model["name"])
+    if model.get("norm") == "post":
+        return POST_NORM.get(model["name"], file)
+    return file
+
+
 def parameters(model, objective: str = "") -> list[Parameter]:
     """Returns all parameters of a model with its heads; none for a model that no other program has.
 
     The word embeddings are the first, the dense layer of an objective of LABELERS is the last.
 
-    model: config.model, or its keys `name`, `layers` and, with a decoder, `decoder_layers`.
+    model: config.model, or its keys for `find_architecture`, `layers` and, with a decoder, `decoder_layers`.
     """
-    architecture = ARCHITECTURES.get(model["name"])
+    architecture = find_architecture(model)
     if not architecture:
         return []
     table = []
@@ -141,9 +156,10 @@ def parameters(model, objective: str = "") -> list[Parameter]:
     return table
 
 
-def model_types() -> dict[str, str]:
-    """Returns {model_type in transformers: config.model.name}."""
-    return {getattr(file, "MODEL_TYPE", name): name for name, file in ARCHITECTURES.items()}
+def model_types() -> dict[str, tuple[str, ModuleType]]:
+    """Returns {model_type in transformers: (config.model.name, its file)}."""
+    files = [*ARCHITECTURES.items(), *POST_NORM.items()]
+    return {getattr(file, "MODEL_TYPE", name): (name, file) for name, file in files}
 
 
 def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
@@ -161,15 +177,18 @@ def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
     return expanded
 
 
-def exportable(format: str, model: str) -> dict[str, tuple]:
+def exportable(format: str, model) -> dict[str, tuple]:
     """Returns {key of a run: the values that the format has}; a run may lack some of the keys.
 
-    model: config.model.name.
+    model: config.model.
     """
-    architecture = ARCHITECTURES.get(model)
+    architecture = find_architecture(model)
     values = {}
     for key, value in getattr(architecture, "PLAIN", {}).items():
         values[f"model.{key}"] = (value,)
+    if hasattr(architecture, "choices"):
+        for key, choices in architecture.choices(model).items():
+            values[f"model.{key}"] = choices
     if format == "google":
         return values | {
             "model.name": ("bert",),
@@ -187,7 +206,7 @@ def exportable(format: str, model: str) -> dict[str, tuple]:
 
 def find_class(config, *default: str) -> tuple[str, str]:
     """Returns the end of the class of a model in transformers, and its task; the default if its heads decide."""
-    classes = getattr(ARCHITECTURES[config.model.name], "OBJECTIVES", LABELERS)
+    classes = getattr(find_architecture(config.model), "OBJECTIVES", LABELERS)
     return classes.get(config.objective.name, default)[:2]
 
 
@@ -226,7 +245,7 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
 
 def reorder(array: np.ndarray, parameter: Parameter, model, to_ours: bool = False) -> np.ndarray:
     """Returns a parameter, in the layout of bert_jax, in the order of transformers, or from that in the order here."""
-    architecture = ARCHITECTURES[model["name"]]
+    architecture = find_architecture(model)
     if hasattr(architecture, "orders"):
         for axis, order in architecture.orders(model).items():
             if axis in parameter.axes:
@@ -256,7 +275,7 @@ def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tup
         "S": model.get("type_vocabulary"),
         "V": vocabulary,
     }
-    architecture = ARCHITECTURES[model["name"]]
+    architecture = find_architecture(model)
     if hasattr(architecture, "sizes"):
         sizes |= architecture.sizes(model)
     dimensions = [sizes[axis] for axis in parameter.axes]

@@ -104,8 +104,8 @@ def check_class(directory: Path, settings: dict, config: dict, document: dict) -
     """
     full = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if not full:
-        model = names.model_types()[config["model_type"]]
-        full = names.ARCHITECTURES[model].TOKENIZER
+        _, architecture = names.model_types()[config["model_type"]]
+        full = architecture.TOKENIZER
     name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
     is_followed = name in OTHERS
     if name in TYPES:

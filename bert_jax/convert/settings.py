@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from bert_jax import config as configs
 from bert_jax.convert import names
-from bert_jax.convert.names import ARCHITECTURES
 from bert_jax.errors import BadInput, one_line
 
 # {task.kind: what transformers calls it}
@@ -31,8 +30,8 @@ def from_huggingface(values: dict, path: Path) -> dict:
     if model_type not in tuple(types):  # a list cannot be looked up in a dict
         expected = ", ".join(types)
         raise BadInput(f"{path}: model_type is {model_type!r}, expected one of {expected}")
-    name = types[model_type]
-    return {"name": name} | ARCHITECTURES[name].read_settings(values, path)
+    name, architecture = types[model_type]
+    return {"name": name} | architecture.read_settings(values, path)
 
 
 class Labeler(NamedTuple):
@@ -48,9 +47,9 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
 
     The names are those of names.LABELERS, so that no other module is imported. Raises BadInput if it was altered.
     """
-    beginning = ARCHITECTURES[names.model_types()[values["model_type"]]].CLASS
+    _, architecture = names.model_types()[values["model_type"]]
     for objective, (end, _, task) in names.LABELERS.items():
-        if values.get("architectures") == [beginning + end] and TASK in values:
+        if values.get("architectures") == [architecture.CLASS + end] and TASK in values:
             try:
                 keys = {key: value for key, value in values[TASK].items() if key not in PLACES}
                 length = keys.pop("length")
@@ -73,7 +72,7 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
 
 def to_huggingface(model, vocabulary) -> dict:
     """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
-    architecture = ARCHITECTURES[model.name]
+    architecture = names.find_architecture(model)
     keys = {**model, "feed_forward": model.feed_forward or 4 * model.width}
     values = {key: keys[ours] for key, (ours, _) in architecture.KEYS.items()}
     values |= architecture.FIXED | {
@@ -96,4 +95,4 @@ def labels_to_huggingface(config) -> dict:
         values["problem_type"] = PROBLEMS[config.task.kind]
     values[TASK] = {key: value for key, value in config.task.items() if key not in PLACES}
     values[TASK]["length"] = configs.phases(config)[-1].length
-    return values | ARCHITECTURES[config.model.name].write_label_settings(config)
+    return values | names.find_architecture(config.model).write_label_settings(config)

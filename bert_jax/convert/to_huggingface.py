@@ -27,10 +27,10 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     # safetensors creates its file with mode 0600.
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
-    architecture = names.ARCHITECTURES[config.model.name]
+    architecture = names.find_architecture(config.model)
     has_segments = "type_vocabulary" in config.model
-    has_cls = getattr(architecture, "HAS_CLS", True)
-    tokenizer_files.write(directory, tokenizer, positions, has_segments, has_cls)
+    frame = getattr(architecture, "FRAME", tokenizer_files.FRAME)
+    tokenizer_files.write(directory, tokenizer, positions, has_segments, frame)
     if hasattr(architecture, "write_generation"):
         values = architecture.write_generation(config, vocabulary)
         tokenizer_files.write_json(directory / "generation_config.json", values)
@@ -45,7 +45,7 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
     if "label" in parts:
         values |= settings.labels_to_huggingface(config)
     return {
-        "architectures": [names.ARCHITECTURES[config.model.name].CLASS + end],
+        "architectures": [names.find_architecture(config.model).CLASS + end],
         **values,
         "tie_word_embeddings": True,
         "dtype": "float32",

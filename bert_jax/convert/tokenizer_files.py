@@ -9,24 +9,29 @@ from tokenizers.processors import TemplateProcessing
 from bert_jax.convert import sentencepiece_to_json
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
+FRAME = ("cls", "sep")  # special tokens that begin and end a text
+
 
 def write(
-    directory: Path, tokenizer, positions: int, has_segments: bool = True, has_cls: bool = True
+    directory: Path, tokenizer, positions: int, has_segments: bool = True, frame: tuple = FRAME
 ) -> None:
     """Writes the files.
 
     positions: tokens of the longest row, including special pieces.
     has_segments: whether the model has two kinds of segments.
-    has_cls: whether a text begins with [CLS], and may have masks; without, the model generates texts.
+    frame: those of FRAME that texts have. Without cls, the model generates texts, and has no masks.
     """
     inputs = ["input_ids", "attention_mask"]
     if has_segments:
         inputs.insert(1, "token_type_ids")
     common = {"model_max_length": positions, "model_input_names": inputs}
     # BertTokenizer adds a [CLS].
-    is_bert = tokenizer.kind == "wordpiece" and has_cls
-    write_json(directory / "tokenizer.json", document(tokenizer, has_cls))
-    write_json(directory / "tokenizer_config.json", settings(tokenizer, is_bert) | common)
+    is_bert = tokenizer.kind == "wordpiece" and frame == FRAME
+    write_json(directory / "tokenizer.json", document(tokenizer, frame))
+    tokens = settings(tokenizer, is_bert)
+    if not frame:  # transformers asks for a token that begins a text, and one that ends it
+        tokens |= dict.fromkeys(("bos_token", "eos_token"), tokenizer.spellings.get("sep"))
+    write_json(directory / "tokenizer_config.json", tokens | common)
     if is_bert:
         tokenizer.write(directory)
 
@@ -51,8 +56,8 @@ def settings(tokenizer, is_bert: bool) -> dict:
     }
 
 
-def document(tokenizer, has_cls: bool = True) -> dict:
-    """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP], perhaps without [CLS]."""
+def document(tokenizer, frame: tuple = FRAME) -> dict:
+    """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP], or less, see `write`."""
     if tokenizer.kind == "wordpiece":
         values = json.loads(tokenizer.tokenizer.to_str())
         ids = sorted(tokenizer.special.values())
@@ -61,15 +66,17 @@ def document(tokenizer, has_cls: bool = True) -> dict:
         values = sentencepiece_to_json.document(tokenizer)
     else:
         values = copy.deepcopy(tokenizer.document)
+    has_cls = "cls" in frame
     mask = tokenizer.mask if has_cls else None
+    begins_with_space = (values["pre_tokenizer"] or {}).get("add_prefix_space", False)
     if tokenizer.mark:
         adjust_spaces(values, mask)
     decoder = values["decoder"]
-    if not has_cls and decoder and decoder["type"] == "ByteLevel":
-        # A generated text begins without the space before its first word.
+    if not has_cls and begins_with_space and decoder and decoder["type"] == "ByteLevel":
+        # A generated text begins without the space that the tokenizer adds before the first word of each.
         strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
         values["decoder"] = {"type": "Sequence", "decoders": [decoder, strip]}
-    values["post_processor"] = post_processor(tokenizer, has_cls)
+    values["post_processor"] = post_processor(tokenizer, frame)
     return values
 
 
@@ -89,11 +96,12 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
 
 
-def post_processor(tokenizer, has_cls: bool) -> dict:
-    """Returns the template that adds [CLS] and [SEP], if the vocabulary has them."""
-    ids = {tokenizer.pieces[id]: id for id in (tokenizer.cls, tokenizer.sep) if id is not None}
-    cls = [piece for piece in ids if has_cls and ids[piece] == tokenizer.cls]
-    sep = [piece for piece in ids if ids[piece] == tokenizer.sep]
+def post_processor(tokenizer, frame: tuple) -> dict:
+    """Returns the template that adds the tokens of a frame, if the vocabulary has them."""
+    tokens = {name: id for name, id in tokenizer.special.items() if name in frame}
+    ids = {tokenizer.pieces[id]: id for id in tokens.values()}
+    cls = [piece for piece in ids if ids[piece] == tokens.get("cls")]
+    sep = [piece for piece in ids if ids[piece] == tokens.get("sep")]
     template = TemplateProcessing(
         single=[*cls, "$A", *sep],
         pair=[*cls, "$A", *sep, "$B:1", *(f"{piece}:1" for piece in sep)],

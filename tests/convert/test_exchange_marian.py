@@ -124,7 +124,7 @@ def test_what_marian_lacks_is_not_exported(key, value):
 def test_tokenizers_end_a_text_and_give_it_back(tmp_path, kind):
     """Ids without [CLS]; imported again, the tokenizer has the same ids."""
     tokenizer = tokenizers.train(kind, PROSE, SIZES[kind], True)
-    tokenizer_files.write(tmp_path, tokenizer, positions=32, has_segments=False, has_cls=False)
+    tokenizer_files.write(tmp_path, tokenizer, positions=32, has_segments=False, frame=("sep",))
     external_models.write_config(tmp_path / "config.json", {"model_type": "marian"})
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     (ids,) = tokenizer.encode([TEXT])

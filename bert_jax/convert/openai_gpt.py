@@ -1,0 +1,71 @@
+"""GPT in Hugging Face transformers: parameters and settings, with those that it shares with GPT-2.
+
+D width, V vocabulary, P positions.
+"""
+
+from pathlib import Path
+
+from bert_jax.convert import config_json, gpt2
+from bert_jax.convert.gpt2 import BLOCK
+
+CLASS = "OpenAIGPT"  # names.ARCHITECTURES describes the constants and functions of an architecture
+TITLE = "GPT"
+MODEL_TYPE = "openai-gpt"
+TOKENIZER = "OpenAIGPTTokenizer"
+FRAME = gpt2.FRAME
+OBJECTIVES = gpt2.OBJECTIVES
+LABEL_LAYERS = gpt2.LABEL_LAYERS
+default_keys = gpt2.default_keys
+write_generation = gpt2.write_generation
+
+# --- Parameters -----------------------------------------------------------------------------------
+
+TRANSPOSED = False
+BODY = ("transformer.",)
+BARE = ("tokens_embed.", "positions_embed.", "position_ids", "h.")
+BUFFERS = ("transformer.position_ids", "transformer.h.{}.attn.bias")  # of older files
+TIED = {"lm_head.weight": "transformer.tokens_embed.weight"}
+
+EMBEDDINGS = (
+    ("VD", "embedder/words", "tokens_embed.weight"),
+    ("PD", "embedder/positions", "positions_embed.weight"),
+)
+PARTS = (
+    ("encoder", "encoder/", "transformer.", EMBEDDINGS),
+    ("encoder", "encoder/blocks_{}/", "transformer.h.{}.", BLOCK),
+)
+
+# --- Settings: keys of OpenAIGPTConfig ------------------------------------------------------------
+
+KEYS = gpt2.COMMON
+FIXED = {"tie_word_embeddings": True}
+ABSENT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1}  # values of keys that a file lacks
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}  # its gelu is the tanh approximation
+# Values of the keys of config.model for which GPT has no settings.
+PLAIN = {"norm": "post", "positions": "learned"}
+
+
+def choices(model) -> dict[str, tuple]:
+    """Returns {key of config.model: the values that GPT has}."""
+    return {
+        "activation": tuple(ACTIVATIONS.values()),
+        "feed_forward": (0, 4 * model.width),
+    }
+
+
+def read_settings(values: dict, path: Path) -> dict:
+    """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
+    values = ABSENT | values
+    fixed = FIXED | {"embd_pdrop": values["resid_pdrop"]}
+    settings = config_json.read_keys(values, KEYS, fixed, path)
+    settings["feed_forward"] = 4 * settings["width"]
+    settings["activation"] = config_json.read_choice(values, "afn", path, ACTIVATIONS)
+    return settings | PLAIN
+
+
+def write_settings(model, vocabulary) -> dict:
+    """Returns the keys of config.json of a config.model."""
+    return {
+        "afn": config_json.name_of(ACTIVATIONS, model.activation),
+        **gpt2.write_common(model, vocabulary),
+    }
