@@ -1,5 +1,7 @@
-"""`evaluate`: held-out metrics of a run's newest checkpoint, of several models on the same text, or of translations."""
+"""`evaluate`: held-out metrics of a run's newest checkpoint, of models on a text, or of translations."""
 
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from bert_jax import config as configs
 from bert_jax.commands import predict
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import word_windows
+from bert_jax.inference import perplexity, token_scores, word_windows
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.parallel import initial
@@ -24,24 +26,46 @@ from bert_jax.tasks.labelled import examples, tables
 OPTIONS = [
     cli.place("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
     cli.option("--config", "config of the held-out text; default: that of the run"),
-    cli.path("--input", "file of a source a line, to translate and to compare with --reference"),
-    cli.path("--reference", "file of their translations"),
+    cli.path(
+        "--input",
+        "text to evaluate models on: a document, or one in `text` of each line of a .jsonl file;"
+        " with --reference, a source a line, to translate",
+    ),
+    cli.option(
+        "--stride",
+        "tokens that a window of a causal model scores; default: half a window",
+        type=cli.positive,
+        default=0,
+    ),
+    cli.path("--reference", "file of translations, a line for each of --input"),
     *predict.SEARCH,
     cli.AS_JSON,
 ]
+CHARACTERS = 4  # of a token, for the size of the held-out text that is read
 
 
 def run(options, overrides) -> int:
     search = predict.search_keys(options)
     is_translated = bool(options.input and options.reference) and not options.config
-    if not is_translated and (options.input or options.reference or search):
-        raise BadInput("evaluate: expected --input with --reference, and no --config")
-    if options.config:
-        config = cli.load_config(options, overrides)
-        values = evaluate_models(options.model, config, cli.log_progress)
-        return cli.show(options, values, word_windows.describe(values))
+    has_text = bool(options.input) != bool(options.config) and not options.reference
+    is_run = not (options.input or options.config or options.reference)
+    if not (is_translated or has_text or is_run) or (search and not is_translated):
+        hint = "expected --config, --input, or --input with --reference and options of its search"
+        raise BadInput(f"evaluate: {hint}")
+    if options.stride and not has_text:
+        raise BadInput("--stride: needs a text, by --input or --config")
+    if has_text:
+        if options.input:
+            config = configs.load("base", overrides)
+        else:
+            config = cli.load_config(options, overrides)
+        values = evaluate_models(
+            options.model, config, cli.log_progress, options.input, options.stride
+        )
+        module = word_windows if "windows" in values else perplexity
+        return cli.show(options, values, module.describe(values))
     if len(options.model) > 1:
-        raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
+        raise BadInput("evaluate: several models need a text, by --input or --config")
     if is_translated:
         values = evaluate_translations(
             options.model[0], options.input, options.reference, overrides, search
@@ -121,46 +145,103 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     return values
 
 
-def evaluate_models(directories: list[Path], config, log=print) -> dict:
-    """Evaluates models with any vocabularies on the same held-out text, with the same words masked for all of them.
+def evaluate_models(
+    directories: list[Path], config, log=print, file: Path | None = None, stride: int = 0
+) -> dict:
+    """Evaluates masked or causal models with any vocabularies on the same text: that of a file, or the held-out text of
+    a config.
 
-    Returns {words, windows, documents, characters, word_entropy, models: [...]} on the held-out text of a config.
+    Returns the numbers of the text, and as `models` [{model, parameters, ...}], see `evaluate_causal` and
+    `evaluate_masked`. With a config's text, `held_out` is whether the model surely was not trained on it: it always
+    trained on this store, as other stores may hold out other documents.
 
-    Each model has {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
-    All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
-    word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
-    counts them. `held_out` is whether the model surely was not trained on the text: it always trained on this store, as
-    other stores may hold out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
+    Raises BadInput for masked models beside causal ones: they predict from other context.
     """
     from bert_jax.data import heldout_text
 
     # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
-    length = configs.phases(config)[-1].length
-    for directory, model in zip(directories, models, strict=True):
-        load_model.check_masks(directory, model)
-        length = min(length, configs.longest_row(model.config))
-    tokenizers = [model.tokenizer for model in models]
-    store = open_or_prepare(config, log)
-    with closing(heldout_text.documents(config, store)) as documents:
-        windows, unknown = word_windows.choose_words(
-            documents, tokenizers, length - 2, config.seed, config.evaluate.rows
+    kinds = [*map(token_scores.is_causal, directories, models)]
+    if len(set(kinds)) > 1:
+        causal = directories[kinds.index(True)]
+        masked = directories[kinds.index(False)]
+        raise BadInput(
+            f"--model: {causal} is causal, {masked} masked: their numbers do not compare"
         )
+    if stride and not kinds[0]:
+        raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
+    if file:
+        documents = ([text] for text in read_documents(file))
+        number = None
+        length = math.inf
+    else:
+        store = open_or_prepare(config, log)
+        documents = heldout_text.documents(config, store)
+        number = config.evaluate.rows
+        length = configs.phases(config)[-1].length
+    with closing(documents):
+        if kinds[0]:
+            characters = number * length * CHARACTERS if number else math.inf
+            values, results = evaluate_causal(models, documents, characters, stride)
+        else:
+            values, results = evaluate_masked(models, documents, length, number, config.seed)
+    for directory, model, result in zip(directories, models, results, strict=True):
+        result |= {"parameters": counts.count(model.params, model.vocabulary.size)}
+        if not file:
+            # A run that always trained on this store never saw its held-out documents.
+            is_same_store = model.info.get("store_fingerprint") == store.fingerprint
+            result["held_out"] = is_same_store and "imported" not in model.info
+        result["model"] = str(directory)
+    return values | {"models": results}
+
+
+def read_documents(path: Path) -> Iterator[str]:
+    """Yields the documents of a file: `text` of each line of a .jsonl file, or else all of its text.
+
+    Raises BadInput for an empty one.
+    """
+    documents = [(path, [tables.read_text(path)])]
+    if ".jsonl" in path.suffixes:
+        documents = tables.read(path, ["text"])
+    for place, (text,) in documents:
+        if not text.split():
+            raise BadInput(f"--input {place}: has no text")
+        yield text
+
+
+def evaluate_causal(models: list, documents: Iterable[list[str]], characters: float, stride: int):
+    """Returns the numbers of the first documents, which have this number of characters in all, and what
+    `perplexity.evaluate` returns for each causal model."""
+    texts = []
+    for sentences in documents:
+        texts.append(" ".join(sentences))
+        characters -= len(texts[-1])
+        if characters <= 0:
+            break
+    values = perplexity.count(texts)
+    return values, [perplexity.evaluate(model, texts, stride, values) for model in models]
+
+
+def evaluate_masked(
+    models: list, documents: Iterable[list[str]], length: float, number: int | None, seed: int
+):
+    """Returns {words, windows, documents, characters, word_entropy} of the masked words in windows of documents, and of
+    each masked model {nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown}.
+
+    All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
+    word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
+    counts them. `word_entropy` is the entropy of the word frequencies, in nats.
+
+    length: of the rows, at most. number: of the windows; None: all.
+    """
+    length = min(length, *(configs.longest_row(model.config) for model in models))
+    tokenizers = [model.tokenizer for model in models]
+    windows, unknown = word_windows.choose_words(documents, tokenizers, length - 2, seed, number)
     values = word_windows.summary(windows)
     if not values["words"]:
-        raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
+        raise BadInput("evaluate: no masked word of the text is in all vocabularies")
     results = []
-    for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
-        log(f"{directory}: evaluating {values['words']:,} words in {values['windows']:,} windows")
-        # A run that always trained on this store never saw its held-out documents.
-        is_same_store = model.info.get("store_fingerprint") == store.fingerprint
-        results.append(
-            {
-                "model": str(directory),
-                **word_windows.evaluate(model, windows, number, length, values["characters"]),
-                "unknown": int(unknown[number]),
-                "parameters": counts.count(model.params, model.vocabulary.size),
-                "held_out": is_same_store and "imported" not in model.info,
-            }
-        )
-    return values | {"models": results}
+    for index, model in enumerate(models):
+        result = word_windows.evaluate(model, windows, index, length, values["characters"])
+        results.append(result | {"unknown": int(unknown[index])})
+    return values, results

@@ -138,26 +138,32 @@ def evaluate(
 
 
 def describe(values: dict) -> str:
-    """Returns a table as text, one line for each model.
-
-    values: those of `summary`, and as `models` a list of those of `evaluate` with the model and whether the text was
-    held out from it.
-    """
-    names = [key for key in values["models"][0] if key not in ("model", "held_out")]
-    width = max(len(model["model"]) for model in values["models"])
-    lines = [
+    """Returns a table as text, one line for each model. values: those of `summary`, and `models`, see `table`."""
+    header = (
         f"{values['words']:,} words ({values['characters']:,} characters) masked in"
-        f" {values['windows']:,} windows of {values['documents']:,} held-out documents; entropy of"
-        f" the words {values['word_entropy']:.4f} nats",
-        "  ".join([" " * width, *names]),
-    ]
-    for model in values["models"]:
+        f" {values['windows']:,} windows of {values['documents']:,} documents; entropy of"
+        f" the words {values['word_entropy']:.4f} nats"
+    )
+    return "\n".join([header, *table(values["models"])])
+
+
+def table(models: list[dict]) -> list[str]:
+    """Returns the lines of a table of models: their numbers, and notes.
+
+    models: {model: its name, held_out: whether the text was held out from it, is_exact: whether its tokens spell the
+        text; the last two may be missing; name: number}.
+    """
+    names = [key for key in models[0] if key not in ("model", "held_out", "is_exact")]
+    width = max(len(model["model"]) for model in models)
+    lines = ["  ".join([" " * width, *names])]
+    for model in models:
         cells = [model["model"].ljust(width)]
         for name in names:
             kind = ",d" if isinstance(model[name], int) else ".4f"
             cells.append(f"{model[name]:{len(name)}{kind}}")
-        line = "  ".join(cells)
-        if not model["held_out"]:
-            line += "  may have been trained on this text"
-        lines.append(line)
-    return "\n".join(lines)
+        if not model.get("held_out", True):
+            cells.append("may have been trained on this text")
+        if not model.get("is_exact", True):
+            cells.append("its tokens do not spell all of the text")
+        lines.append("  ".join(cells))
+    return lines

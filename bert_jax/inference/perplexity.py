@@ -1,0 +1,97 @@
+"""Perplexity of causal models on whole documents, by sliding windows, and bits a byte and a character.
+
+The probabilities of all tokens of a text multiply to one number, whatever the vocabulary. Its bits a byte, a character
+or a word compare models with different vocabularies; nats a token do not.
+"""
+
+import math
+
+import numpy as np
+
+from bert_jax.convert import load_model
+from bert_jax.errors import BadInput
+from bert_jax.inference import token_scores, word_windows
+
+
+def count(texts: list[str]) -> dict[str, int]:
+    """Returns the numbers of documents, words (runs without white space), characters, and bytes in UTF-8."""
+    return {
+        "documents": len(texts),
+        "words": sum(len(text.split()) for text in texts),
+        "characters": sum(map(len, texts)),
+        "bytes": sum(len(text.encode()) for text in texts),
+    }
+
+
+def cut_windows(ids: list[int], length: int, stride: int) -> list[tuple[list[int], int]]:
+    """Returns (ids, number of the last of them that are scored) of the windows of a document.
+
+    The first window scores all its tokens but the first. Each later one has `length` tokens and scores the next
+    `stride` of the document, or those that are left: every token is scored once, those of later windows with at least
+    length - stride tokens before them.
+
+    ids: of the document, with its context, see `token_scores.with_context`.
+    """
+    windows = []
+    first = 1
+    while first < len(ids):
+        stop = min(len(ids), max(length, first + stride))
+        windows.append((ids[max(0, stop - length) : stop], stop - first))
+        first = stop
+    return windows
+
+
+def evaluate(model, texts: list[str], stride: int, counts: dict[str, int]) -> dict:
+    """Returns the measures of a causal model on documents; counts: see `count`.
+
+    nats_per_token, perplexity: of a token; bits_per_byte, bits_per_character, nats_per_word, word_perplexity: of all
+    text, whatever the vocabulary. tokens, unknown: how many are scored, and how many of these are [UNK]. is_exact:
+    whether the tokens spell the text, but for white space at its ends.
+
+    stride: of the windows; 0: half their length, which is that of the positions that training has reached.
+
+    Raises BadInput if the stride is too large.
+    """
+    length = load_model.trained_positions(model)
+    if stride >= length:
+        raise BadInput(f"--stride {stride}: expected less than {length}, the model's positions")
+    tokenizer = model.tokenizer
+    ids = tokenizer.encode(texts)
+    decoded = map(tokenizer.decode, ids)
+    is_exact = all(a.strip() == b.strip() for a, b in zip(texts, decoded, strict=True))
+    windows = []
+    for tokens in ids:
+        context = token_scores.with_context(model, tokens)
+        windows += cut_windows(context, length, stride or max(1, length // 2))
+    scores = token_scores.score_rows(model, [window for window, _ in windows])
+    total = 0.0
+    tokens = 0
+    for values, (_, number) in zip(scores, windows, strict=True):
+        total -= values[-number:].sum()
+        tokens += number
+    if not tokens:
+        raise BadInput(f"{tokenizer.path}: the text has no token to score")
+    bits = total / math.log(2)
+    return {
+        "nats_per_token": total / tokens,
+        "perplexity": exponential(total / tokens),
+        "nats_per_word": total / counts["words"],
+        "word_perplexity": exponential(total / counts["words"]),
+        "bits_per_byte": bits / counts["bytes"],
+        "bits_per_character": bits / counts["characters"],
+        "tokens": tokens,
+        "unknown": sum(numbers.count(tokenizer.unk) for numbers in ids),
+        "is_exact": is_exact,
+    }
+
+
+def exponential(nats: float) -> float:
+    """Returns e to a power, infinite if it is too large, as for a text without spaces."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(nats))
+
+
+def describe(values: dict) -> str:
+    """Returns a table as text, one line for each model. values: those of `count`, and `models`."""
+    counts = ", ".join(f"{values[name]:,} {name}" for name in count([]))
+    return "\n".join([counts, *word_windows.table(values["models"])])

@@ -1,0 +1,189 @@
+"""Log-probabilities of the tokens of texts under a causal or a masked model, in batches of rows of similar lengths.
+
+T texts, N tokens of all texts, B rows, L length, V padded vocabulary.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from bert_jax.config import longest_row
+from bert_jax.convert import load_model
+from bert_jax.errors import BadInput
+from bert_jax.inference import fill_mask
+from bert_jax.objectives import base
+from bert_jax.tasks.text.mlm_batch import MASKED
+
+TOKENS = 2048  # of a batch: few enough for the memory of their logits
+# What a masked model does not see besides the token that it scores: the later pieces of its word (arXiv:2305.10588,
+# "within-word left-to-right"), or nothing (arXiv:1910.14659).
+MASKING = ("word", "token")
+INSIDE = re.compile(r"\w\w")
+
+
+def is_causal(directory, model) -> bool:
+    """Returns whether a model is a causal LM; otherwise it is a masked one.
+
+    Raises BadInput for a model that is neither, or whose head is not trained.
+    """
+    objective = model.objective
+    if "mlm_logits" in objective.vocabulary_outputs:
+        load_model.check_masks(directory, model)
+        return False
+    if "lm_logits" not in objective.vocabulary_outputs:
+        name = model.config.objective.name
+        raise BadInput(f"{directory}: objective {name!r}: expected a causal or a masked LM")
+    head = objective.heads.get("lm_logits", set())
+    if not head.isdisjoint(load_model.untrained_parts(model)):
+        raise BadInput(f"{directory}: its head over the vocabulary is not trained; train it first")
+    return True
+
+
+def with_context(model, ids: list[int]) -> list[int]:
+    """Returns the row of a text for a causal model: in front of it is [SEP], which ends the document before it in the
+    rows of training. A vocabulary without [SEP] has nothing there, so that the first token is not scored."""
+    sep = model.vocabulary.sep
+    return ids if sep is None else [sep, *ids]
+
+
+def score_sentences(
+    model, texts: list[str], places: list[str], masking: str
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns float64[T] and int64[T], the sums of the log-probabilities of the tokens of each text in nats and the
+    numbers of these tokens, and how many of all tokens are [UNK].
+
+    Those of a masked model are pseudo-log-likelihoods.
+
+    places: of the texts, for messages.
+    masking: of MASKING, for a masked model.
+
+    Raises BadInput for a text without tokens, or with more than the positions that training has reached.
+    """
+    tokenizer = model.tokenizer
+    room = load_model.trained_positions(model)
+    is_masked = "mlm_logits" in model.objective.vocabulary_outputs
+    if is_masked:
+        encoded = [*tokenizer.encode_with_offsets(texts)]
+        ids = [tokens for tokens, _ in encoded]
+        special = {model.vocabulary.cls, model.vocabulary.sep} - {None}
+        room -= len(special)
+    else:
+        ids = tokenizer.encode(texts)
+        room -= len(with_context(model, []))
+    for place, text, tokens in zip(places, texts, ids, strict=True):
+        if not text.strip() or not tokens:
+            raise BadInput(f"{place}: no sentence")
+        if len(tokens) > room:
+            raise BadInput(f"{place}: {len(tokens)} tokens, the model scores {room} at most")
+    if is_masked:
+        starts = tokenizer.word_starts
+        stops = [np.arange(len(tokens)) + 1 for tokens in ids]
+        if masking == "word":
+            stops = [
+                word_stops(text, starts[tokens], offsets)
+                for text, (tokens, offsets) in zip(texts, encoded, strict=True)
+            ]
+        scores = score_masked(model, ids, stops)
+    else:
+        scores = score_rows(model, [with_context(model, tokens) for tokens in ids])
+    unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
+    return np.array([*map(np.sum, scores)]), np.array([*map(len, scores)]), unknown
+
+
+def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarray:
+    """Returns int64[size]: for each token of a text, where its word ends, as a number of tokens.
+
+    A word is a run of letters, digits and "_", or a part of it where the vocabulary begins words within a run.
+
+    begins_word: bool[size], whether each piece begins a word, see `Tokenizer.word_starts`.
+    offsets: where each token begins and ends in the text.
+    """
+    is_start = begins_word.copy()
+    before = (0, 1)
+    for number, (start, stop) in enumerate(offsets):
+        is_inside = (
+            start < before[1]  # pieces of one character have the same offsets
+            or not text[slice(*before)].strip()  # a piece of a space alone begins the word after it
+            or INSIDE.match(text, start - 1)
+        )
+        is_start[number] |= number == 0 or not is_inside
+        before = (start, stop)
+    edges = np.append(np.flatnonzero(is_start), len(is_start))
+    return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
+
+
+def batches(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yields (numbers of rows, B, L) for rows of these sizes, the longest first. Prints progress on a terminal."""
+    order = np.argsort(-sizes, kind="stable")
+    first = 0
+    with tqdm(total=len(order), unit="row", disable=None) as progress:
+        while first < len(order):
+            length = fill_mask.padded_length(int(sizes[order[first]]), longest)
+            rows = max(1, TOKENS // length)
+            numbers = order[first : first + rows]
+            yield numbers, rows, length
+            progress.update(len(numbers))
+            first += rows
+
+
+def score_rows(model, rows: list[list[int]]) -> list[np.ndarray]:
+    """Returns float64[size - 1] for each row: the log-probability under a causal model, in nats, of each token but the
+    first, given those before it. rows: ids, at most `longest_row` each."""
+    vocabulary = model.vocabulary._replace(cls=None, sep=None)
+    run = jax.jit(partial(next_nats, model.objective))
+    params = jax.device_put(model.params)
+    sizes = np.array([*map(len, rows)])
+    scores = [np.empty(0)] * len(rows)
+    for numbers, count, length in batches(sizes, longest_row(model.config)):
+        texts = [rows[number] for number in numbers]
+        batch = fill_mask.make_batch(texts, count, length, 0, vocabulary)
+        nats = np.asarray(run(params, batch), np.float64)
+        for number, values in zip(numbers, nats, strict=False):  # the last rows may have no text
+            scores[number] = -values[: sizes[number] - 1]
+    return scores
+
+
+def next_nats(objective, params, batch):
+    """Returns float32[B, L]: at each position, the nats of the next token."""
+    logits = objective.outputs(params, batch)["lm_logits"]
+    return base.cross_entropy(logits, jnp.roll(batch["tokens"], -1, axis=1))
+
+
+def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns float64[size] for each text: the log-probability under a masked model, in nats, of each token, while it
+    and the tokens after it up to its stop are masked.
+
+    texts: ids, with [CLS] and [SEP] at most `longest_row`. stops: the numbers of the tokens before
+        them.
+    """
+    vocabulary = model.vocabulary
+    run = jax.jit(partial(fill_mask.predict, model.objective))
+    params = jax.device_put(model.params)
+    targets = np.array([*chain(*texts)])
+    stops = np.concatenate(stops)
+    sizes = np.array([*map(len, texts)])
+    ends = np.cumsum(sizes)
+    owners = np.repeat(np.arange(len(texts)), sizes)
+    starts = np.arange(len(targets)) - (ends - sizes)[owners]
+    scores = np.empty(len(targets))
+
+    def masked(number: int) -> list[int]:
+        ids = texts[owners[number]]
+        start, stop = starts[number], stops[number]
+        return [*ids[:start], *[vocabulary.mask] * (stop - start), *ids[stop:]]
+
+    for numbers, count, length in batches(sizes[owners] + 2, longest_row(model.config)):
+        rows = [masked(number) for number in numbers]
+        batch = fill_mask.make_batch(rows, count, length, length, vocabulary)
+        for name in MASKED.split():
+            batch[name] = batch[name][:, :1]  # of the masks, only the first is scored
+        batch["masked_targets"][: len(numbers), 0] = targets[numbers]
+        nats, _ = run(params, batch)
+        scores[numbers] = -np.asarray(nats)[: len(numbers), 0]
+    return np.split(scores, ends[:-1])

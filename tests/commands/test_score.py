@@ -1,0 +1,112 @@
+"""`score`: accuracy on minimal pairs, by group and with ties, and the sentences of a file; bad input."""
+
+import json
+
+import numpy as np
+import pytest
+from kits.malformed_inputs import refused
+from kits.runs import make_run
+
+from bert_jax.cli import main
+from bert_jax.inference import minimal_pairs
+
+PAIRS = [
+    {"sentence_good": "The dog sleeps.", "sentence_bad": "The dog sleep.", "UID": "a", "field": 1},
+    {"sentence_good": "The dogs sleep.", "sentence_bad": "The dogs sleeps.", "UID": "b"},
+    {"sentence_good": "The same.", "sentence_bad": "The same.", "UID": "b", "field": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("score") / "run"
+    make_run(directory, "objective.name=causal_lm", "task.name=token_blocks")
+    return directory
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_accuracy_by_group_with_ties_as_halves():
+    good = np.array([-1.0, -2.0, -3.0, -4.0, -5.0])
+    bad = np.array([-2.0, -1.0, -3.0, -4.0 + 1e-6, -9.0])
+    result = minimal_pairs.measure(good, bad, {"UID": ["x", "x", "x", "y", "y"]})
+    assert result["accuracy"] == 3 / 5 and result["ties"] == 2 and result["pairs"] == 5
+    error = np.sqrt((2 * 0.4**2 + 0.6**2 + 2 * 0.1**2) / 5 / 5)
+    assert result["standard_error"] == pytest.approx(error)
+    assert {name: line["accuracy"] for name, line in result["by"]["UID"].items()} == {
+        "x": 0.5,
+        "y": 0.75,
+    }
+    same = minimal_pairs.measure(good, good, {})
+    assert same["accuracy"] == 0.5 and same["ties"] == 5 and same["standard_error"] == 0
+    table = minimal_pairs.describe(result).splitlines()
+    assert table[1].split() == ["all", "0.6000", f"{error:.4f}", "2", "5"]
+    assert [line.split()[:2] for line in table[2:]] == [["UID", "x"], ["UID", "y"]]
+
+
+@pytest.mark.slow
+def test_pairs_and_sentences_have_the_same_scores(run, tmp_path, capsys):
+    write(tmp_path / "pairs.jsonl", PAIRS)
+    command = ["score", "--model", str(run), "--json", "-", "--input"]
+    assert main([*command, str(tmp_path / "pairs.jsonl")]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["pairs"] == 3 and values["ties"] == 1
+    assert {key: list(lines) for key, lines in values["by"].items()} == {
+        "field": ["", "1"],
+        "UID": ["a", "b"],
+    }
+    assert values["by"]["UID"]["b"]["ties"] == 1
+
+    other = [{"yes": pair["sentence_good"], "no": pair["sentence_bad"], "k": 1} for pair in PAIRS]
+    write(tmp_path / "other.jsonl", other)
+    keys = ["--good", "yes", "--bad", "no", "--by", "k"]
+    assert main([*command, str(tmp_path / "other.jsonl"), *keys]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["scores"] == values["scores"] and list(again["by"]) == ["k"]
+
+    sentences = [
+        sentence for pair in PAIRS for sentence in (pair["sentence_good"], pair["sentence_bad"])
+    ]
+    (tmp_path / "lines.txt").write_text("\n".join(sentences))
+    write(tmp_path / "lines.jsonl", [{"text": sentence} for sentence in sentences])
+    for name in ("lines.txt", "lines.jsonl"):
+        assert main([*command, str(tmp_path / name)]) == 0
+        lines = json.loads(capsys.readouterr().out)["sentences"]
+        assert [line["text"] for line in lines] == sentences
+        scores = [line["log_probability"] for line in lines]
+        assert np.reshape(scores, (3, 2)).tolist() == values["scores"]
+
+
+@pytest.mark.parametrize(
+    "name, content, named",
+    [
+        (
+            "a.jsonl",
+            '{"sentence_good": "a", "sentence_bad": "b"}\n{"sentence_good": "a"}',
+            ":2: sen",
+        ),
+        ("a.jsonl", '{"sentence_good": "a"}', "sentence_bad"),
+        ("a.jsonl", '{"other": "a"}', "sentence_good"),
+        ("a.jsonl", '{"sentence_good": "a", "sentence_bad": ["b"]}', "row 1: "),
+        ("a.jsonl", '{"sentence_good": "a"\n', ":1: "),
+        ("a.tsv", "sentence_good\tsentence_bad\na\tb\na\n", ":3: "),
+        ("a.txt", "a\n\nb\n", ":2: no sentence"),
+        ("a.txt", "a\n" + "a " * 40, ":2: 40 tokens"),
+        ("a.txt", "", "no sentences"),
+    ],
+)
+def test_bad_input_is_named(run, tmp_path, name, content, named):
+    (tmp_path / name).write_text(content)
+    line = refused("score", "--model", run, "--input", tmp_path / name)
+    assert f"{tmp_path}/{name}" in line and named in line
+
+
+def test_a_model_that_is_no_language_model_is_refused(tmp_path):
+    changes = ["objective.name=classifier", "task.name=classification", "task.labels=('0', '1')"]
+    make_run(tmp_path / "run", *changes)
+    (tmp_path / "a.txt").write_text("a\n")
+    line = refused("score", "--model", tmp_path / "run", "--input", tmp_path / "a.txt")
+    assert "objective 'classifier'" in line
