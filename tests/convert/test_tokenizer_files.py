@@ -7,9 +7,9 @@ import pytest
 import transformers
 from kits.runs import SIZES
 from kits.texts import DIFFICULT, PROSE, difficult_text, odd_lines, published
-from kits.vocabularies import gpt2_like, make_model, save_and_open
+from kits.vocabularies import gpt2_like, make_model, save_and_open, write_bpe_files
 
-from bert_jax.convert import tokenizer_files
+from bert_jax.convert import pretrained_tokenizer, tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 PUBLISHED = {"uncased": "bert_base_uncased_vocab.txt", "cased": "bert_base_cased_vocab.txt"}
@@ -22,10 +22,10 @@ MASKED += ("the {}... and", "{}() {}--x", "({}...)")
 ORDINARY = [text for text in DIFFICULT if "[MASK]" not in text]
 
 
-def export(directory, tokenizer):
+def export(directory, tokenizer, **keys):
     """Writes a tokenizer; returns it as transformers opens it."""
     directory.mkdir()
-    tokenizer_files.write(directory, tokenizer, positions=512)
+    tokenizer_files.write(directory, tokenizer, positions=512, **keys)
     (directory / "config.json").write_text(json.dumps({"model_type": "bert"}))
     return transformers.AutoTokenizer.from_pretrained(directory)
 
@@ -136,3 +136,25 @@ def test_ids_of_models_with_other_training_options_equal_transformers(tmp_path, 
     # These scores are not multiples of 1/256, so the rounding of the library decides ties.
     texts = [*PROSE[:100], "two  spaces ", "fox.ox  dog", "é鱼鱼🙂"]
     assert len(differing(tokenizer, theirs, texts)) <= (kind == "unigram")
+
+
+@pytest.mark.parametrize("name", ["bytes", "byte_bpe", "gpt2", "gpt"])
+def test_tokenizers_of_models_that_generate_come_back(tmp_path, name):
+    """transformers adds no special tokens to a text, and decodes white space as it was."""
+    if name.startswith("gpt"):
+        write_bpe_files(tmp_path, ("vocab.json", "merges.txt"), is_gpt=name == "gpt")
+        tokenizer = tokenizers.from_file(tmp_path, True)
+    else:
+        tokenizer = tokenizers.train(name, PROSE, 300, False)
+    directory = tmp_path / "out"
+    theirs = export(directory, tokenizer, has_segments=False, frame=())
+    special = [*tokenizer.spellings.values(), "[MASK]"]
+    texts = [*PROSE[:60], *DIFFICULT, "\n\n the  fox \t"]
+    texts = [text for text in texts if not any(piece in text for piece in special)]
+    expected = tokenizer.encode(texts)
+    assert theirs(texts, verbose=False)["input_ids"] == expected
+    assert list(map(theirs.decode, expected)) == list(map(tokenizer.decode, expected))
+    assert theirs.eos_token_id == theirs.bos_token_id == tokenizer.sep
+    again = pretrained_tokenizer.read(directory, {})
+    assert again.encode(texts) == expected and again.special == tokenizer.special
+    assert list(map(again.decode, expected)) == list(map(tokenizer.decode, expected))
