@@ -48,7 +48,15 @@ CHANGEABLE = (
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
 # Keys that name content, which is compared where it is opened; another name of the same content is no change. The run
 # that one continues is not opened again.
-BY_CONTENT = ("corpus.source", "tokenizer.path", "task.data", "task.train", "task.dev", *STARTS)
+BY_CONTENT = (
+    "corpus.source",
+    "corpus.heldout_source",
+    "tokenizer.path",
+    "task.data",
+    "task.train",
+    "task.dev",
+    *STARTS,
+)
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.

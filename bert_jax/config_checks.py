@@ -209,5 +209,16 @@ def split_list(text: str) -> list[str]:
 
 
 def sources(config: ConfigDict) -> list[str]:
-    """Returns the parts of `corpus.source`."""
-    return [part for part in split_list(config.corpus.source) if part]
+    """Returns the parts of `corpus.source`, and after them those of `corpus.heldout_source`."""
+    parts = [part for part in split_list(config.corpus.source) if part]
+    return parts + heldout_sources(config)
+
+
+def is_heldout_by_hash(config: ConfigDict) -> bool:
+    """Returns whether documents are held out by the hash of their text, and not by their place."""
+    return config.corpus.heldout_by == "hash" and not heldout_sources(config)
+
+
+def heldout_sources(config: ConfigDict) -> list[str]:
+    """Returns the parts of `corpus.heldout_source`."""
+    return [part for part in split_list(config.corpus.heldout_source) if part]

@@ -6,7 +6,14 @@ bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS o
 
 from ml_collections import ConfigDict
 
-from bert_jax.config_checks import check_keys, find_module, require, sources, split_list
+from bert_jax.config_checks import (
+    check_keys,
+    find_module,
+    heldout_sources,
+    require,
+    sources,
+    split_list,
+)
 
 
 def phase(steps: int, length: int, batch: int, **keys) -> ConfigDict:
@@ -89,13 +96,20 @@ def get_config(
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
     # WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all sources, or one per
-    # source, separated by commas
+    # source, those of heldout_source last, separated by commas
     config.corpus.format = "lines"
     config.corpus.field = "text"  # field with the text, in JSON lines, Parquet, and data sets
     # how text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
-    # lines, rules otherwise and for pydocs)
+    # lines, rules otherwise and for pydocs), none (a document keeps its exact characters, spaces and line breaks
+    # included, as one sentence: for token_blocks and other tasks that need no sentences; see docs/text.md)
     config.corpus.sentences = "auto"
-    config.corpus.heldout = 0.01  # share of documents held out for evaluation; at least two
+    config.corpus.heldout = 0.01  # share of the documents held out for evaluation; at least two
+    # what is held out. hash: documents, by the hash of their text. end: the end of the text, after the first int((1 -
+    # heldout) * characters) characters; with sentences=none, it may begin inside a document, and otherwise with one
+    config.corpus.heldout_by = "hash"
+    # text to hold out, all of it, in place of a share of `source`, which loses the documents that are also in this one.
+    # Names sources as `source` does. '': none
+    config.corpus.heldout_source = ""
     config.corpus.workers = 0  # processes that tokenize; 0: one per core
 
     config.filter = ConfigDict()  # what `prepare` drops; its report counts what was dropped
@@ -256,7 +270,8 @@ def get_config(
 CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),
     "gradient_dtype": ("float32", "bfloat16"),
-    "corpus.sentences": ("auto", "lines", "rules"),
+    "corpus.sentences": ("auto", "lines", "rules", "none"),
+    "corpus.heldout_by": ("hash", "end"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe", "bytes"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
@@ -321,13 +336,20 @@ def check_checkpoints(config: ConfigDict) -> None:
 
 
 def check_corpus(config: ConfigDict) -> None:
-    """Checks that there is one text format, or one for each source."""
+    """Checks that there is one text format, or one for each source, and what is held out."""
     count = len(sources(config))
-    require(count >= 1, "corpus.source", config, "names no source")
+    heldout = len(heldout_sources(config))
+    require(count > heldout, "corpus.source", config, "names no source")
     formats = split_list(config.corpus.format)
     is_valid = set(formats) <= set(FORMATS) and len(formats) in (1, count)
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {count} sources"
     require(is_valid, "corpus.format", config, hint)
+    is_valid = config.corpus.heldout_by == "hash" or not heldout
+    hint = "expected '' with corpus.heldout_by=end: both say what is held out"
+    require(is_valid, "corpus.heldout_source", config, hint)
+    is_valid = config.corpus.sentences != "none" or not config.filter.line_stops
+    hint = "expected False with corpus.sentences=none, which keeps all lines of a document"
+    require(is_valid, "filter.line_stops", config, hint)
 
 
 def check_optimizer(config: ConfigDict) -> None:

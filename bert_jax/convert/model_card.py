@@ -16,7 +16,14 @@ from bert_jax.tasks import base as tasks
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
 # Keys whose values are paths, and keys that have lines of their own.
-PATHS = ("corpus.source", *configs.STARTS, "task.data", "tokenizer.path", "compilation_cache")
+PATHS = (
+    "corpus.source",
+    "corpus.heldout_source",
+    *configs.STARTS,
+    "task.data",
+    "tokenizer.path",
+    "compilation_cache",
+)
 SHOWN = ("dtype", "seed", "store", *PATHS)
 
 

@@ -148,18 +148,27 @@ def gather_range(tokens, separators, ranges, length: int, special: dict, sequenc
     }
 
 
-def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict:
-    """Returns full rows: blocks of the stream of tasks/text/documents.py. starts: int64[B], where they start there."""
+def gather_blocks(tokens, separators, blocks, length: int, separator: int) -> dict:
+    """Returns rows that are blocks of the stream of tasks/text/documents.py, with padding at their ends.
+
+    blocks: int64[B, 2], start and size of each in the stream; the start -1 is that of a separator before the stream.
+    separator: its id; padding has it, too.
+    """
+    start = blocks[:, :1]
+    size = blocks[:, 1:]
     position = number_columns(length, tf.int64)
-    ids, is_separator, *_ = gather_stream(tokens, separators, starts[:, None] + position)
+    places = start + tf.minimum(position, size - 1)
+    ids, is_separator, *_ = gather_stream(tokens, separators, tf.maximum(places, 0))
+    real = position < size
+    is_token = real & ~is_separator & (places >= 0)
     zeros = tf.zeros_like(ids)
     return {
-        "tokens": tf.where(is_separator, separator, ids),
+        "tokens": tf.where(is_token, ids, separator),
         "segments": zeros,
-        "positions": zeros + as_ids(position),
-        "sequence_ids": tf.ones_like(ids),
+        "positions": as_ids(tf.where(real, position, 0)),
+        "sequence_ids": as_ids(real),
         "cls_positions": zeros[:, :1],
-        "next_weights": as_weights(zeros + as_ids(position < length - 1)),
+        "next_weights": as_weights(position < size - 1),
     }
 
 

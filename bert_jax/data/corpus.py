@@ -2,9 +2,12 @@
 
 A source is read in blocks of about a megabyte that hold whole documents. One process cuts the blocks, which is cheap;
 many processes turn them into sentences, by `documents`.
+
+Documents are held out by the hash of their text, or by their place: those after the cut of a source.
 """
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from bert_jax.config_checks import sources, split_list
+import numpy as np
+
+from bert_jax.config_checks import heldout_sources, sources, split_list
 from bert_jax.data.sources import builtin, encodings, files, hf, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
@@ -35,7 +40,7 @@ class Reading(NamedTuple):
     """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
     form: str  # format: lines, files, wiki, jsonl or parquet; text for a library's data set
-    sentences: str  # lines or rules
+    sentences: str  # lines, rules or none
     field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
     line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
@@ -46,6 +51,8 @@ class Block(NamedTuple):
 
     reading: Reading
     texts: list[bytes]
+    # characters before the first that is held out, of the documents after the filters; None: held out by hash
+    trained: float | None = None
 
     @property
     def size(self) -> int:
@@ -61,6 +68,8 @@ class Source(NamedTuple):
     # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
+    # the block with the first character that is held out, and the characters before it there; None: held out by hash
+    cut: tuple[float, float] | None = None
 
     def identify(self, run: Callable) -> dict:
         """Identifies the text by its content, or the data set; see `files.identify`."""
@@ -75,6 +84,8 @@ class Source(NamedTuple):
                 problems[files.EMPTY] += 1
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
+            elif self.reading.form == "files" and self.reading.sentences == "none":
+                yield from files.exact_texts(path, problems, BLOCK)
             else:
                 yield from files.texts(path, self.reading.form, problems, BLOCK)
 
@@ -82,15 +93,26 @@ class Source(NamedTuple):
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
         texts = []
         size = 0
+        number = 0
         for piece in self.texts(problems):
             texts.append(piece)
             size += len(piece)
             if size >= BLOCK:
-                yield Block(self.reading, texts)
+                yield Block(self.reading, texts, self.trained(number))
                 texts = []
                 size = 0
+                number += 1
         if texts:
-            yield Block(self.reading, texts)
+            yield Block(self.reading, texts, self.trained(number))
+
+    def trained(self, number: int) -> float | None:
+        """Returns the `trained` of the block with this number."""
+        if self.cut is None:
+            return None
+        block, characters = self.cut
+        if number == block:
+            return characters
+        return math.inf if number < block else 0
 
 
 # --- From the config to sources -------------------------------------------------------------------
@@ -214,27 +236,92 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     return source._replace(paths=(path,))
 
 
+def set_cuts(config, sources: list[Source], run: Callable) -> list[Source]:
+    """Returns the sources with their cuts, if documents are held out by their place.
+
+    run: maps a function over blocks, in order. It counts the characters of all, if the end of the text is held out:
+        int((1 - heldout) * characters) are trained on.
+    """
+    trained = len(sources) - len(heldout_sources(config))
+    if trained < len(sources):
+        cuts = [(math.inf, 0)] * trained + [(0, 0)] * (len(sources) - trained)
+    elif config.corpus.heldout_by == "hash":
+        return sources
+    else:
+        sizes = []
+        for source in sources:
+            counts = run(count_characters, source.blocks(Counter()))
+            sizes.append(np.cumsum([0, *counts]))
+        left = int((1 - config.corpus.heldout) * sum(int(ends[-1]) for ends in sizes))
+        cuts = []
+        for ends in sizes:
+            block = int(np.searchsorted(ends, left, "right")) - 1
+            cuts.append((block, left - int(ends[block])))
+            left = max(0, left - int(ends[-1]))
+    return [source._replace(cut=cut) for source, cut in zip(sources, cuts, strict=True)]
+
+
 # --- From a block to sentences --------------------------------------------------------------------
+
+
+def count_characters(block: Block) -> int:
+    """Runs in a worker: returns the number of characters of the documents of a block, after the filters."""
+    return int(sum(map(characters, documents(block, Counter()))))
+
+
+def characters(document: list[str]) -> int:
+    """Returns the number of characters of the sentences of a document."""
+    return sum(map(len, document))
 
 
 def documents(block: Block, problems: Counter) -> list[list[str]]:
     """Returns the documents of a block as lists of sentences, after the filters; a document may be empty.
 
+    A document with exact text is a single sentence. If the first character that is held out is inside of it, it is cut
+    there.
+
     problems: counts what is dropped, by reason; see problems.py.
     """
     reading = block.reading
-    split = cap if reading.sentences == "lines" else split_sentences
+    is_exact = reading.sentences == "none"
+    split = SPLITTERS[reading.sentences]
     documents = []
     for piece in block.texts:
-        for lines in text.parse(piece, reading.form, reading.field, problems):
+        for lines in text.parse(piece, reading.form, reading.field, problems, is_exact):
             if reading.line_stops:
                 lines = keep_stops(lines, problems)
-            if sum(map(len, lines)) < reading.document_characters:
+            if characters(lines) < reading.document_characters:
                 reason = f"documents under {reading.document_characters} characters"
                 add_problem(problems, reason, len("".join(lines).encode()))
                 continue
             documents.append([sentence for line in lines for sentence in split(line)])
+    if is_exact and block.trained:
+        return cut_document(documents, block.trained)
     return documents
+
+
+SPLITTERS = {"lines": cap, "rules": split_sentences, "none": lambda line: [line]}
+
+
+def cut_document(documents: list[list[str]], trained: float) -> list[list[str]]:
+    """Returns documents with exact texts, of which one is cut in two unless it ends after the first `trained`
+    characters."""
+    parts = []
+    for document in documents:
+        size = characters(document)
+        if 0 < trained < size:
+            [text] = document
+            parts.append([text[:trained]])
+            document = [text[trained:]]
+        parts.append(document)
+        trained -= size
+    return parts
+
+
+def heldout_places(block: Block, documents: list[list[str]]) -> np.ndarray:
+    """Returns bool[D]: whether each of the documents that have sentences is held out by its place."""
+    ends = np.cumsum([characters(document) for document in documents if document])
+    return ends > (math.inf if block.trained is None else block.trained)
 
 
 def keep_stops(lines: list[str], problems: Counter) -> list[str]:

@@ -22,9 +22,10 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     sources = corpus.open_sources(config)
     heldout = set(map(tuple, open_array(store.path / HELDOUT_HASHES).tolist()))
     missing = set(heldout)
-    parse_block = functools.partial(parse, list(max(heldout)))
+    parse_block = functools.partial(parse, max(heldout))
     with tempfile.TemporaryDirectory() as directory, pool.workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
+        sources = corpus.set_cuts(config, sources, run)
         for pairs in run(parse_block, blocks(sources)):
             for digest, sentences in pairs:
                 if digest in missing:
@@ -46,13 +47,11 @@ def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
         yield from filter(None, group)
 
 
-def parse(largest: list[int], block: corpus.Block) -> list[tuple]:
-    """Runs in a worker: returns (hash, sentences) of each document in a block with a hash up to `largest`.
-
-    A hash is two integers.
-    """
-    return [
-        (tuple(digest), sentences)
-        for digest, sentences in encode.hash_documents(block)
-        if digest <= largest
-    ]
+def parse(largest: tuple[int, int], block: corpus.Block) -> list[tuple]:
+    """Runs in a worker: returns (hash, sentences) of each document in a block that may be held out: by its place, or by
+    a hash, two integers, up to `largest`."""
+    pairs = encode.hash_documents(block)
+    if block.trained is None:
+        return [pair for pair in pairs if pair[0] <= largest]
+    documents = [document for _, document in pairs]
+    return list(itertools.compress(pairs, corpus.heldout_places(block, documents)))

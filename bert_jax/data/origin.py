@@ -4,7 +4,7 @@ import functools
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import sources
+from bert_jax.config_checks import heldout_sources, sources
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files
@@ -21,6 +21,11 @@ def made_from(config) -> dict:
     values = {}
     for key in ("format", "field", "sentences", "heldout"):
         values[f"corpus.{key}"] = config.corpus[key]
+    # Without these keys, the store of a config without them is the same as before they existed.
+    if config.corpus.heldout_by != "hash":
+        values["corpus.heldout_by"] = config.corpus.heldout_by
+    if count := len(heldout_sources(config)):
+        values["corpus.heldout_source"] = f"the last {count} of the sources"
     for key, value in config.filter.items():
         values[f"filter.{key}"] = value
     return values | tokenizer_keys(config)

@@ -141,24 +141,32 @@ def build(
     log: function of a line.
     """
     start = time.monotonic()
+    if config.corpus.heldout_by == "end":
+        log("prepare: reading the text to find its end, which is held out")
+    sources = corpus.set_cuts(config, sources, run)
     tokenizer = vocabulary.load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reading and encoding the text")
     problems = Counter()
     shards, size = encode.encode(sources, directory, problems, run, log)
     counts = Counter()
     hashes = [np.zeros((0, 2), "<u8")]
+    in_place = [np.zeros(0, bool)]
     for shard in shards:
         header = shard.header()
         counts.update(header["counts"])
         problems.update(header["problems"])
-        hashes += shard.read("text_hashes")
+        shard_hashes, shard_places = shard.read("text_hashes", "is_heldout")
+        hashes.append(shard_hashes)
+        in_place.append(shard_places)
     hashes = np.concatenate(hashes)
+    in_place = np.concatenate(in_place)
     log("prepare: writing the splits")
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # left by an interrupted run
     store.mkdir()
-    state = splits.assign(hashes, config.corpus.heldout, config.filter.duplicates, problems)
-    table = splits.write(shards, state, sources, store, tokenizer.size)
+    state = splits.assign(config, hashes, in_place, config.filter.duplicates, problems)
+    least = splits.least_documents(config)
+    table = splits.write(shards, state, sources, store, tokenizer.size, least)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
     stored = sum(sum(source["documents"].values()) for source in table)
     counts["copies"] = counts["documents_read"] - counts["empty"] - stored

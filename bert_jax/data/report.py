@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax.config_checks import is_heldout_by_hash
 from bert_jax.data import recommendation
 from bert_jax.data import store as stores
+from bert_jax.data.preparation import lost_text
 from bert_jax.data.sources import files
 from bert_jax.data.sources.problems import BYTES, numbers_of
 from bert_jax.tokenizers import wordpiece
@@ -27,6 +29,7 @@ LARGEST_DOCUMENT = 0.1  # share of the training tokens
 COPIES = 0.2  # share of the documents read
 LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filters apart
 LONG_SENTENCES = 100  # mean tokens
+CONTROLS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})  # as they are shown
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
@@ -73,6 +76,8 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
+    if config.corpus.sentences == "none":
+        report["altered_text_share"] = counts["altered_characters"] / counts["exact_characters"]
     report["warnings"] = [
         {"name": name, "what": what, "remedy": remedy}
         for name, what, remedy in find_warnings(config, report)
@@ -138,7 +143,7 @@ def first_documents(train: stores.Split, tokenizer, unit="sentences") -> Iterato
             pieces = list(map(tokenizer.readable, train.tokens[start:end][:SHOWN_PIECES]))
             if end - start > SHOWN_PIECES:
                 pieces.append("…")
-            yield "    " + " ".join(pieces)
+            yield "    " + " ".join(pieces).translate(CONTROLS)
         first = last
 
 
@@ -147,7 +152,9 @@ def first_documents(train: stores.Split, tokenizer, unit="sentences") -> Iterato
 
 def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields (name, what is likely to harm a run, what to do about it)."""
-    yield from find_bad_documents(config, report)
+    if config.corpus.sentences != "none":
+        yield from find_bad_documents(config, report)
+    yield from find_few(config, report)
     yield from find_bad_pieces(report)
     yield from find_dropped_text(report)
 
@@ -177,6 +184,10 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             f"sentences have {report['mean_sentence']:.0f} tokens on average",
             f"try another config.corpus.sentences than {config.corpus.sentences}",
         )
+
+
+def find_few(config, report: dict) -> Iterator[tuple]:
+    """Yields warnings, as find_warnings does, about the number of documents, copies and tokens."""
     copies = report["copies"] / max(report["documents_read"], 1)
     if copies > COPIES:
         yield (
@@ -191,7 +202,7 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             "add text to config.corpus.source",
         )
     heldout = report["heldout"]["documents"]
-    if heldout < FEW_HELDOUT:
+    if heldout < FEW_HELDOUT and is_heldout_by_hash(config):
         documents = heldout + report["train"]["documents"]
         share = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / documents):.1g}")
         yield (
@@ -220,6 +231,13 @@ def find_bad_pieces(report: dict) -> Iterator[tuple]:
             "cased_vocabulary",
             f"lower-casing changes {report['altered_share']:.0%} of the vocabulary, so text never has these pieces",
             cased,
+        )
+    if report.get("altered_text_share", 0) > LOST:
+        yield (
+            "altered_text",
+            f"{report['altered_text_share']:.0%} of the text, in parts of {lost_text.PART} characters, is not what its"
+            " pieces spell, so corpus.sentences=none does not keep it as it is",
+            "set config.tokenizer.kind=byte_bpe or bytes, and config.tokenizer.lowercase=False",
         )
     if report["stripped_share"] > LOST:
         yield (

@@ -104,19 +104,20 @@ def train(
     sampled_blocks = []
     sampling = sample(blocks, settings.sample * 1_000_000, sampled_blocks)
     hashes = [np.zeros((0, 2), "<u8")]
+    in_place = [np.zeros(0, bool)]
     # All blocks are read first, so that the order of the problems does not depend on the number of workers.
-    for block_hashes, block_problems in list(run(hash_block, sampling)):
+    for block_hashes, block_places, block_problems in list(run(hash_block, sampling)):
         hashes.append(block_hashes)
+        in_place.append(block_places)
         problems += block_problems
     hashes = np.concatenate(hashes)
-    state = splits.assign(hashes, config.corpus.heldout, False, problems)
-    # The held-out documents are those with the smallest hashes.
-    largest = max(hashes[state == splits.HELDOUT].tolist())
+    state = splits.assign(config, hashes, np.concatenate(in_place), False, problems)
+    heldout = set(map(tuple, hashes[state == splits.HELDOUT].tolist()))
     texts = (
         "\n".join(document)
         for pairs in run(encode.hash_documents, sampled_blocks)
         for digest, document in pairs
-        if digest > largest
+        if digest not in heldout
     )
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
@@ -136,7 +137,10 @@ def sample(
         yield block
 
 
-def hash_block(block: corpus.Block) -> tuple[np.ndarray, Counter]:
-    """Runs in a worker: returns the hashes of the documents of a block, and the number of its problems by reason."""
+def hash_block(block: corpus.Block) -> tuple[np.ndarray, np.ndarray, Counter]:
+    """Runs in a worker: returns of the documents of a block their hashes, whether they are held out by their places,
+    and the number of problems by reason."""
     problems = Counter()
-    return encode.text_hashes(corpus.documents(block, problems)), problems
+    documents = corpus.documents(block, problems)
+    places = corpus.heldout_places(block, documents)
+    return encode.text_hashes(documents), places, problems

@@ -51,10 +51,10 @@ def batches(dataset, shape, first, last, positions=None, seed=1):
     return list(stream.train_batches(pipeline, first, last))
 
 
-def assemble(dataset, shape, rows, keys=None):
+def assemble(dataset, shape, rows, keys=None, split="train"):
     """Returns the batch of these rows, int64[B, ...], in order."""
     keys = np.arange(len(rows), dtype=np.uint32) if keys is None else keys
-    return {n: a.numpy() for n, a in dataset.make(shape, "train", rows, keys).items()}
+    return {n: a.numpy() for n, a in dataset.make(shape, split, rows, keys).items()}
 
 
 def document_stream(documents):

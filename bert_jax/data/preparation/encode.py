@@ -12,10 +12,11 @@ import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.data import store as stores
-from bert_jax.data.preparation.lost_text import count_lost
+from bert_jax.data.preparation.lost_text import count_lost, cut
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.corpus_encoder import flatten
 
 LOG_EVERY = 10.0  # seconds
 
@@ -76,25 +77,32 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     problems = Counter()
     documents = corpus.documents(block, problems)
     tokenizer, encode_documents = load_encoder(vocabulary)
-    tokens, ends = encode_documents(documents)
+    sentences = list(chain(*documents))
+    is_exact = block.reading.sentences == "none"
+    if is_exact:
+        tokens, ends = flatten(tokenizer.encode(sentences))
+        sentences = [part for text in sentences for part in cut(text)]
+    else:
+        tokens, ends = encode_documents(documents)
     lengths = np.diff(ends, prepend=0)  # of the sentences, in tokens
     # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
     has_tokens = lengths > 0
     sizes = np.array(list(map(len, documents)), np.int64)
     owners = np.repeat(np.arange(len(documents)), sizes)
-    sentences = np.bincount(owners[has_tokens], minlength=len(documents))
+    in_documents = np.bincount(owners[has_tokens], minlength=len(documents))
     counts = {
         "bytes": block.size,
         "literal_unknown": sum(text.count(b"<unk>") for text in block.texts),
         "documents_read": len(documents),
-        "empty": int((sentences == 0).sum()),
-        **count_lost(list(chain(*documents)), tokenizer),
+        "empty": int((in_documents == 0).sum()),
+        **count_lost(sentences, tokenizer, is_exact),
     }
     arrays = {
         "tokens": tokens.astype(stores.token_type(tokenizer.size)),
         "sentences": lengths[has_tokens].astype(np.uint32),
-        "documents": sentences[sizes > 0].astype(np.uint32),
+        "documents": in_documents[sizes > 0].astype(np.uint32),
         "text_hashes": text_hashes(documents),
+        "is_heldout": corpus.heldout_places(block, documents),
     }
     shard.write({"counts": counts, "problems": problems}, arrays)
     return counts["bytes"]
@@ -113,4 +121,5 @@ def text_hashes(documents: list[list[str]]) -> np.ndarray:
 def hash_documents(block: corpus.Block) -> list[tuple]:
     """Runs in a worker: returns (hash as two integers, document) of the documents of a block that have sentences."""
     documents = corpus.documents(block, Counter())
-    return list(zip(text_hashes(documents).tolist(), filter(None, documents), strict=True))
+    hashes = map(tuple, text_hashes(documents).tolist())
+    return list(zip(hashes, filter(None, documents), strict=True))

@@ -4,25 +4,40 @@ import random
 import unicodedata
 
 SAMPLE = 10_000  # characters, about
+PART = 500  # characters
 
 
-def count_lost(sentences: list[str], tokenizer) -> dict[str, int]:
+def cut(text: str) -> list[str]:
+    """Returns the parts of a text of which a sample is taken."""
+    return [text[first : first + PART] for first in range(0, len(text), PART)]
+
+
+def count_lost(sentences: list[str], tokenizer, is_exact: bool = False) -> dict[str, int]:
     """Returns counts, estimated by a sample: characters without white space, those in no piece but [UNK], and the
-    marks, such as accents and vowel signs, that normalizing strips ("मेरे" becomes "मर")."""
+    marks, such as accents and vowel signs, that normalizing strips ("मेरे" becomes "मर").
+
+    is_exact: also the characters, white space included, of all sentences, and of those that their pieces do not spell.
+    """
     total = sum(map(len, sentences))
     share = min(1, SAMPLE / max(1, total))
     sample = random.Random(0).sample(sentences, round(share * len(sentences)))
     unknown = 0
+    altered = 0
     encodings = tokenizer.encode_with_offsets(sample)
     for sentence, (ids, offsets) in zip(sample, encodings, strict=True):
         unknown += count_unknown(tokenizer, sentence, ids, offsets)
+        if is_exact and tokenizer.decode_pieces(ids) != sentence:
+            altered += len(sentence)
     text = "".join("".join(sample).split())
     counts = {
         "characters": len(text),
         "unknown_characters": unknown,
         "stripped_marks": count_marks(text) - count_marks(tokenizer.normalize(text)),
     }
-    scale = total / max(1, sum(map(len, sample)))
+    size = sum(map(len, sample))
+    if is_exact:
+        counts |= {"exact_characters": size, "altered_characters": altered}
+    scale = total / max(1, size)
     return {name: round(scale * number) for name, number in counts.items()}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax.config_checks import is_heldout_by_hash
 from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import NpyWriter
@@ -18,45 +19,66 @@ from bert_jax.errors import BadInput
 TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 
 
-def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
+def assign(
+    config, hashes: np.ndarray, in_place: np.ndarray, drop_copies: bool, problems: dict
+) -> np.ndarray:
     """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document.
 
+    config: says how many documents are held out by their hashes. These have the smallest ones, so the choice depends on
+        their text and not on their order. Copies are in the same split.
     hashes: uint64[D, 2], of the documents' texts.
-    share: about which share of the distinct documents is held out. These have the smallest hashes, so the choice
-        depends on their text and not on their order. Copies are in the same split.
-    drop_copies: marks all copies but the first in the corpus as COPY.
+    in_place: bool[D], whether each one is held out by its place. Copies of these in the other documents are COPY.
+    drop_copies: marks all copies but the first in a split as COPY.
     problems: numbers by reason, for the message.
 
     Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out. Raises
     BadInput if too few documents are left.
     """
-    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in corpus order
+    # Stable: equal hashes stay in corpus order, those that are held out by their place before the others.
+    order = np.lexsort((~in_place, hashes[:, 1], hashes[:, 0]))
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     distinct = int(is_first.sum())
-    if distinct < 4:
+    least = least_documents(config)
+    if distinct < 2 * least:
         dropped = describe(problems) or "no problems"
         raise BadInput(
-            f"corpus: {distinct} distinct documents with text ({dropped}); at least four are needed, two to train on"
-            " and two held out; separate documents by blank lines, or change config.corpus.format or config.filter"
+            f"corpus: {distinct} distinct documents with text ({dropped}); at least {2 * least} are needed, {least} to"
+            f" train on and {least} held out; separate documents by blank lines, or change config.corpus.format,"
+            " heldout_by or config.filter"
         )
-    heldout_count = min(max(2, round(share * distinct)), distinct - 2)
-    state = np.full(len(order), TRAIN, np.uint8)
-    state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
+    state = np.where(in_place, HELDOUT, TRAIN).astype(np.uint8)
+    if is_heldout_by_hash(config):
+        heldout_count = max(least, round(config.corpus.heldout * distinct))
+        heldout_count = min(heldout_count, distinct - least)
+        state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
     if drop_copies:
         state[order[~is_first]] = COPY
+    firsts = order[is_first][np.cumsum(is_first) - 1]
+    state[order[in_place[firsts] & ~in_place[order]]] = COPY
     return state
 
 
+def least_documents(config) -> int:
+    """Returns the least number of documents of a split: rows with a random document need two."""
+    return 1 if config.corpus.sentences == "none" else 2
+
+
 def write(
-    shards: list[Shard], state: np.ndarray, sources: list[Source], directory: Path, vocabulary: int
+    shards: list[Shard],
+    state: np.ndarray,
+    sources: list[Source],
+    directory: Path,
+    vocabulary: int,
+    least: int,
 ) -> list[dict]:
     """Writes both splits and unigrams.npy under `directory`; returns the manifest's `sources`: counts for each source.
 
     state: uint8[D], the result of `assign`.
     vocabulary: number of pieces.
+    least: documents of a split.
 
-    Memory holds one shard at a time. Raises BadInput if a split has fewer than two documents with tokens.
+    Memory holds one shard at a time. Raises BadInput if a split has fewer documents with tokens.
     """
     unigrams = np.zeros((len(sources), vocabulary), np.int64)
     table = []
@@ -85,8 +107,8 @@ def write(
                     unigrams[shard.source] += np.bincount(split_tokens, minlength=vocabulary)
     np.save(directory / "unigrams.npy", unigrams)
     for name in stores.SPLITS:
-        if sum(source["documents"][name] for source in table) < 2:
-            raise BadInput(f"corpus: fewer than two documents of split {name} have tokens")
+        if sum(source["documents"][name] for source in table) < least:
+            raise BadInput(f"corpus: fewer than {least} documents of split {name} have tokens")
     return table
 
 

@@ -1,6 +1,7 @@
 """Text files: finds the files of a source, and reads them in pieces of whole documents, in bounded memory."""
 
 import bz2
+import codecs
 import contextlib
 import glob
 import gzip
@@ -205,6 +206,21 @@ def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterat
         if cut:
             yield text[:cut]
             text = text[cut:]
+    if text:
+        yield text
+
+
+def exact_texts(path: Path, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
+    """Yields the bytes of a file, without a byte order mark at its beginning; parts of one over LONGEST_DOCUMENT."""
+    with open_text(path) as file:
+        text = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
+        while data := file.read(size):
+            text += data
+            if len(text) > LONGEST_DOCUMENT:
+                cut = text.rfind(b"\n") + 1 or find_cut(text)
+                add_problem(problems, PARTED, cut)
+                yield text[:cut]
+                text = text[cut:]
     if text:
         yield text
 

@@ -1,5 +1,5 @@
-"""Parses bytes of each text format into documents, lists of stripped lines of which none is empty. Lines that are not
-text are dropped and counted."""
+"""Parses bytes of each text format into documents: lists of stripped lines of which none is empty, or exact texts.
+Lines that are not text are dropped and counted."""
 
 import codecs
 import html
@@ -23,26 +23,39 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
-def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[list[str]]:
-    """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
-    text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
-    if form == "jsonl":
-        for record in records(text, field, problems):
-            yield from single_document(decode(record, problems))
-    else:
-        split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
-        yield from split(decode(text, problems))
+def parse(
+    text: bytes, form: str, field: str, problems: Counter, is_exact: bool = False
+) -> Iterator[list[str]]:
+    """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document.
+
+    is_exact: yields [the characters of a document], with all white space; [] if it has none. In the formats lines and
+        wiki, the line breaks around a document are left out.
+    """
+    has_documents = form in ("lines", "wiki", "jsonl")
+    if has_documents or not is_exact:
+        text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
+    split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
+    parts = records(text, field, problems) if form == "jsonl" else [text]
+    for part in parts:
+        for lines in split(decode(part, problems)):
+            if not is_exact:
+                yield list(filter(None, map(str.strip, lines)))
+                continue
+            document = "\n".join(lines)
+            if split is not single_document:
+                document = document.strip("\r\n")
+            yield [document] if document else []
 
 
 def decode(text: bytes, problems: Counter) -> list[str]:
-    """Returns the stripped lines of a text, with empty ones. Drops and counts lines that are not text."""
+    """Returns the lines of a text. Drops and counts those that are not text."""
     lines = []
     for line in text.split(b"\n"):
         if b"\0" in line:
             add_problem(problems, WITH_NUL, len(line))
             continue
         try:
-            lines.append(line.decode().strip())
+            lines.append(line.decode())
         except UnicodeDecodeError:
             add_problem(problems, NOT_UTF8, len(line))
     return lines
@@ -50,12 +63,17 @@ def decode(text: bytes, problems: Counter) -> list[str]:
 
 def split_documents(lines: list[str]) -> Iterator[list[str]]:
     """Yields documents that are separated by blank lines."""
-    return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
+    return (list(group) for is_text, group in itertools.groupby(lines, has_text) if is_text)
+
+
+def has_text(line: str) -> bool:
+    """Returns whether a line is not blank."""
+    return bool(line.strip())
 
 
 def single_document(lines: list[str]) -> Iterator[list[str]]:
     """Yields all lines of a file as one document."""
-    yield [line for line in lines if line]
+    yield lines
 
 
 TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
@@ -67,23 +85,23 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
     title = None
     is_inside = False
     for line in lines:
-        if line.startswith("<doc ") and line.endswith(">"):
-            if is_inside or document:
+        stripped = line.strip()
+        if stripped.startswith("<doc ") and stripped.endswith(">"):
+            if is_inside or any(map(has_text, document)):
                 yield document
             document = []
-            match = TITLE.match(line)
+            match = TITLE.match(stripped)
             title = html.unescape(match[1]) if match else None
             is_inside = True
-        elif line == "</doc>":
+        elif stripped == "</doc>":
             yield document
             document = []
             is_inside = False
-        elif not document and title and html.unescape(line) == title:
+        elif title and html.unescape(stripped) == title and not any(map(has_text, document)):
             title = None
         else:
-            parts = html.unescape(line).split("\n")  # an entity may be a line break
-            document += filter(None, map(str.strip, parts))
-    if is_inside or document:
+            document += html.unescape(line).split("\n")  # an entity may be a line break
+    if is_inside or any(map(has_text, document)):
         yield document
 
 

@@ -40,6 +40,8 @@ def check(config) -> None:
         choices={"task.pair_task": ("nsp", "sop", "none")},
         shares=("task.short_rate",),
     )
+    hint = "expected another for sentence_pairs, which makes rows of sentences"
+    require(config.corpus.sentences != "none", "corpus.sentences", config, hint)
     pair_task = config.task.pair_task
     has_segments = pair_task == "none" or config.model.get("type_vocabulary", 2) >= 2
     hint = f"task.pair_task={pair_task} needs at least 2"

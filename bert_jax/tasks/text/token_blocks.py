@@ -1,42 +1,59 @@
 """The task of causal language models: rows are consecutive blocks of the documents' tokens, with [SEP] after each one.
 
-There is no [CLS] and no padding. Each epoch cuts the blocks at another offset, which leaves out less than two blocks.
+There is no [CLS]. Rows to train on are full and may hold several documents. Each epoch cuts them at another offset,
+which leaves out less than two blocks, and the first token of a row is not predicted.
+
+Held-out rows are windows: the first one begins with a [SEP] before the text, each one with the last token of the one
+before it, and the last one ends with padding. So every token, and the [SEP] after each document, is predicted once. If
+rows may not cross documents, all rows are windows of one document each, the same in all epochs.
+
 The array next_weights is that of objectives/causal_lm.py.
 """
 
+import numpy as np
+
 from bert_jax import prng
+from bert_jax.config_checks import require
 from bert_jax.data import batch
-from bert_jax.data.dataset import Dataset, Survey, draw_key
+from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents
 
-DEFAULTS = {}
+DEFAULTS = {
+    # whether a row continues in the next document, after a [SEP]; otherwise it ends with its document, and has padding
+    "cross_documents": True,
+}
 NEEDS = "sep"  # special tokens
+SAMPLE = 1 << 16  # rows that are surveyed, at most
 
 
 def check(config) -> None:
-    """There are no keys to check."""
+    """Raises BadInput for rows without a token to predict."""
+    for name, phase in config.phases.items():
+        require(phase.length >= 2, f"phases.{name}.length", config, "expected at least 2")
 
 
 def make(config, store: Store | None = None) -> Dataset:
-    """Returns the dataset of a store; see tasks/base.py. Raises BadInput if a split has less text than a row needs."""
-    if store:
+    """Returns the dataset of a store; see tasks/base.py. Raises BadInput if there is less text than a row needs."""
+    cross_documents = config.task.cross_documents
+    if store and cross_documents:
         longest = max(config.phases[name].length for name in config.phase_order)
-        for split in store.splits.values():
-            check_split(split, longest)
+        check_split(store.splits[SPLITS[0]], longest)
 
     def shapes(phase, rows: int) -> dict:
         weights = batch.structs({"next_weights": (rows, phase.length)})
         return batch.shapes(rows, phase.length) | weights
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
+        part = store.splits[split]
+        ends = documents.separators(part)
+        if not cross_documents:
+            return windows(ends, phase.length)
+        if split != SPLITS[0]:
+            return windows(ends[-1:], phase.length)
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
-        offset = int(prng.below(key, phase.length)[0])
-        # The number does not depend on the offset, which is less than a block.
-        positions = documents.stream_length(store.splits[split])
-        number = (positions + 1) // phase.length - 1
-        return documents.Rows(number, lambda numbers: offset + numbers * phase.length)
+        return full_blocks(documents.stream_length(part), phase.length, key)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -48,15 +65,56 @@ def make(config, store: Store | None = None) -> Dataset:
         return assemble.gather_blocks(tokens, separators, rows, phase.length, separator)
 
     def survey(phase) -> Survey:
-        return Survey(1.0, "100% full", [])
+        blocks = rows(phase, SPLITS[0], 0)
+        numbers = np.arange(0, len(blocks), 1 + len(blocks) // SAMPLE)
+        share = float(blocks[numbers][:, A_SIZE].mean() / phase.length)
+        return Survey(share, f"{share:.0%} full", [])
 
     return Dataset(shapes, SPLITS, rows, make_batch, survey, sequences=lambda phase: 1)
 
 
+def full_blocks(positions: int, length: int, key: np.ndarray) -> documents.Rows:
+    """Returns blocks of the stream, int64[..., 2] start and size, from a random offset on.
+
+    positions: of the stream.
+    key: uint32[1].
+    """
+    offset = int(prng.below(key, length)[0])
+    # The number does not depend on the offset, which is less than a block.
+    number = (positions + 1) // length - 1
+
+    def read(numbers: np.ndarray) -> np.ndarray:
+        starts = offset + numbers * length
+        return np.stack([starts, np.full_like(starts, length)], axis=-1)
+
+    return documents.Rows(number, read)
+
+
+def windows(ends: np.ndarray, length: int) -> documents.Rows:
+    """Returns windows of parts of the stream, int64[..., 2] start and size, in which each place of a part has another
+    before it once.
+
+    ends: int64[N], the last separator of each part. The windows of a part begin with the separator before it; for the
+        first one, that is -1.
+    """
+    before = np.concatenate([[-1], ends[:-1]])
+    counts = -(-(ends - before) // (length - 1))
+    stops = np.cumsum(counts)
+
+    def read(numbers: np.ndarray) -> np.ndarray:
+        part = np.searchsorted(stops, numbers, "right")
+        window = numbers - (stops - counts)[part]
+        starts = before[part] + window * (length - 1)
+        sizes = np.minimum(length, ends[part] + 1 - starts)
+        return np.stack([starts, sizes], axis=-1)
+
+    return documents.Rows(int(stops[-1]), read)
+
+
 def check_split(split, length: int) -> None:
-    """Raises BadInput if the split has no row of this length."""
+    """Raises BadInput if the split has no full row of this length."""
     total = documents.stream_length(split)
     needed = 2 * length - 1
     if total < needed:
         text = f"{split.path}: {total} tokens, but rows of {length} need {needed} or more"
-        raise BadInput(f"{text}: reduce the length, or hold out more")
+        raise BadInput(f"{text}: reduce the length, or add text")
