@@ -119,7 +119,8 @@ def train(
         for digest, document in pairs
         if digest not in heldout
     )
-    return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
+    is_exact = config.corpus.sentences == "none"
+    return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase, is_exact)
 
 
 def sample(

@@ -244,17 +244,19 @@ def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int])
     tokens.sort(key=lambda token: token["id"])
 
 
-def train(texts: list[str], size: int, lowercase: bool) -> HuggingFace:
+def train(texts: list[str], size: int, lowercase: bool, is_exact: bool = False) -> HuggingFace:
     """Trains byte-level BPE with at most `size` pieces, special tokens and all bytes first. Deterministic.
 
     lowercase: lower-cases, and keeps accents. A space is added before each text, so that its first word is encoded like
     any other. Text never encodes to [UNK], which exists all the same.
+
+    is_exact: adds no space, and learns pieces of line breaks, too.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     least = len(SPECIAL) + len(alphabet)
     if size < least:
         raise BadInput(f"config.tokenizer.size={size}: too small, single bytes need {least}")
-    library = byte_level(BPE(), lowercase, adds_space=True)
+    library = byte_level(BPE(), lowercase, adds_space=not is_exact)
     trainer = BpeTrainer(
         vocab_size=size,
         min_frequency=2,
@@ -262,7 +264,7 @@ def train(texts: list[str], size: int, lowercase: bool) -> HuggingFace:
         special_tokens=list(SPECIAL.values()),
         show_progress=False,
     )
-    library.train_from_iterator(lines(texts), trainer)
+    library.train_from_iterator(texts if is_exact else lines(texts), trainer)
     return HuggingFace(json.loads(library.to_str()), IDS)
 
 

@@ -54,11 +54,14 @@ def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> T
     )
 
 
-def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
+def train(
+    kind: str, texts: Iterable[str], size: int, lowercase: bool, is_exact: bool = False
+) -> Tokenizer:
     """Trains a tokenizer of `size` pieces, special tokens first. Deterministic. Holds the texts in memory.
 
     kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`), or bytes, which needs neither
         texts nor size. Raises BadInput if `size` is too small or too large for the texts.
+    is_exact: whether byte_bpe keeps the white space of texts.
     """
     if kind == "bytes":
         return huggingface.bytes_of_text(lowercase)
@@ -66,5 +69,5 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokeni
     if kind == "wordpiece":
         return wordpiece.train(texts, size, lowercase)
     if kind == "byte_bpe":
-        return huggingface.train(texts, size, lowercase)
+        return huggingface.train(texts, size, lowercase, is_exact)
     return sentencepiece.train(kind, texts, size, lowercase)

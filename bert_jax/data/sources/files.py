@@ -217,7 +217,8 @@ def exact_texts(path: Path, problems: Counter, size: int = PIECE) -> Iterator[by
         while data := file.read(size):
             text += data
             if len(text) > LONGEST_DOCUMENT:
-                cut = text.rfind(b"\n") + 1 or find_cut(text)
+                part = text[:LONGEST_DOCUMENT]
+                cut = part.rfind(b"\n") + 1 or find_cut(part)
                 add_problem(problems, PARTED, cut)
                 yield text[:cut]
                 text = text[cut:]
