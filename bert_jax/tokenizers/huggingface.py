@@ -147,14 +147,19 @@ def read(directory: Path, settings: dict) -> HuggingFace:
 def from_file(path: Path, add_special: bool) -> Tokenizer:
     """Reads an external tokenizer.json, or one that `save` wrote.
 
-    add_special: special tokens that an external one lacks get the ids after its last.
+    add_special: special tokens that it lacks get the ids after its last.
     """
     saved = path.with_name("settings.json")
+    spellings = {}
     if path.name == FILE and saved.is_file():
         settings = json_file.read(saved)
         if settings.get("kind") == KIND:
-            return read(path.parent, settings)
-    return from_library(open_library(json_file.read(path), path), path, {}, add_special)
+            tokenizer = read(path.parent, settings)
+            if not add_special:
+                return tokenizer
+            spellings = tokenizer.spellings
+    library = open_library(json_file.read(path), path)
+    return from_library(library, path, spellings, add_special)
 
 
 def from_library(

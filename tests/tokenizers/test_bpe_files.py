@@ -63,6 +63,9 @@ def test_it_is_saved_and_gets_special_tokens(tmp_path, names, is_gpt):
     ours = tokenizers.from_file(directory, True, add_special=True)
     added = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"] if is_gpt else ["[PAD]", "[MASK]"]
     assert ours.pieces[500 + (not is_gpt) :] == added
+    tokenizers.from_file(directory, True).save(tmp_path / "saved")
+    again = tokenizers.from_file(tmp_path / "saved", True, add_special=True)
+    assert again.fingerprint == ours.fingerprint
     ours.save(tmp_path / "saved")
     loaded = tokenizers.load(tmp_path / "saved")
     assert loaded.fingerprint == ours.fingerprint
