@@ -155,7 +155,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     if config.corpus.sentences != "none":
         yield from find_bad_documents(config, report)
     yield from find_few(config, report)
-    yield from find_bad_pieces(report)
+    yield from find_bad_pieces(config, report)
     yield from find_dropped_text(report)
 
 
@@ -213,7 +213,7 @@ def find_few(config, report: dict) -> Iterator[tuple]:
         )
 
 
-def find_bad_pieces(report: dict) -> Iterator[tuple]:
+def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about what vocabulary and corpus lack."""
     cased = (
         "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary"
@@ -257,7 +257,7 @@ def find_bad_pieces(report: dict) -> Iterator[tuple]:
             f"the text has {report['literal_unknown']:,} literal <unk>, put there by another program",
             "name the original text in config.corpus.source",
         )
-    if report["unused_share"] > UNUSED:
+    if report["unused_share"] > UNUSED and config.tokenizer.kind != "bytes":
         yield (
             "unused_pieces",
             f"{report['unused_share']:.0%} of the vocabulary is never used",

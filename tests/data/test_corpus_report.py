@@ -72,6 +72,7 @@ def problem(reason: str, number: int, size: int) -> dict[str, int]:
         ("stripped_marks", {"stripped_share": 0.02}, "seed=0"),
         ("stripped_marks", {"stripped_share": 0.02}, "tokenizer.path=vocab.txt"),
         ("unused_pieces", {"unused_share": 0.6}, "tokenizer.path=vocab.txt"),
+        ("", {"unused_share": 0.6}, "tokenizer.kind=bytes tokenizer.size=261"),
         ("", {"copies": 3000, "problems": problem("lines not UTF-8", 500, 90_000)}, "seed=0"),
         ("copies", {"copies": 5000}, "seed=0"),
         ("dropped_lines", {"problems": problem("lines not UTF-8", 1, 200_000)}, "seed=0"),
@@ -89,7 +90,7 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
     made |= {"train": many, "heldout": many} | changes
-    warnings = list(report.find_warnings(small_config(override), made))
+    warnings = list(report.find_warnings(small_config(*override.split()), made))
     assert [name for name, *_ in warnings] == ([name] if name else [])
     for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
