@@ -28,7 +28,7 @@ class Body(NamedTuple):
     arrays: dict[str, np.ndarray]  # {path in params of this model: float32 array}
     source: dict  # what run.json says about it
     vocabulary: int  # its size
-    tokenizer: str  # its fingerprint
+    tokenizer: list  # its rules
 
 
 def read(config: ConfigDict, processes: Cluster) -> Body:
@@ -59,7 +59,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
         "fingerprint": digest,
         "positions": load_model.trained_positions(model),
     }
-    body = Body(arrays, source, model.vocabulary.size, model.tokenizer.fingerprint)
+    body = Body(arrays, source, model.vocabulary.size, model.tokenizer.rules)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, body, "tokenizer.path", tokenizer)
@@ -99,7 +99,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
 def check_tokenizer(config: ConfigDict, body: Body, key: str, tokenizer) -> None:
     """Raises BadInput unless the body was trained with this tokenizer, that of the data, which `key` names."""
     require(
-        tokenizer and tokenizer.fingerprint == body.tokenizer,
+        tokenizer and tokenizer.rules == body.tokenizer,
         key,
         config,
         f"not the tokenizer of config.init_from={config.init_from};"

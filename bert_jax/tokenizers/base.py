@@ -92,6 +92,11 @@ class Tokenizer:
         """SHA-256, in hex, of everything that decides the ids."""
         return hashlib.sha256(json.dumps([self.kind, *self.identity]).encode()).hexdigest()
 
+    @property
+    def rules(self) -> list:
+        """`identity` without what decides no ids, by which tokenizers from several files compare."""
+        return self.identity
+
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of each text; of the special tokens, only [UNK] can be among them."""
         with as_bad_input(self.path):

@@ -68,6 +68,14 @@ class HuggingFace(Tokenizer):
         text = super().decode_pieces(ids)
         return text.removeprefix(" ") if self.adds_space else text
 
+    @property
+    def rules(self) -> list:
+        model = dict(self.document["model"])
+        for key in ("continuing_subword_prefix", "end_of_word_suffix"):
+            model[key] = model.get(key) or None
+        left_out = {"model": model, "post_processor": None, "decoder": None}
+        return [self.document | left_out, self.special]
+
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁"."""
         if self.mark != "Ġ":
