@@ -119,4 +119,4 @@ def write_generation(config, vocabulary) -> dict:
 
 def default_keys(length: int) -> list[str]:
     """Returns what a default config with rows of this length must override."""
-    return ["objective.name=causal_lm", "task.name=token_blocks"]
+    return ["objective.name=causal_lm", "task.name=token_blocks", "corpus.sentences=none"]

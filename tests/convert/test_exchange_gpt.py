@@ -155,6 +155,7 @@ def test_an_export_is_imported_and_exported_again(exported, tmp_path):
     assert main(["import", *paths]) == 0
     model = load_model.open_model(tmp_path / "run")
     assert (model.config.objective.name, model.config.task.name) == ("causal_lm", "token_blocks")
+    assert model.config.corpus.sentences == "none"
     assert model.info["fresh"] == model.info["imported"]["unused"] == []
     assert_same_params(model.params, params, vocabulary)
     export(tmp_path / "run", tmp_path / "out")
@@ -184,8 +185,13 @@ def test_older_files_and_other_heads_are_read(exported, tmp_path):
     assert_same_params(load_model.open_model(source).params, params, vocabulary)
 
 
-def test_a_run_starts_from_an_export(exported):
+def test_a_run_starts_from_an_export(exported, tmp_path):
+    """Also if its class of tokenizers, which has the same rules, takes only pieces and merges from tokenizer.json."""
     (config, vocabulary, _, params), directory = exported
+    if read_json(directory / "config.json")["model_type"] == "gpt2":
+        directory = external_models.copy(directory, tmp_path / "source")
+        values = {"tokenizer_class": "GPT2Tokenizer"}
+        external_models.write_config(directory / "tokenizer_config.json", values)
     config = config.copy_and_resolve_references()
     config.init_from = str(directory)
     config.tokenizer.path = str(directory / "tokenizer.json")
