@@ -1,11 +1,21 @@
 """GPT-2's and GPT's two files give the ids of their classes in transformers; the text comes back."""
 
 import json
+import lzma
 import random
+from itertools import islice
 
 import pytest
 import transformers
-from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, difficult_text, manual_lines
+from kits.paths import data
+from kits.texts import (
+    DIFFICULT,
+    PROSE,
+    check_corpus_encoder,
+    difficult_text,
+    manual_lines,
+    odd_lines,
+)
 from kits.vocabularies import write_bpe_files
 
 from bert_jax.errors import BadInput
@@ -30,31 +40,47 @@ def texts() -> list[str]:
     return ["  The fox\n\n's \t", *PROSE[:70], *DIFFICULT, *manual_lines(100), *hostile]
 
 
-@EVERY
-def test_ids_equal_transformers(tmp_path, names, is_gpt):
-    directory = write_bpe_files(tmp_path / "gpt", names, is_gpt)
-    files = {
-        key: str(directory / name) for key, name in zip(("vocab", "merges"), names, strict=True)
-    }
+def check_transformers(directory, names, is_gpt: bool, texts: list[str]) -> None:
+    """Compares with the class of GPT or GPT-2: pieces, special tokens, ids, and the texts of these."""
+    vocabulary, merges = (str(directory / name) for name in names)
     kind = transformers.OpenAIGPTTokenizer if is_gpt else transformers.GPT2Tokenizer
-    theirs = kind(**files)
+    theirs = kind(vocab=vocabulary, merges=merges)
     ours = tokenizers.from_file(directory, True)
+    assert ours.size == len(theirs)
+    last = ours.size - 1
+    special = {"unk": 0} if is_gpt else dict.fromkeys(("unk", "cls", "sep"), last)
+    assert ours.special == special
 
     def encode(texts):
         return theirs(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
-    expected = encode(texts())
-    assert ours.encode(texts()) == expected and ours.size == len(theirs)
-    check_corpus_encoder(ours, texts()[:200], encode, is_exact=not is_gpt)
-    decoded = list(map(ours.decode, expected))
-    if is_gpt:
-        unknown = ours.special == {"unk": 0}
-        assert unknown and decoded == [theirs.decode(ids) for ids in expected]
-    else:
-        assert ours.special == dict.fromkeys(("unk", "cls", "sep"), 500)
-        assert decoded == texts()
+    expected = encode(texts)
+    assert ours.encode(texts) == expected
+    decoded = list(map(theirs.decode, expected)) if is_gpt else texts
+    assert list(map(ours.decode, expected)) == decoded
+    check_corpus_encoder(ours, texts[:200], encode, is_exact=not is_gpt)
     for name in names:
         assert tokenizers.from_file(directory / name, True).fingerprint == ours.fingerprint
+
+
+@EVERY
+def test_ids_equal_transformers(tmp_path, names, is_gpt):
+    directory = write_bpe_files(tmp_path / "gpt", names, is_gpt)
+    check_transformers(directory, names, is_gpt, texts())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["gpt2_vocab", "gpt1_vocab"])
+def test_ids_of_published_vocabularies_equal_transformers(name):
+    is_gpt = name == "gpt1_vocab"
+    names = (
+        ("encoder_bpe_40000.json", "vocab_40000.bpe") if is_gpt else ("encoder.json", "vocab.bpe")
+    )
+    plays = lzma.open(data("tinyshakespeare", "input.txt.xz"), "rt", newline="").read()
+    parts = [plays[first : first + 1500] for first in range(0, len(plays), 1500)]
+    with lzma.open(next(data("simplewiki").glob("*.xz")), "rt", encoding="utf-8") as file:
+        articles = list(islice(file, 8000))
+    check_transformers(data(name), names, is_gpt, [*texts(), *parts, *articles, *odd_lines(4000)])
 
 
 @EVERY
