@@ -7,9 +7,10 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.convert import load_model, names
+from bert_jax.convert import load_model
 from bert_jax.data.batch import synthetic
 from bert_jax.inference import differences, fill_mask
+from bert_jax.layers import counts
 from bert_jax.tasks import base as tasks
 
 OPTIONS = [
@@ -56,12 +57,11 @@ def compare(a: Path, b: Path) -> dict:
 
 def tensors(model) -> dict[str, np.ndarray]:
     """Returns {path: array} of the parameters, without padding and without untrained parts."""
-    table = names.parameters(model.config.model)
-    ends = {row.path: model.vocabulary.size for row in table if row.padded}
-    return {
-        path: np.asarray(array)[: ends.get(path)]
-        for path, array in load_model.trained(model).items()
-    }
+    arrays = {}
+    for path, array in load_model.trained(model).items():
+        end = model.vocabulary.size if path.endswith(counts.PADDED) else None
+        arrays[path] = np.asarray(array)[:end]
+    return arrays
 
 
 def outputs(one, two) -> dict:

@@ -7,6 +7,8 @@ from jax.extend import core
 
 from bert_jax.parallel.mesh import path_name
 
+PADDED = ("embedder/words", "lm/bias")  # ends of the paths of parameters that pad the vocabulary
+
 
 def step_flops(loss, *shapes) -> float:
     """Returns the FLOPs of the matrix products of a step: three times those of the forward pass.
@@ -60,6 +62,6 @@ def count(params, vocabulary: int, beginnings: tuple[str, ...] = ("",)) -> int:
         if not path_name(path).startswith(beginnings):
             continue
         total += leaf.size
-        if path_name(path).endswith(("embedder/words", "lm/bias")):
+        if path_name(path).endswith(PADDED):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total

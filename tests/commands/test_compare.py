@@ -83,6 +83,13 @@ def test_vocabulary_padding_is_not_compared(compared, model):
     assert values["tensors"][0]["tensor"] == WORDS
 
 
+def test_the_bias_of_a_causal_head_is_compared_without_padding(compared):
+    causal = make_model(300, "objective.name=causal_lm", "task.name=token_blocks")
+    padded = changed(causal, "lm/bias", at=-1, by=1.0)
+    values = compared(causal, padded)
+    assert bitwise(values) == len(values["tensors"]) and set(values["outputs"]) == {"lm_logits"}
+
+
 def test_different_layers_and_settings_are_reported(compared, model):
     """Two spellings of one value are no difference: feed_forward 0 is four times the width."""
     changes = "model.layers=3", "task.pair_task=none", "model.feed_forward=128"
