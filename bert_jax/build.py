@@ -194,13 +194,19 @@ def start_from(trainer: Trainer, arrays: dict) -> Trainer:
     """Returns the trainer with an `initialize` that puts arrays into the initial parameters.
 
     arrays: {path: array on the host}; moved out of the dict, so that their memory is free once they are on the devices.
+        Of one with fewer rows, the others stay as they are.
     """
 
     def place(path, leaf):
         array = arrays.pop(meshes.path_name(path), None)
         if array is None:
             return leaf
-        return initial.place(array, leaf.sharding)
+        if array.shape == leaf.shape:
+            return initial.place(array, leaf.sharding)
+        put = jax.jit(
+            lambda leaf, rows: leaf.at[: len(rows)].set(rows), out_shardings=leaf.sharding
+        )
+        return put(leaf, array)
 
     def initialize():
         state = trainer.initialize()

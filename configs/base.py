@@ -124,7 +124,8 @@ def get_config(
     # vocab.txt, .model or tokenizer.json to use instead of a trained one, or GPT-2's vocab.json beside merges.txt;
     # `kind` and `size` are then ignored. '': train one
     config.tokenizer.path = ""
-    # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]
+    # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]. In
+    # fine-tuning: those but [MASK] that the model of `init_from` lacks, also if one of its pieces is [CLS] and [SEP]
     config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True

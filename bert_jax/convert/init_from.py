@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint
 from bert_jax.config_checks import require
-from bert_jax.convert import load_model, names
+from bert_jax.convert import load_model, names, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
@@ -21,13 +21,15 @@ from bert_jax.runs import jax_setup
 from bert_jax.storage import checksums
 from bert_jax.tasks.labelled import epochs, examples
 
+WORDS = "embedder/words"  # end of the path of the embeddings with a row for each piece
+
 
 class Body(NamedTuple):
     """The body of another model, see models/base.py."""
 
     arrays: dict[str, np.ndarray]  # {path in params of this model: float32 array}
     source: dict  # what run.json says about it
-    vocabulary: int  # its size
+    vocabulary: int  # its size, without the pieces of `tokenizer_of`
     tokenizer: list  # its rules
 
 
@@ -45,7 +47,10 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
     check_settings(config, model.config)
     shared = [entry.path for entry in names.parameters(model.config.model) if entry.part == "head"]
     arrays = {}
+    tokenizer = tokenizer_of(config, model)
     for path, array in load_model.trained(model).items():
+        if tokenizer.size > model.vocabulary.size and path.endswith(WORDS):
+            array = array[: model.vocabulary.size]
         subtree = models.subtree_of(path, subtrees)
         if subtree:
             arrays[subtrees[subtree] + path.removeprefix(subtree)] = array
@@ -59,7 +64,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
         "fingerprint": digest,
         "positions": load_model.trained_positions(model),
     }
-    body = Body(arrays, source, model.vocabulary.size, model.tokenizer.rules)
+    body = Body(arrays, source, model.vocabulary.size, tokenizer.rules)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, body, "tokenizer.path", tokenizer)
@@ -136,8 +141,11 @@ def describe(config: ConfigDict, body: Body, params) -> dict:
     paths = names.by_path(params)
     restored = {path: body.arrays[path] for path in paths if path in body.arrays}
     for path, array in restored.items():
-        if array.shape != paths[path].shape:
-            shapes = f"{path} has shape {paths[path].shape} here, {array.shape} there"
+        shape = paths[path].shape
+        if path.endswith(WORDS) and len(array) == body.vocabulary:
+            shape = (len(array), *shape[1:])  # the rows of new pieces are fresh
+        if array.shape != shape:
+            shapes = f"{path} has shape {shape} here, {array.shape} there"
             raise BadInput(f"config.init_from={config.init_from}: {shapes}")
     subtrees = models.body(config)
     taken = {models.subtree_of(path, subtrees) for path in body.arrays} - {""}
@@ -157,12 +165,13 @@ def describe(config: ConfigDict, body: Body, params) -> dict:
 
 
 def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDict:
-    """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
+    """Returns the config with the model of config.init_from, the direction of its attention, and the labels and steps
+    that the task's data decide.
 
     Builds the store of the examples if it is missing.
 
-    overrides: those of the model's keys are applied again, so that other shapes than those of config.init_from are
-        refused.
+    overrides: those of the model's keys and of `objective.causal` are applied again, so that other shapes than those of
+        config.init_from are refused.
     several: whether other runs follow in this process.
 
     Raises BadInput.
@@ -177,10 +186,22 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     for key, value in model.config.model.items():
         if configs.is_of_model(f"model.{key}"):
             config.model[key] = value
-    configs.apply(config, [override for override in overrides if override.startswith("model.")])
+    source = model.config.objective
+    if "causal" in config.objective and (source.name == "causal_lm" or source.get("causal")):
+        config.objective.causal = True
+    repeated = ("model.", "objective.causal=")
+    configs.apply(config, [override for override in overrides if override.startswith(repeated)])
     configs.check(config)  # also whether the model has what the rows of the task need
-    store = examples.open_or_build(config, model.tokenizer)
+    store = examples.open_or_build(config, tokenizer_of(config, model))
     return epochs.fill(config, store)
+
+
+def tokenizer_of(config: ConfigDict, model: load_model.Model):
+    """Returns the tokenizer of a model to start from: for a task with labelled examples and `tokenizer.add_special`
+    with the special tokens that it lacks, whose embeddings are fresh."""
+    if config.tokenizer.add_special and examples.module_of(config):
+        return vocabulary_extension.with_special(model.tokenizer)
+    return model.tokenizer
 
 
 def check_finetuning(config: ConfigDict, overrides) -> None:

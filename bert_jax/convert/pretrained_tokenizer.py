@@ -13,7 +13,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import bpe_files, huggingface, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
-from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END, added_token
+from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
 
 SETTINGS = "tokenizer_config.json"
 
@@ -177,9 +177,4 @@ def with_unused(tokenizer: Tokenizer, size: int) -> Tokenizer:
     numbers = range(tokenizer.size, size)
     if not numbers:
         return tokenizer
-    if tokenizer.kind == wordpiece.KIND:
-        names = map(huggingface.unused_name, numbers)
-        return wordpiece.WordPiece([*tokenizer.pieces, *names], tokenizer.lowercase)
-    tokens = [added_token(huggingface.unused_name(number), number) for number in numbers]
-    document = tokenizer.document | {"added_tokens": tokenizer.document["added_tokens"] + tokens}
-    return huggingface.HuggingFace(document, tokenizer.special, tokenizer.path)
+    return tokenizer.append([*map(huggingface.unused_name, numbers)], tokenizer.special)

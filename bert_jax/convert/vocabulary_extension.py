@@ -1,4 +1,5 @@
-"""`--add-words`: adds the words of a file to a WordPiece vocabulary, each initialized as the mean of its old pieces."""
+"""Adds pieces to a vocabulary: the words of a file (`--add-words`, for WordPiece), each initialized as the mean of its
+old pieces, or special tokens."""
 
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from bert_jax.convert import names
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.base import Tokenizer
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
@@ -96,3 +99,16 @@ def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Sour
         shapes=source.shapes | shapes,
         load=load,
     )
+
+
+def with_special(tokenizer: Tokenizer) -> Tokenizer:
+    """Returns the tokenizer with new pieces for those of [PAD], [UNK], [CLS] and [SEP] that it lacks, and for a [CLS]
+    or [SEP] that is another special token, too, as in GPT-2."""
+    special = dict(tokenizer.special)
+    pieces = []
+    for name in ("pad", "unk", "cls", "sep"):
+        is_shared = name in ("cls", "sep") and [*special.values()].count(special.get(name)) > 1
+        if name not in special or is_shared:
+            special[name] = tokenizer.size + len(pieces)
+            pieces.append(SPECIAL[name])
+    return tokenizer.append(pieces, special) if pieces else tokenizer

@@ -70,13 +70,16 @@ DEFAULTS = {
     # vectors of the tokens. last: the last states. mix: the mean of all layers with learned weights and scale (ELMo,
     # arXiv:1802.05365). last4: those of the last four layers, one after the other (arXiv:1810.04805, table 7)
     "features": "last",
+    # whether a token sees those before it alone. Fine-tuning takes this from the model that it starts from
+    "causal": False,
     "dropout": 0.1,  # dropout rate on the vectors in front of the last dense layer
 }
 # Keys of an objective whose Classifier has a vector for each text.
 POOL_DEFAULTS = {
     # the vector of a text. summary: the model's own, of the last states: BERT's pooler on that of [CLS], or
-    # model.pooling of ModernBERT. first: the vector of [CLS]. mean, max: of the tokens' vectors. concat: these three,
-    # one after the other (ULMFiT, arXiv:1801.06146)
+    # model.pooling of ModernBERT; with causal attention, last. first, last: the vector of [CLS], of the last token.
+    # mean, max: of the tokens' vectors. concat: first (with causal attention last), mean and max, one after the other
+    # (ULMFiT, arXiv:1801.06146)
     "pool": "summary",
     **DEFAULTS,
 }
@@ -109,6 +112,9 @@ class Mix(nn.Module):
 class Classifier(nn.Module):
     """An encoder with a dense layer on the vectors of tokens or, with `pool`, of packed sequences.
 
+    is_summed: whether that layer reads the sum of the vectors of a row's packed sequences.
+    has_lm: whether there is a head over the vocabulary beside it.
+
     If the encoder has `shared_head`, vectors of its width pass through the masked-LM head without its logits. These
     parameters have the names that they have in the masked LM, from which a fine-tuned model takes them.
     """
@@ -118,16 +124,20 @@ class Classifier(nn.Module):
     features: str
     dropout: float
     pool: str = ""
+    is_summed: bool = False
+    has_lm: bool = False
 
     def setup(self):
         encoder = self.encoder
         self.mix = Mix()
+        self.lm = lm_head(encoder) if self.has_lm else None
         has_head = getattr(encoder, "shared_head", False)
         self.mlm = lm_head(encoder) if has_head else None
         self.label = Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
-        """Returns label_logits float32[B, L, C], or float32[B, S, C] with `pool`."""
+        """Returns label_logits float32[B, L, C], or float32[B, S, C] with `pool`, S = 1 if it is a sum; and with
+        `has_lm` lm_logits float32[B, L, V] of the last states."""
         states = self.encoder.states(batch, keys)
         if self.features == "mix":
             x = self.mix(states)
@@ -139,5 +149,10 @@ class Classifier(nn.Module):
             x = pooling.pool(self.encoder, x, batch, self.pool)
         if self.mlm and x.shape[-1] == self.encoder.width:
             x = self.mlm(x)
+        if self.is_summed:
+            x = x.sum(axis=1, keepdims=True, dtype=jnp.float32)
         x = maybe_dropout(x, keys, DROPOUT, self.dropout)
-        return {"label_logits": self.label(x.astype(jnp.float32))}
+        outputs = {"label_logits": self.label(x.astype(jnp.float32))}
+        if self.has_lm:
+            outputs["lm_logits"] = self.lm(states[-1], self.encoder.vocabulary_logits)
+        return outputs

@@ -104,6 +104,8 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
     fields: of the network, that the program decides: `sequences`, `is_counted` (see attention_spec.Spec).
     """
     module = find_module("objective", config.objective.name)
+    if config.objective.get("causal", False):
+        fields["causal"] = True
     objective = module.make(config, vocabulary, **fields)
     if config.optimizer.frozen:
         loss = freeze_body(objective.loss, models.body(config))

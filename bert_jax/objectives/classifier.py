@@ -18,6 +18,9 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 DEFAULTS = {
     **heads.POOL_DEFAULTS,
     "label_smoothing": 0.0,  # share of the probability that is spread over all classes
+    # weight of the causal LM's loss of the texts beside that of the labels: the mean over the tokens of each text, and
+    # then over texts. It needs causal attention. 0: none; GPT has 0.5
+    "lm_weight": 0.0,
 }
 
 
@@ -25,6 +28,8 @@ def check(config) -> None:
     """Raises BadInput for the first of the objective's keys that has an invalid value."""
     heads.check(config)
     check_keys(config, shares=["objective.label_smoothing"])
+    is_positive = config.objective.get("lm_weight", 0.0) >= 0
+    require(is_positive, "objective.lm_weight", config, "expected 0 or more")
     if config.task.get("kind", "classes") != "classes":
         is_zero = config.objective.label_smoothing == 0
         hint = "expected 0: task.kind is not classes"
@@ -51,21 +56,51 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
 
 
 def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) -> base.Objective:
-    """Returns the objective of a heads.Classifier, with the term `label`: the mean loss by label_weights.
+    """Returns the objective of a heads.Classifier, with the term `label`: the mean loss by label_weights. With
+    `objective.lm_weight` it has the term `lm`, too.
 
     losses: (label_logits, targets) -> float32 of the shape of label_weights.
+
+    Raises BadInput for keys that do not go with the direction of attention.
     """
     keys = config.objective
+    lm_weight = keys.get("lm_weight", 0.0)
 
     def weights(batch):
-        return {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
+        totals = {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
+        if lm_weight:
+            totals["lm"] = jnp.maximum(lm_weights(batch).sum(), 1.0) / lm_weight
+        return totals
 
     def terms(outputs, batch):
         loss = losses(outputs["label_logits"], batch["targets"])
-        return {"label_loss": base.weighted_mean(loss, batch["label_weights"])}
+        metrics = {"label_loss": base.weighted_mean(loss, batch["label_weights"])}
+        if lm_weight:
+            targets = jnp.roll(batch["tokens"], -1, axis=1)
+            nats = base.cross_entropy(outputs["lm_logits"], targets)
+            metrics["lm_loss"] = base.weighted_mean(nats, lm_weights(batch))
+        return metrics
+
+    def select(call, batch):
+        # Logits over the vocabulary would be copied to the host.
+        return {"label_logits": call("__call__")(batch, None)["label_logits"]}
 
     encoder = models.make(config, vocabulary.size, **fields)
-    module = heads.Classifier(encoder, outputs, keys.features, keys.dropout, keys.get("pool", ""))
+    pool = keys.get("pool", "")
+    is_causal = getattr(encoder, "causal", False)
+    hint = "the attention is not causal"
+    require(is_causal or not lm_weight, "objective.lm_weight", config, hint)
+    hint = "with causal attention it has seen no other token; use last"
+    require(not is_causal or pool != "first", "objective.pool", config, hint)
+    module = heads.Classifier(
+        encoder,
+        outputs,
+        keys.features,
+        keys.dropout,
+        pool,
+        is_summed=config.task.get("both_orders", False),
+        has_lm=lm_weight > 0,
+    )
     parts = {"label", "mix"}
     if "pool" in keys:
         parts.add("pooler")
@@ -73,6 +108,22 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         module,
         weights,
         terms,
+        select,
         reads=("targets", "label_weights"),
         heads={"label_logits": parts},
     )
+
+
+def lm_weights(batch):
+    """Returns float32[B, L]: the weight of the token after each one. Those of a packed sequence add up to 1; 0 at
+    its last token, and in rows that only fill the batch.
+
+    The source is train.py of openai/finetune-transformer-lm.
+    """
+    ids = batch["sequence_ids"]
+    following = jnp.pad(ids[:, 1:], ((0, 0), (0, 1)))
+    has_next = (ids == following) & (ids > 0)
+    numbers = 1 + jnp.arange(batch["cls_positions"].shape[1])[:, None]
+    is_member = (ids[:, None] == numbers) & has_next[:, None]  # [B, S, L]
+    shares = is_member / jnp.maximum(is_member.sum(axis=-1, keepdims=True), 1)
+    return shares.sum(axis=1) * batch["row_weights"][:, None]

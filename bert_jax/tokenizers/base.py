@@ -44,6 +44,7 @@ class Tokenizer:
         mark, continues  the prefixes of pieces that begin a word, or that continue one; at least one of the two is ''
         ends             or else the suffix of those that end one
         identity         everything that decides the ids, as plain data for JSON
+        append(pieces, special)    the same with more pieces that are in no text, and with these special ids
         tokenizer        that of the `tokenizers` library, unless it encodes in another way
         corpus_encoder() a function of corpus_encoder.py: (documents) -> their ids, and where their sentences end
         write(directory) writes `file` in the format of its library; returns the settings for settings.json

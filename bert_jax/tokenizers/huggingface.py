@@ -82,6 +82,11 @@ class HuggingFace(Tokenizer):
             return self.pieces[number]
         return self.tokenizer.decode([int(number)], skip_special_tokens=False).replace(" ", "▁")
 
+    def append(self, pieces: list[str], special: dict[str, int]) -> "HuggingFace":
+        tokens = [added_token(piece, number) for number, piece in enumerate(pieces, self.size)]
+        document = self.document | {"added_tokens": self.document["added_tokens"] + tokens}
+        return HuggingFace(document, special, self.path)
+
     def corpus_encoder(self) -> Callable:
         if is_cachable(self.document):
             return CachedEncoder(self.encode, SPACED)

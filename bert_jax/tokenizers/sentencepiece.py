@@ -72,6 +72,9 @@ class SentencePiece(Tokenizer):
     def normalize(self, text: str) -> str:
         return self.processor.normalize(text)
 
+    def append(self, pieces: list[str], special: dict[str, int]) -> "SentencePiece":
+        return SentencePiece(self.model, special, [*self.appended, *pieces], self.path)
+
     def corpus_encoder(self) -> Callable:
         model = sentencepiece_proto.Model.FromString(self.model)
         has_phrases = any(self.mark in piece.piece[1:] for piece in model.pieces)

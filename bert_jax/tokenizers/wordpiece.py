@@ -61,6 +61,9 @@ class WordPiece(Tokenizer):
     def identity(self) -> list:
         return [self.lowercase, self.pieces]
 
+    def append(self, pieces: list[str], special: dict[str, int]) -> "WordPiece":
+        return WordPiece([*self.pieces, *pieces], self.lowercase)
+
     def corpus_encoder(self) -> CachedEncoder:
         return CachedEncoder(self.encode, UNITS)
 

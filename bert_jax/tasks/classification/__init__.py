@@ -21,9 +21,13 @@ DEFAULTS = {
     "text": ("sentence",),
     "label": "label",  # column of the label
     "kind": "classes",  # classes: one of them. labels: any of them, separated by commas. number: a score
+    # whether a row has the two texts in both orders, each in half of its length, for pairs without an order, such as
+    # paraphrases. The label depends on the sum of the vectors of both
+    "both_orders": False,
     # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
+FREE = ("both_orders",)
 target = labels.target
 encode = texts.encode
 assume = labels.assume
@@ -33,10 +37,12 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, choices={"task.kind": tuple(labels.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
+    is_pair = len(config.task.text) == 2
+    require(is_pair or not config.task.both_orders, "task.both_orders", config, "texts are single")
     is_choice = config.task.kind != "classes" or len(config.task.labels) != 1
     require(is_choice, "task.labels", config, "expected two or more classes in the data")
     scores.check(config)
-    texts.check(config, paired=len(config.task.text) == 2)
+    texts.check(config, least=10 if config.task.both_orders else 5, paired=is_pair)
 
 
 def load(config, path) -> list[Example]:

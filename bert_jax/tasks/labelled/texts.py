@@ -113,6 +113,13 @@ def pairs(split: Split, length: int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
+def both_orders(split: Split, length: int) -> np.ndarray:
+    """Returns int64[N, 2, 5] with the columns of `pairs`: the two texts of each example, and the same in the other
+    order; each sequence has half of the length."""
+    rows = pairs(split, length // 2)
+    return np.concatenate([rows, rows[..., [2, 3, 0, 1, 4]]], axis=1)
+
+
 def single_texts(split: Split, length: int | np.ndarray) -> np.ndarray:
     """Returns int64[N, T, 5], each text alone, cut to fit, of which assemble.gather reads [:, t : t + 1]. Columns are
     those of `pairs`, without a second text. length: of all texts, or int64[T]."""
@@ -136,6 +143,9 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
     """
     splits = examples.split_names(config)
     sequences = max(1, texts - 1)
+    if config.task.get("both_orders", False):
+        sequences = 2
+        rows = both_orders
 
     def all_shapes(phase, rows) -> dict:
         structs = batch.shapes(rows, phase.length, sequences)
