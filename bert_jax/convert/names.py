@@ -199,7 +199,9 @@ def exportable(format: str, model) -> dict[str, tuple]:
     return values | {
         "model.name": tuple(ARCHITECTURES),
         "objective.name": tuple(getattr(architecture, "OBJECTIVES", ("mlm", *LABELERS))),
+        "objective.causal": (False,),
         "objective.features": ("last",),
+        "task.both_orders": (False,),
         "objective.pool": getattr(architecture, "POOLS", ("summary",)),
     }
 

@@ -6,10 +6,8 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 
 import math
 
-import jax.numpy as jnp
-
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, encoder
+from bert_jax.layers import attention, encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
@@ -72,10 +70,7 @@ class Encoder(encoder.Encoder, kw_only=True):
 
     def summary(self, x, batch):
         """Returns [B, S, D]: the vector of the last token of each sequence."""
-        ids = batch["sequence_ids"][:, None]
-        numbers = 1 + jnp.arange(batch["cls_positions"].shape[1])[:, None]
-        last = jnp.where(ids == numbers, jnp.arange(ids.shape[-1]), 0).max(axis=-1)
-        return jnp.take_along_axis(x, last[..., None], axis=1)
+        return pooling.reduce(x, batch, "last")
 
 
 def make(config, vocabulary_size: int, **fields) -> Encoder:

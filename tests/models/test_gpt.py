@@ -95,9 +95,9 @@ def test_initial_weights_have_the_published_deviations(norm, position, out):
 
 def test_the_vector_of_a_text_is_that_of_its_last_token():
     network = gpt.make(small_config("model.name=gpt", "objective.name=causal_lm"), 200)
-    states = np.random.default_rng(0).normal(size=(2, 6, 3))
+    states = np.random.default_rng(0).normal(size=(2, 6, 3)).astype(np.float32)
     ids = np.array([[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]])
-    batch = {"sequence_ids": ids, "cls_positions": np.zeros((2, 2), np.int32)}
+    batch = {"sequence_ids": ids, "cls_positions": np.array([[0, 2], [0, 0]])}
     vectors = network.summary(states, batch)
     np.testing.assert_allclose(vectors[0], states[0, [1, 4]], rtol=1e-6)
     np.testing.assert_allclose(vectors[1, 0], states[1, 0], rtol=1e-6)

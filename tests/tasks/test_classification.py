@@ -42,6 +42,30 @@ def test_a_row_has_both_texts_and_the_target(tmp_path):
     assert found["targets"].tolist() == [1, 0, 1] and found["label_weights"].all()
 
 
+def test_a_row_has_both_orders(tmp_path):
+    """The first as in a row of half the length, the second with the same tokens; the store is that of one order."""
+    pairs = [("the first text", "a second", "yes"), ("more " * 9, "text " * 12, "no")]
+    keys = {"text": "a,b", "both_orders": True}
+    _, store, dataset, phase = build(tmp_path / "both", pairs, **keys)
+    rows, found = labelled.batch_of(dataset, phase)
+    _, plain, one, half = build(tmp_path / "one", pairs, text="a,b")
+    assert plain.fingerprint == store.fingerprint
+    _, single = labelled.batch_of(one, half._replace(length=16))
+    assert (dataset.sizes(rows) == (found["sequence_ids"] > 0).sum(1)).all()
+    assert dataset.sequences(phase) == 2
+    for row, size in enumerate((single["sequence_ids"] > 0).sum(1)):
+        ids = np.repeat([1, 2, 0], [size, size, 32 - 2 * size])
+        assert (found["sequence_ids"][row] == ids).all()
+        assert found["cls_positions"][row].tolist() == [0, size]
+        assert (found["positions"][row, ids > 0] == [*range(size)] * 2).all()
+        first, second = np.split(found["tokens"][row, : 2 * size], 2)
+        assert (first == single["tokens"][row, :size]).all()
+        (cls, *a), b = np.split(first, [np.argmax(single["segments"][row])])
+        assert second.tolist() == [cls, *b, *a]
+    with pytest.raises(BadInput, match="task.both_orders"):
+        labelled.load("glue:sst2", {"task.both_orders": True})
+
+
 def test_several_labels_and_numbers(tmp_path):
     rows = [("one", "x,y"), ("two", ["z"]), ("three", "")]
     config, _, dataset, phase = build(tmp_path / "a", rows, kind="labels", metrics="micro_f1")

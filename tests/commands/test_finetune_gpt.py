@@ -1,0 +1,109 @@
+"""Fine-tuning as GPT: a causal model with one special token gets others, and learns."""
+
+import json
+
+import numpy as np
+import pytest
+from kits import labelled, runs
+from kits.labelled import tokenizer as wordpiece
+from kits.malformed_inputs import refused
+from kits.runs import assert_same_bits, lines, params
+from kits.vocabularies import gpt2_like, make_model, save_and_open
+
+from bert_jax.commands import predict
+from bert_jax.convert import vocabulary_extension
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special_tokens import SPECIAL
+
+LM = ("objective.name=causal_lm", "task.name=token_blocks")
+GPT = {"tokenizer.add_special": True, "objective.lm_weight": 0.5}
+
+
+def open_gpt2(directory):
+    gpt2_like().save(str(directory / "tokenizer.json"))
+    return tokenizers.from_file(directory / "tokenizer.json", True)
+
+
+@pytest.mark.parametrize(
+    "make, new",
+    [
+        (open_gpt2, ["pad", "cls", "sep"]),
+        (lambda path: save_and_open(path, make_model()), ["pad"]),
+        (lambda path: save_and_open(path, make_model(bos_id=-1)), ["pad", "cls"]),
+        (lambda path: wordpiece(), []),
+    ],
+)
+def test_special_tokens_get_pieces_of_their_own(tmp_path, make, new):
+    before = make(tmp_path)
+    after = vocabulary_extension.with_special(before)
+    assert after.pieces == [*before.pieces, *(SPECIAL[name] for name in new)]
+    ids = range(before.size, after.size)
+    assert after.special == before.special | dict(zip(new, ids, strict=True))
+    assert after.cls != after.sep and (new or after is before)
+    texts = ["the quick [CLS] fox", "[SEP]", "", *labelled.texts(20)]
+    assert after.encode(texts) == before.encode(texts)
+    after.save(tmp_path / "saved")
+    assert tokenizers.load(tmp_path / "saved").fingerprint == after.fingerprint
+
+
+@pytest.fixture(scope="module", params=["gpt", pytest.param("bert", marks=pytest.mark.full)])
+def source(request, tmp_path_factory):
+    """(directory, parameters) of a causal LM with a vocabulary like GPT-2's."""
+    directory = tmp_path_factory.mktemp(request.param)
+    words = open_gpt2(directory)
+    keys = f"model.name={request.param}", "model.layers=1", *LM
+    *_, params = runs.make_run(directory / "run", *keys, words=words)
+    return directory / "run", params
+
+
+@pytest.fixture(autouse=True)
+def one_device(monkeypatch):
+    runs.use_devices(monkeypatch, 1)
+
+
+def tune(source, directory, **changes) -> dict:
+    """Fine-tunes on texts that are short or long; returns the last line of the log."""
+    data = labelled.sentences(directory / "data")
+    keys = labelled.places(source, data) | GPT | changes
+    return labelled.tune(labelled.load("glue:sst2", keys), directory / "run")
+
+
+@pytest.mark.slow
+def test_a_run_starts_with_the_body_and_fresh_rows_for_new_pieces(source, tmp_path):
+    run, before = source
+    keys = {"optimizer.learning_rate": 0.0, "optimizer.weight_decay": 0.0, "task.epochs": 0.1}
+    keys["phases.main.length"] = 8
+    tune(run, tmp_path, **keys)
+    after = params(tmp_path / "run")
+    words = after["encoder"]["embedder"].pop("words")
+    old = np.asarray(before["encoder"]["embedder"]["words"])[:501]
+    np.testing.assert_array_equal(words[:501], old)
+    new = words[501:504]
+    assert 0.01 < new.std() < 0.04 and not words[504:].any()
+    expected = before["encoder"] | {"embedder": dict(before["encoder"]["embedder"])}
+    del expected["embedder"]["words"]
+    expected.pop("pooler", None)
+    assert_same_bits(after["encoder"], expected)
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["objective"]["causal"] is True
+
+
+@pytest.mark.slow
+def test_it_learns_texts_and_labels(source, tmp_path):
+    """The new pieces are trained; `predict` gives what the evaluation has; another start is that of a finetuned run."""
+    last = tune(source[0], tmp_path)
+    train = [line for line in lines(tmp_path / "run") if line["split"] == "train"]
+    assert last["accuracy"] > 0.9 and train[-1]["lm_loss"] < train[0]["lm_loss"] - 1
+    words = params(tmp_path / "run")["encoder"]["embedder"]["words"]
+    assert np.abs(words[502:504]).max(axis=1).min() > 0.1  # [CLS] and [SEP]
+    found, scores = predict.predict(tmp_path / "run", [], file=tmp_path / "data/dev.tsv")
+    assert scores["accuracy"] == last["accuracy"] and len(found) == 40
+    config = labelled.load("glue:sst2", labelled.places(tmp_path / "run", tmp_path / "data"))
+    resolved, *_ = labelled.resolve(config)
+    assert resolved.objective.causal
+
+
+def test_a_vocabulary_without_padding_names_the_key(source, tmp_path):
+    data = labelled.sentences(tmp_path / "data")
+    command = labelled.command(labelled.places(source[0], data), tmp_path / "run")
+    assert "tokenizer.add_special=True" in refused(*command)
