@@ -1,4 +1,4 @@
-"""`predict`: predicts the pieces at [MASK] in texts, their labels by a fine-tuned model, or their translations."""
+"""`predict`: predicts pieces at [MASK], labels of texts by a fine-tuned model, translations, and how texts continue."""
 
 import sys
 import tempfile
@@ -14,7 +14,7 @@ from bert_jax.convert import load_model, vocabulary_extension
 from bert_jax.data import store as stores
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask
+from bert_jax.inference import fill_mask, generate
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, predictions
@@ -22,19 +22,46 @@ from bert_jax.tasks.labelled import examples, predictions
 # How a model that generates text is searched.
 SEARCH = [
     cli.option(
-        "--beam", "hypotheses of the beam search; default: 4", type=cli.positive, metavar="N"
+        "--beam",
+        "hypotheses of the beam search; default: 4, none for a causal LM",
+        type=cli.positive,
+        metavar="N",
+        dest="beams",
     ),
     cli.option(
-        "--length-penalty", "exponent of their lengths; default: the model's", metavar="ALPHA"
+        "--length-penalty",
+        "exponent of their lengths; default: the model's, 1 for a causal LM",
+        type=float,
+        metavar="ALPHA",
     ),
 ]
-BEAMS = "4"  # arXiv:1706.03762, section 6.1
+# How a causal LM continues texts.
+GENERATION = [
+    cli.option(
+        "--tokens",
+        "new tokens at most; default: 100, or what the positions leave",
+        type=cli.positive,
+        metavar="N",
+    ),
+    cli.option(
+        "--temperature",
+        "divides the logits of draws; 0: the most probable token, as without options of draws",
+        type=float,
+    ),
+    cli.option("--top-k", "draws from the N most probable tokens", type=int, metavar="N"),
+    cli.option("--top-p", "draws from the most probable tokens of this total", type=float),
+    cli.option("--samples", "draws of each text; default: 1", type=cli.positive, metavar="N"),
+    cli.option("--seed", "of draws; default: 0", type=int),
+    cli.option("--stop", "ends texts in front of it; may be repeated", action="append"),
+]
+BEAMS = 4  # arXiv:1706.03762, section 6.1
 # Texts that are decoded at once. On CPUs, the caches of more exceed those of the cores.
 DECODED, DECODED_ON_CPU = 64, 8
 OPTIONS = [
     cli.MODEL,
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
     *SEARCH,
+    *GENERATION,
     cli.path(
         "--input",
         "file of examples, as the task reads it, or of a text a line; labels may be missing",
@@ -63,12 +90,26 @@ def run(options, overrides) -> int:
     output = options.output
     if output and not output.absolute().parent.is_dir():
         raise BadInput(f"--output {output}: expected a file in an existing directory")
-    search = search_keys(options)
-    results, scores = predict(options.model, texts, options.top, options.input, overrides, search)
+    parts = []
+
+    def emit(part: str):
+        print(part, end="", flush=True)
+        parts.append(part)
+
+    is_streamed = sys.stdout.isatty() and not output and options.json != "-"
+    results, scores = predict(
+        options.model,
+        texts,
+        options.top,
+        options.input,
+        overrides,
+        search_keys(options),
+        emit if is_streamed else None,
+    )
     lines = []
     if output:
         atomic.write(output, predictions.text(results, output.suffix))
-    else:
+    elif not parts:
         lines += map(describe, results)
     for name, score in scores.items():
         number = f"{score:.4f}" if isinstance(score, float) else score
@@ -76,10 +117,10 @@ def run(options, overrides) -> int:
     return cli.show(options, results, "\n".join(lines))
 
 
-def search_keys(options) -> dict[str, str]:
-    """Returns {key of config.objective: value} of the options SEARCH that are given."""
-    values = {"beams": options.beam, "length_penalty": options.length_penalty}
-    return {key: str(value) for key, value in values.items() if value is not None}
+def search_keys(options) -> dict:
+    """Returns {name: value} of the options SEARCH and GENERATION that are given: fields of generate.Request."""
+    values = {name: getattr(options, name, None) for name in generate.Request._fields}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def predict(
@@ -89,14 +130,23 @@ def predict(
     file: Path | None = None,
     overrides=(),
     search=(),
+    emit=None,
 ) -> tuple[list[dict], dict]:
     """Returns the results for the texts, or for the examples of a file, and the scores of those with labels.
 
-    A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, or what the
-    task's `decode` returns and the `text`. search: see `search_keys`.
+    A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, {text,
+    continuations}, or what the task's `decode` returns and the `text`. search: see `search_keys`.
+
+    emit: see `generate.generate`.
     """
     texts = replace_surrogates(texts, "predict")
-    model = open_model(directory, overrides, dict(search))
+    search = dict(search)
+    model = open_model(directory, overrides, search)
+    if is_causal(model):
+        texts = read_texts(texts, file)
+        continued = generate.generate(model, texts, generate.make_request(search), emit)
+        pairs = zip(texts, continued, strict=True)
+        return [{"text": text, "continuations": parts} for text, parts in pairs], {}
     task = examples.module_of(model.config)
     if not hasattr(task, "decode"):
         load_model.check_masks(directory, model)
@@ -113,20 +163,24 @@ def predict(
     return predict_examples(model, inputs)
 
 
-def open_model(directory: Path, overrides, search: dict[str, str]) -> load_model.Model:
-    """Opens a model. One that generates text has these keys of its search, and BEAMS by default.
+def open_model(directory: Path, overrides, search: dict) -> load_model.Model:
+    """Opens a model. One that translates has these keys of its search, and BEAMS by default.
 
-    Raises BadInput for keys of a model that generates none.
+    Raises BadInput for options of generation that the model does not have.
     """
     model = load_model.open_model(directory, overrides, head="label")
+    if is_causal(model):
+        return model
+    for name in search.keys() - model.config.objective.keys():
+        option = name.replace("_", "-").replace("beams", "beam")
+        objective = model.config.objective.name
+        raise BadInput(
+            f"--{option}: {directory}: objective {objective!r} generates no text with it"
+        )
     if not generates(model):
-        if search:
-            option = next(iter(search)).replace("_", "-").removesuffix("s")
-            name = model.config.objective.name
-            raise BadInput(f"--{option}: {directory}: objective {name!r} generates no text")
         return model
     if any(override.startswith("objective.beams=") for override in overrides):
-        search = {"beams": str(model.config.objective.beams)} | search
+        search = {"beams": model.config.objective.beams} | search
     config = model.config.copy_and_resolve_references()
     search = {"beams": BEAMS} | search
     configs.apply(config, [f"objective.{key}={value}" for key, value in search.items()])
@@ -136,17 +190,28 @@ def open_model(directory: Path, overrides, search: dict[str, str]) -> load_model
     return model._replace(config=config, objective=objective)
 
 
+def is_causal(model: load_model.Model) -> bool:
+    """Returns whether a model continues texts."""
+    return "lm_logits" in model.objective.vocabulary_outputs
+
+
 def generates(model: load_model.Model) -> bool:
-    """Returns whether the outputs of a model are texts."""
+    """Returns whether the outputs of a model are translations."""
     return "beams" in model.config.objective
 
 
-def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
-    """Returns the most likely pieces for the masks of the texts, or of the lines of a file."""
+def read_texts(texts: list[str], file: Path | None) -> list[str]:
+    """Returns the texts, or the lines of a file."""
     if file:
         texts = vocabulary_extension.read_lines(file, "--input")
         if not texts:
             raise BadInput(f"--input {file}: has no lines")
+    return texts
+
+
+def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
+    """Returns the most likely pieces for the masks of the texts, or of the lines of a file."""
+    texts = read_texts(texts, file)
     model = model._replace(params=jax.device_put(model.params))
     results = []
     for number, text in enumerate(texts, 1):
@@ -218,7 +283,9 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
 
 
 def describe(result: dict) -> str:
-    """Returns the text and the prediction, or a line for each mask."""
+    """Returns the text and the prediction, or a line for each mask, or the text as it continues."""
+    if "continuations" in result:
+        return "\n---\n".join(result["text"] + text for text in result["continuations"])
     if "masks" in result:
         return "\n".join([result["text"], *fill_mask.describe(result["masks"])])
     return predictions.with_text(result)

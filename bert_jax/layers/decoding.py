@@ -97,16 +97,23 @@ def sample(step, cache, first, stop: Stop, keys, cut: Cut) -> Decoded:
     first: as in `greedy`.
     keys: uint32[B]. The draws of a row are a function of its key.
     """
-    keys = prng.fold(keys, jnp.uint32(prng.PURPOSE["sample"]))
 
     def choose(logits, length):
-        step_keys = prng.fold(keys, length.astype(jnp.uint32))
-        counter = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
-        noise = gumbel(prng.fold(step_keys[:, None], counter))
-        noisy = cut_logits(logits, cut) + noise
-        return noisy.argmax(axis=-1)
+        return draw(logits, length, keys, cut)
 
     return _follow(step, cache, first, stop, choose)
+
+
+def draw(logits, number, keys, cut: Cut):
+    """Returns int32[B]: the token of each row that `sample` draws.
+
+    number: int32[], that of the token, from 1 on.
+    """
+    keys = prng.fold(keys, jnp.uint32(prng.PURPOSE["sample"]))
+    step_keys = prng.fold(keys, number.astype(jnp.uint32))
+    counter = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
+    noise = gumbel(prng.fold(step_keys[:, None], counter))
+    return (cut_logits(logits, cut) + noise).argmax(axis=-1)
 
 
 def gumbel(bits):

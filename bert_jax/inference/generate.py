@@ -1,0 +1,218 @@
+"""Generation: continues prompts by a causal LM, greedily, by draws, or by a beam search.
+
+B rows of prompts.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax import prng
+from bert_jax.config import longest_row
+from bert_jax.convert import load_model
+from bert_jax.errors import BadInput
+from bert_jax.inference.fill_mask import make_batch, padded_length
+from bert_jax.layers import decoding
+from bert_jax.layers.dense import MASKED
+
+ROWS = 16  # prompts that are continued at once
+TOKENS = 100
+PARTIAL = "\ufffd"  # what bytes that are no whole character are decoded to
+
+
+class Request(NamedTuple):
+    """How prompts are continued. Each field is an option of `predict`."""
+
+    tokens: int = 0  # new ones at most; 0: TOKENS, or as many as the positions leave
+    temperature: float = 0.0  # divides the logits of draws; 0: the most probable tokens are taken
+    top_k: int = 0  # see decoding.Cut
+    top_p: float = 1.0
+    samples: int = 1  # continuations of each prompt
+    seed: int = 0  # of the draws
+    stop: tuple[str, ...] = ()  # a text ends in front of the first of these
+    beams: int = (
+        0  # hypotheses of a beam search by the rule of transformers, see decoding.Search; 0: none
+    )
+    length_penalty: float = 1.0
+
+
+DRAWS = {"temperature", "top_k", "top_p", "samples", "seed"}
+
+
+def make_request(options: dict) -> Request:
+    """Returns the Request of the options that are given. Any of DRAWS makes the temperature 1, unless it is given.
+
+    Raises BadInput for a value out of range, and for draws in a beam search.
+    """
+    draws = sorted(DRAWS & options.keys())
+    if draws:
+        options = {"temperature": 1.0} | options
+    request = Request(**options)
+    valid = {
+        "temperature": (0 <= request.temperature < math.inf, "0 or more"),
+        "top_k": (request.top_k >= 0, "0 or more"),
+        "top_p": (0 < request.top_p <= 1, "more than 0, at most 1"),
+        "stop": (all(request.stop), "no empty string"),
+        "length_penalty": (0 <= request.length_penalty < math.inf, "0 or more"),
+    }
+    if request.beams and draws:
+        valid = {draws[0]: (False, "no draws in a beam search")}
+    for name, (is_valid, expected) in valid.items():
+        if not is_valid:
+            option = name.replace("_", "-")
+            raise BadInput(f"--{option} {getattr(request, name)}: expected {expected}")
+    return request
+
+
+def generate(
+    model, prompts: list[str], request: Request, emit: Callable[[str], None] | None = None
+) -> list[list[str]]:
+    """Returns the continuations of each prompt, without it. They end in front of [SEP] or of a string of the request,
+    or at its number of tokens. An empty prompt begins with [SEP].
+
+    A draw is a function of the seed and of the numbers of the prompt, the sample and the token. The other rows of a
+    batch change a text only by the rounding of its logits.
+
+    emit: called with each part of the text and its continuation, as soon as it is decoded, if there is only one.
+
+    Raises BadInput if a prompt and the new tokens exceed the positions that the model was trained on.
+    """
+    encoded = [ids or [model.vocabulary.sep] for ids in model.tokenizer.encode(prompts)]
+    request = request._replace(tokens=count_tokens(model, prompts, encoded, request.tokens))
+    length = padded_length(max(map(len, encoded)), longest_row(model.config))
+    steps = make_steps(model, length, request)
+    params = jax.device_put(model.params)
+    numbers = [*itertools.product(range(len(prompts)), range(request.samples))]
+    size = min(ROWS, len(numbers))
+    if len(numbers) > 1:
+        emit = None
+    if emit:
+        emit(prompts[0])
+    texts = []
+    for start in range(0, len(numbers), size):
+        part = numbers[start : start + size]
+        rows = [Continuation(model, encoded[prompt], request) for prompt, _ in part]
+        # The last part may have fewer rows; with repeated ones, it has the program of the others.
+        part = [part[row % len(part)] for row in range(size)]
+        ids = [encoded[prompt] for prompt, _ in part]
+        keys = np.array([prng.key(request.seed, *pair) for pair in part])
+        follow(rows, steps(params, ids, keys), emit)
+        texts += [row.text for row in rows]
+    return [
+        texts[start : start + request.samples] for start in range(0, len(texts), request.samples)
+    ]
+
+
+def count_tokens(model, prompts: list[str], encoded: list[list[int]], tokens: int) -> int:
+    """Returns how many tokens each prompt is continued by: `tokens`, or for 0 at most TOKENS.
+
+    Raises BadInput if there are too few positions.
+    """
+    positions = load_model.trained_positions(model)
+    for prompt, ids in zip(prompts, encoded, strict=True):
+        if len(ids) + max(tokens, 1) > positions:
+            size = f"{prompt[:40]!r} has {len(ids)} tokens, the model {positions} trained positions"
+            raise BadInput(f"--tokens {tokens or TOKENS}: {size}")
+    return tokens or min(TOKENS, positions - max(map(len, encoded)))
+
+
+def make_steps(model, length: int, request: Request) -> Callable:
+    """Returns the function (params, prompts, keys uint32[B]) -> iterator over int32[B], the next tokens of all rows.
+
+    length: of the padded prompts. [PAD], [CLS] and [MASK], which no text has, are never among the tokens.
+    """
+    vocabulary = model.vocabulary
+    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask} - {None, vocabulary.sep}
+    banned = np.array([*special], np.int32)
+
+    def apply(params, *arguments, method: str):
+        return model.objective.network.apply({"params": params}, *arguments, method=method)
+
+    def step(params, tokens, caches):
+        logits, caches = apply(params, tokens, caches, method="step")
+        return logits.at[:, banned].set(MASKED), caches
+
+    @jax.jit
+    def start(params, batch):
+        return apply(params, batch, length + request.tokens, method="start")
+
+    @partial(jax.jit, donate_argnames="caches")
+    def advance(params, tokens, caches, keys, number):
+        logits, caches = step(params, tokens, caches)
+        if request.temperature:
+            cut = decoding.Cut(request.temperature, request.top_k, request.top_p)
+            return decoding.draw(logits, number, keys, cut), caches
+        return logits.argmax(axis=-1), caches
+
+    @jax.jit
+    def search(params, tokens, caches):
+        rule = decoding.Search(request.beams, request.length_penalty, "transformers")
+        stop = decoding.Stop(vocabulary.sep, request.tokens)
+        return decoding.beam(partial(step, params), caches, tokens, stop, rule).tokens[:, 0]
+
+    def steps(params, prompts, keys):
+        unmarked = vocabulary._replace(cls=None, sep=None)
+        caches = start(params, make_batch(prompts, len(prompts), length, 0, unmarked))
+        tokens = np.array([ids[-1] for ids in prompts], np.int32)
+        if request.beams:
+            yield from np.asarray(search(params, tokens, caches)).T
+            return
+        for number in range(1, request.tokens + 1):
+            tokens, caches = advance(params, tokens, caches, keys, np.uint32(number))
+            yield np.asarray(tokens)
+
+    return steps
+
+
+class Continuation:
+    """The text that continues a prompt, token by token.
+
+    text: its part that no later token changes.
+    """
+
+    def __init__(self, model, prompt: list[int], request: Request):
+        self.decode = model.tokenizer.decode
+        self.end = model.vocabulary.sep
+        self.ids = [*prompt]
+        self.last = len(prompt) + request.tokens
+        self.start = len(self.decode(prompt))
+        self.stop = request.stop
+        self.text = ""
+        self.is_open = True
+
+    def append(self, token: int, is_read: bool) -> None:
+        """Appends a token, or ends the text if it is the end token. is_read: whether an open text is decoded, too."""
+        if token != self.end:
+            self.ids.append(token)
+        self.is_open = token != self.end and len(self.ids) < self.last
+        if self.is_open and not is_read:
+            return
+        text = self.decode(self.ids)[self.start :]
+        places = [text.find(stop) for stop in self.stop if stop in text]
+        if places:
+            self.is_open = False
+            text = text[: min(places)]
+        if self.is_open:
+            # The end may be a part of a character, or of a stop.
+            text = text.rstrip(PARTIAL)
+            longest = max(map(len, self.stop), default=1)
+            text = text[: max(0, len(text) + 1 - longest)]
+        self.text = text
+
+
+def follow(rows: list[Continuation], steps: Iterable[np.ndarray], emit=None) -> None:
+    """Continues rows by their tokens int32[B] of each step, until all have ended. emit: see `generate`."""
+    for tokens in steps:
+        for row, token in zip(rows, tokens.tolist(), strict=False):
+            if row.is_open:
+                size = len(row.text)
+                row.append(token, bool(emit or row.stop))
+                if emit:
+                    emit(row.text[size:])
+        if not any(row.is_open for row in rows):
+            return

@@ -1,0 +1,222 @@
+"""Texts that causal LMs continue: against the compiled loops of decoding.py, in other batches and on more devices."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kits import runs
+from kits.malformed_inputs import refused
+from kits.small import mesh_of
+
+from bert_jax import prng
+from bert_jax.cli import main
+from bert_jax.inference import generate
+from bert_jax.inference.fill_mask import make_batch
+from bert_jax.inference.generate import Continuation, Request
+from bert_jax.layers import decoding
+from bert_jax.tokenizers import tokenizer as tokenizers
+
+KEYS = ["objective.name=causal_lm", "task.name=token_blocks", "model.initializer=0.3"]
+KEYS += ["model.layers=1", "model.max_length=64", "phases.main.length=64"]
+PROMPTS = ["once upon", "a", "", "three\n\nlines ", "to be", "or not", "ä€", "x y z"]
+ASCII_END = 5 + 128
+T = 12
+DRAWS = Request(T, temperature=1.0, top_k=50, seed=3)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A random model with 256 bytes as its vocabulary."""
+    return runs.untrained(tokenizers.train("bytes", [], 0, False), *KEYS, "model.name=gpt")
+
+
+def texts(model, request, prompts=PROMPTS):
+    return generate.generate(model, prompts, request)
+
+
+def encode(model, prompts) -> list[list[int]]:
+    return [ids or [model.vocabulary.sep] for ids in model.tokenizer.encode(prompts)]
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    """{request: the continuations that the loops of decoding.py decode, of prompts of a batch of their own length}."""
+    encoded = encode(model, PROMPTS)
+    length = max(map(len, encoded))
+    unmarked = model.vocabulary._replace(cls=None, sep=None)
+    batch = make_batch(encoded, len(encoded), length, 0, unmarked)
+    first = np.array([ids[-1] for ids in encoded], np.int32)
+    keys = np.array([prng.key(3, number, 0) for number in range(len(encoded))])
+
+    @jax.jit
+    def decode(params, batch):
+        def step(tokens, caches):
+            logits, caches = apply(tokens, caches, method="step")
+            special = jnp.arange(logits.shape[-1]) < 5
+            special &= jnp.arange(logits.shape[-1]) % 2 == 0  # [PAD], [CLS], [MASK]
+            return jnp.where(special, -1e9, logits), caches
+
+        def apply(*arguments, method):
+            return model.objective.network.apply({"params": params}, *arguments, method=method)
+
+        caches = apply(batch, length + T, method="start")
+        stop = decoding.Stop(model.vocabulary.sep, T)
+        cut = decoding.Cut(1.0, 50)
+        search = decoding.Search(3, 0.5, "transformers")
+        return {
+            Request(T): decoding.greedy(step, caches, first, stop),
+            DRAWS: decoding.sample(step, caches, first, stop, keys, cut),
+            Request(T, beams=3, length_penalty=0.5): decoding.beam(
+                step, caches, first, stop, search
+            ),
+        }
+
+    results = {}
+    for request, decoded in jax.device_get(decode(model.params, batch)).items():
+        results[request] = []
+        for row, ids in enumerate(encoded):
+            tokens = decoded.tokens[row, 0, : decoded.lengths[row, 0]].tolist()
+            text = model.tokenizer.decode(ids + tokens)
+            results[request].append([text.removeprefix(PROMPTS[row])])
+    return results
+
+
+@pytest.mark.slow
+def test_texts_are_those_of_the_compiled_loops(model, expected):
+    assert len({str(value) for value in expected.values()}) == 3
+    for request, continuations in expected.items():
+        assert texts(model, request) == continuations
+
+
+@pytest.mark.slow
+def test_texts_depend_neither_on_the_batch_nor_on_the_devices(model, expected, monkeypatch):
+    with jax.set_mesh(mesh_of((8, 1, 1))):
+        assert texts(model, DRAWS) == expected[DRAWS]
+    monkeypatch.setattr(generate, "ROWS", 3)
+    for request in (Request(T), DRAWS):
+        assert texts(model, request) == expected[request]
+
+
+@pytest.mark.slow
+def test_draws_are_those_of_the_seed_and_the_sample(model):
+    (drawn,) = texts(model, DRAWS._replace(samples=3), ["a"])
+    assert len(set(drawn)) == 3
+    assert texts(model, DRAWS, ["a"]) == [drawn[:1]]
+    assert texts(model, DRAWS._replace(seed=4), ["a"]) != [drawn[:1]]
+    (best,) = texts(model, Request(T), ["a"])
+    assert texts(model, DRAWS._replace(top_k=1, samples=2), ["a"]) == [best * 2]
+
+
+@pytest.mark.slow
+def test_a_text_ends_at_the_end_token_or_in_front_of_a_string(model):
+    """Which are those of a text without them. What is no target is left out even if it is the most probable."""
+    words = model.params["encoder"]["embedder"]["words"]
+    embedder = {"words": words.at[ASCII_END:].set(0)}
+    encoder = model.params["encoder"]
+    encoder = encoder | {"embedder": encoder["embedder"] | embedder}
+    model = model._replace(params=model.params | {"encoder": encoder})
+    ((text,),) = texts(model, DRAWS, ["a"])
+    place = next(place for place in range(2, T) if text[place] not in text[:place])
+    token = model.tokenizer.encode([text[place]])[0][0]
+    special = model.vocabulary._replace(sep=token)
+    assert texts(model._replace(vocabulary=special), DRAWS, ["a"]) == [[text[:place]]]
+    special = model.vocabulary._replace(pad=token)
+    ((other,),) = texts(model._replace(vocabulary=special), DRAWS, ["a"])
+    assert other[:place] == text[:place] and other[place] != text[place]
+    stop = text[place : place + 2]
+    request = DRAWS._replace(stop=("none", text[place + 1 :], stop))
+    assert texts(model, request, ["a"]) == [[text[:place]]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [(), ("zzz", "\n\n\n")])
+def test_parts_that_are_emitted_are_the_text(model, stop):
+    """A draw of bytes, most of which are no characters."""
+    parts = []
+    request = DRAWS._replace(stop=stop)
+    ((text,),) = generate.generate(model, ["ä "], request, parts.append)
+    assert "".join(parts) == "ä " + text
+    assert len(parts) == 1 + T
+    assert texts(model, request, ["ä "]) == [[text]]
+
+
+@pytest.mark.parametrize(
+    "stop, parts",
+    [((), ["", "", "€", "a", "\n", "b"]), (("\n\n", "\nc"), ["", "", "", "€", "a", "\nb"])],
+)
+def test_a_part_of_a_character_or_of_a_stop_is_not_emitted(model, stop, parts):
+    (ids,) = model.tokenizer.encode(["x€a\nb"])
+    row = Continuation(model, ids[:1], Request(len(ids) - 1, stop=stop))
+    sizes = [0]
+    emitted = []
+    for token in ids[1:]:
+        row.append(token, True)
+        emitted.append(row.text[sizes[-1] :])
+        sizes.append(len(row.text))
+    assert emitted == parts
+    assert not row.is_open
+
+
+REFUSED = {
+    "--tokens 62": ("--tokens 62", "3 tokens", "64"),
+    "--tokens 0": ("--tokens",),
+    "--temperature -1": ("--temperature -1.0",),
+    "--temperature nan": ("--temperature nan",),
+    "--top-p 0": ("--top-p 0.0",),
+    "--top-p 1.5": ("--top-p 1.5",),
+    "--top-k -1": ("--top-k -1",),
+    "--samples 0": ("--samples",),
+    "--length-penalty -1 --beam 2": ("--length-penalty -1",),
+    "--beam 2 --seed 1": ("--seed 1", "beam"),
+    "--beam 2 --temperature 0": ("--temperature 0", "beam"),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("generate") / "run"
+    words = tokenizers.train("bytes", [], 0, False)
+    runs.make_run(directory, *KEYS, words=words)
+    return directory
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_bad_options_are_refused(run, options):
+    message = refused("predict", "--model", run, "abc", *options.split())
+    for part in REFUSED[options]:
+        assert part in message
+    assert "--stop" in refused("predict", "--model", run, "abc", "--stop", "")
+
+
+def test_only_causal_models_have_options_of_generation(tmp_path):
+    runs.make_run(tmp_path / "run")
+    for option in ("--tokens", "--top-k", "--seed", "--stop"):
+        message = refused("predict", "--model", tmp_path / "run", "a [MASK]", option, 1)
+        assert message.startswith(f"{option}: ") and "'mlm'" in message
+
+
+@pytest.mark.slow
+def test_the_command_prints_prompts_and_their_continuations(run, tmp_path, capsys, monkeypatch):
+    """In lines of a file or on the command line; on a terminal while they are decoded."""
+    (tmp_path / "prompts.txt").write_text("a b\n\nc\n")
+    model = ["predict", "--model", str(run), "--tokens", "5"]
+    file = ["--input", str(tmp_path / "prompts.txt")]
+    options = ["--samples", "2", "--seed", "7", "--json", str(tmp_path / "texts.json")]
+    assert main([*model, *file, *options]) == 0
+    printed = capsys.readouterr().out
+    results = json.loads((tmp_path / "texts.json").read_text())
+    assert [result["text"] for result in results] == ["a b", "", "c"]
+    lines = [
+        "\n---\n".join(result["text"] + part for part in result["continuations"])
+        for result in results
+    ]
+    assert printed == "\n".join(lines) + "\n"
+    assert main([*model, "a b", "--seed", "7"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == f"a b{results[0]['continuations'][0]}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert main([*model, "a b", "--seed", "7"]) == 0
+    assert capsys.readouterr().out == printed
