@@ -44,7 +44,7 @@ COMMANDS = {
     "verify": "Check the files of a store or a run, and list all problems.",
     "import": "Create a run from a local Hugging Face model or TensorFlow checkpoint, to train it further.",
     "export": "Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint.",
-    "predict": "Predict the pieces at [MASK] in texts.",
+    "predict": "Predict the pieces at [MASK], the labels, a translation, or how texts continue.",
     "score": "Compute the log-probabilities of sentences, or the accuracy on minimal pairs.",
     "features": "Write vectors of the tokens or the lines of a text file.",
     "compare": "Compare two models: settings, tensors, vocabulary, outputs.",
