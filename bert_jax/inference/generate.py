@@ -80,9 +80,14 @@ def generate(
 
     emit: called with each part of the text and its continuation, as soon as it is decoded, if there is only one.
 
-    Raises BadInput if a prompt and the new tokens exceed the positions that the model was trained on.
+    Raises BadInput if a prompt and the new tokens exceed the positions that the model was trained on, or if there is no
+    [SEP] for an empty one.
     """
-    encoded = [ids or [model.vocabulary.sep] for ids in model.tokenizer.encode(prompts)]
+    end = model.vocabulary.sep
+    encoded = model.tokenizer.encode(prompts)
+    if end is None and [] in encoded:
+        raise BadInput("an empty prompt: the vocabulary has no [SEP] that begins it")
+    encoded = [ids or [end] for ids in encoded]
     request = request._replace(tokens=count_tokens(model, prompts, encoded, request.tokens))
     length = padded_length(max(map(len, encoded)), longest_row(model.config))
     steps = make_steps(model, length, request)
@@ -152,7 +157,8 @@ def make_steps(model, length: int, request: Request) -> Callable:
     @jax.jit
     def search(params, tokens, caches):
         rule = decoding.Search(request.beams, request.length_penalty, "transformers")
-        stop = decoding.Stop(vocabulary.sep, request.tokens)
+        end = -1 if vocabulary.sep is None else vocabulary.sep
+        stop = decoding.Stop(end, request.tokens)
         return decoding.beam(partial(step, params), caches, tokens, stop, rule).tokens[:, 0]
 
     def steps(params, prompts, keys):

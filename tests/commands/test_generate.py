@@ -13,6 +13,7 @@ from kits.small import mesh_of
 
 from bert_jax import prng
 from bert_jax.cli import main
+from bert_jax.errors import BadInput
 from bert_jax.inference import generate
 from bert_jax.inference.fill_mask import make_batch
 from bert_jax.inference.generate import Continuation, Request
@@ -129,6 +130,15 @@ def test_a_text_ends_at_the_end_token_or_in_front_of_a_string(model):
     stop = text[place : place + 2]
     request = DRAWS._replace(stop=("none", text[place + 1 :], stop))
     assert texts(model, request, ["a"]) == [[text[:place]]]
+
+
+@pytest.mark.slow
+def test_a_vocabulary_may_lack_the_end_token(model):
+    model = model._replace(vocabulary=model.vocabulary._replace(sep=None))
+    for request in (Request(T), Request(T, beams=2)):
+        assert len(texts(model, request, ["a"])) == 1
+    with pytest.raises(BadInput, match="empty"):
+        texts(model, Request(T), ["a", ""])
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def test_bad_input_is_refused(trained, tmp_path):
     source = ("--input", directory / "dev.en")
     message = refused("evaluate", "--model", run, *source, "--reference", short)
     assert f"{directory}/dev.en: 30 lines" in message and f"{short}: 1 lines" in message
-    assert "--reference" in refused("evaluate", "--model", run, *source)
+    assert "'translation'" in refused("evaluate", "--model", run, *source)
     long = tmp_path / "long.en"
     long.write_text("a b\n" + " ".join(LETTERS * 12) + "\n")
     message = refused("predict", "--model", run, "--input", long)
