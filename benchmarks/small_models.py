@@ -1,0 +1,174 @@
+"""BERT, GPT and ModernBERT of one size on equal tokens: minimal pairs and named entities, beside random weights.
+
+    python benchmarks/small_models.py --text simplewiki.txt.xz --wnut wnut17 --output runs/small_models
+        [--tokens 6e6] [--seed 0] [--config.KEY=VALUE ...]
+
+Trains the three models of 2 layers of width 128 on the same tokens of the same vocabulary, in full rows of 128. All
+have rotary positions: with learned ones, so small a model stays at the frequencies of words for long. Each has the
+masks of its own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts every token, so its steps cost most. All share the
+rates of ablation.py.
+
+Prints a Markdown table of the accuracy (`bert-jax score`) on minimal pairs, with its standard error, in total and by
+kind of pair, and the F1 of WNUT-17 after fine-tuning (`bert-jax finetune`). The pairs are made here, from words that
+are frequent in encyclopedias. GPT's vectors of words know only the words before them.
+
+Every result is a file in --output, and the same command skips what is finished and resumes what was killed.
+"""
+
+import json
+import math
+import random
+import sys
+from itertools import product
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.ablation import WARMUP, WNUT_FILES, flags, once  # noqa: E402
+from bert_jax.cli import Parser, split_overrides, to_path  # noqa: E402
+from bert_jax.errors import BadInput  # noqa: E402
+
+ROWS, LENGTH = 32, 128
+MASKS = "phases.main.max_predictions"
+MODELS = {
+    "BERT": {"model.positions": "rotary", "task.name": "packed_documents", MASKS: 20},
+    "GPT": {
+        "model.name": "gpt",
+        "model.positions": "rotary",
+        "objective.name": "causal_lm",
+        "task.name": "token_blocks",
+    },
+    "ModernBERT": {
+        "model.name": "modernbert",
+        "model.feed_forward": 342,  # two thirds: its layers are gated
+        "task.name": "packed_documents",
+        "task.mask_rate": 0.3,
+        MASKS: 40,
+    },
+}
+# Of the minimal pairs.
+NOUNS = {
+    noun: f"{noun}s" for noun in "river king game band song film school town book team".split()
+}
+VERBS = ("is", "are"), ("was", "were"), ("has been", "have been")  # of one and of several
+ADJECTIVES = "new large small famous popular different".split()
+PAST = {"go": "went", "see": "saw", "become": "became", "write": "wrote", "take": "took"}
+VOWELS = "island area artist animal actor album army event".split()
+KINDS = "agreement", "agreement across a noun", "this, these", "word order", "verb form", "a, an"
+EACH = 60  # pairs of a kind
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", required=True, help="as config.corpus.source")
+    parser.add_argument("--format", default="wiki", help="as config.corpus.format")
+    parser.add_argument("--wnut", type=to_path, required=True, help="directory of WNUT-17")
+    parser.add_argument("--output", type=to_path, required=True, help="directory of all results")
+    parser.add_argument("--tokens", type=float, default=6e6, help="that each model trains on")
+    parser.add_argument("--seed", type=int, default=0)
+    try:
+        words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+        options = parser.parse_args(words)
+        options.keys = [f"--config.{key}" for key in overrides]
+        options.output.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(pair) + "\n" for pair in make_pairs()]
+        (options.output / "pairs.jsonl").write_text("".join(lines))
+        steps = max(1, round(options.tokens / (ROWS * LENGTH)))
+        runs = [(name, number) for name in MODELS for number in (steps, 1)]
+        print(table([measure(options, *run) for run in runs]))
+    except BadInput as error:
+        print(f"small_models.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def make_pairs() -> list[dict]:
+    """Returns the minimal pairs {sentence_good, sentence_bad, UID}, the same ones at each call."""
+    kinds = {kind: [] for kind in KINDS}
+    agreement, across, determiner, order, form, article = kinds.values()
+    for noun, other, adjective in product(NOUNS, NOUNS, ADJECTIVES):
+        nouns = NOUNS[noun]
+        end = f"has a {other}."
+        order.append((f"The {adjective} {noun} {end}", f"The {noun} {adjective} {end}"))
+        for verb, verbs in VERBS:
+            end = f"{adjective}."
+            agreement.append((f"The {noun} {verb} {end}", f"The {noun} {verbs} {end}"))
+            agreement.append((f"The {nouns} {verbs} {end}", f"The {nouns} {verb} {end}"))
+            one = f"The {noun} near the {NOUNS[other]}"
+            several = f"The {nouns} near the {other}"
+            across.append((f"{one} {verb} {end}", f"{one} {verbs} {end}"))
+            across.append((f"{several} {verbs} {end}", f"{several} {verb} {end}"))
+        end = f"near the {other}."
+        determiner.append((f"They saw this {noun} {end}", f"They saw these {noun} {end}"))
+        determiner.append((f"They saw these {nouns} {end}", f"They saw this {nouns} {end}"))
+        for verb, past in PAST.items():
+            form.append((f"The {noun} did not {verb} {end}", f"The {noun} did not {past} {end}"))
+            form.append((f"Later the {noun} {past} {end}", f"Later the {noun} {verb} {end}"))
+        for vowel in VOWELS:
+            article.append((f"It is an {vowel} {end}", f"It is a {vowel} {end}"))
+            article.append((f"It is a {adjective} {vowel}.", f"It is an {adjective} {vowel}."))
+    draw = random.Random(0)
+    pairs = []
+    for kind, sentences in kinds.items():
+        for good, bad in draw.sample(sorted(set(sentences)), EACH):
+            pairs.append({"sentence_good": good, "sentence_bad": bad, "UID": kind})
+    return pairs
+
+
+def measure(options, name: str, steps: int) -> dict:
+    """Trains, scores and fine-tunes a model; returns {column: cell}. One step has a rate of 0: random weights."""
+    place = options.output / f"{name}_{steps}_{options.seed}"
+    keys = {
+        "seed": options.seed,
+        "store": options.output / "store",
+        "corpus.source": options.text,
+        "corpus.format": options.format,
+        "model.layers": 2,
+        "model.width": 128,
+        "model.heads": 2,
+        "model.initializer": 0.06,
+        "model.max_length": LENGTH,
+        "optimizer.learning_rate": 3e-3,
+        "optimizer.beta2": 0.999,
+        "phases.main.length": LENGTH,
+        "phases.main.batch": ROWS,
+        "phases.main.steps": steps,
+        "schedule.warmup": math.ceil(WARMUP * steps),
+        "evaluate.every": 0,
+        "checkpoint.keep": 1,
+        **MODELS[name],
+    }
+    run = place / "run"
+    arguments = ["--config", "demo", "--workdir", run, *flags(keys), *options.keys]
+    trained = once(run / "summary.json", "pretrain", *arguments)
+    pairs = options.output / "pairs.jsonl"
+    scores = once(place / "score.json", "score", "--model", run, "--input", pairs)
+    keys = {
+        "init_from": run,
+        "store": options.output / "wnut.store",
+        "task.data": options.wnut,
+        **WNUT_FILES,
+        "task.epochs": 5,
+        "optimizer.learning_rate": 1e-3,
+        "seed": options.seed,
+    }
+    arguments = ["--config", "ner", "--workdir", place / "wnut", *flags(keys)]
+    (entities,) = once(place / "wnut.json", "finetune", *arguments).values()
+    return {
+        "model": name if steps > 1 else f"{name}, random weights",
+        "minutes": f"{trained['seconds'] / 60:.1f}",
+        "pairs": f"{scores['accuracy']:.3f} ± {scores['standard_error']:.3f}",
+        **{kind: f"{line['accuracy']:.2f}" for kind, line in scores["by"]["UID"].items()},
+        "ties": str(scores["ties"]),
+        "WNUT-17, F1": f"{entities['emerging.dev f1'][0]:.3f}",
+    }
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Returns a Markdown table of rows {column: cell}."""
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
