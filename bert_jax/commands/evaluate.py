@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import jax
@@ -41,7 +42,6 @@ OPTIONS = [
     *predict.SEARCH,
     cli.AS_JSON,
 ]
-CHARACTERS = 4  # of a token, for the size of the held-out text that is read
 
 
 def run(options, overrides) -> int:
@@ -151,8 +151,8 @@ def evaluate_models(
     """Evaluates masked or causal models with any vocabularies on the same text: that of a file, or the held-out text of
     a config.
 
-    Returns the numbers of the text, and as `models` [{model, parameters, ...}], see `evaluate_causal` and
-    `evaluate_masked`. With a config's text, `held_out` is whether the model surely was not trained on it: it always
+    Returns the numbers of the text, and as `models` [{model, parameters, ...}], see `perplexity.evaluate`
+    and `evaluate_masked`. With a config's text, `held_out` is whether the model surely was not trained on it: it always
     trained on this store, as other stores may hold out other documents.
 
     Raises BadInput for masked models beside causal ones: they predict from other context.
@@ -163,11 +163,8 @@ def evaluate_models(
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     kinds = [*map(token_scores.is_causal, directories, models)]
     if len(set(kinds)) > 1:
-        causal = directories[kinds.index(True)]
-        masked = directories[kinds.index(False)]
-        raise BadInput(
-            f"--model: {causal} is causal, {masked} masked: their numbers do not compare"
-        )
+        names = ", ".join(map(str, directories))
+        raise BadInput(f"--model: {names}: numbers of causal and masked models do not compare")
     if stride and not kinds[0]:
         raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
     if file:
@@ -181,8 +178,9 @@ def evaluate_models(
         length = configs.phases(config)[-1].length
     with closing(documents):
         if kinds[0]:
-            characters = number * length * CHARACTERS if number else math.inf
-            values, results = evaluate_causal(models, documents, characters, stride)
+            texts = [" ".join(sentences) for sentences in islice(documents, number)]
+            values = perplexity.count(texts)
+            results = [perplexity.evaluate(model, texts, stride, values) for model in models]
         else:
             values, results = evaluate_masked(models, documents, length, number, config.seed)
     for directory, model, result in zip(directories, models, results, strict=True):
@@ -207,19 +205,6 @@ def read_documents(path: Path) -> Iterator[str]:
         if not text.split():
             raise BadInput(f"--input {place}: has no text")
         yield text
-
-
-def evaluate_causal(models: list, documents: Iterable[list[str]], characters: float, stride: int):
-    """Returns the numbers of the first documents, which have this number of characters in all, and what
-    `perplexity.evaluate` returns for each causal model."""
-    texts = []
-    for sentences in documents:
-        texts.append(" ".join(sentences))
-        characters -= len(texts[-1])
-        if characters <= 0:
-            break
-    values = perplexity.count(texts)
-    return values, [perplexity.evaluate(model, texts, stride, values) for model in models]
 
 
 def evaluate_masked(

@@ -173,10 +173,10 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> list
     starts = np.arange(len(targets)) - (ends - sizes)[owners]
     scores = np.empty(len(targets))
 
-    def masked(number: int) -> list[int]:
-        ids = texts[owners[number]]
-        start, stop = starts[number], stops[number]
-        return [*ids[:start], *[vocabulary.mask] * (stop - start), *ids[stop:]]
+    def masked(number: int) -> np.ndarray:
+        ids = np.array(texts[owners[number]])
+        ids[starts[number] : stops[number]] = vocabulary.mask
+        return ids
 
     for numbers, count, length in batches(sizes[owners] + 2, longest_row(model.config)):
         rows = [masked(number) for number in numbers]
