@@ -172,11 +172,9 @@ def open_model(directory: Path, overrides, search: dict) -> load_model.Model:
     if is_causal(model):
         return model
     for name in search.keys() - model.config.objective.keys():
-        option = name.replace("_", "-").replace("beams", "beam")
         objective = model.config.objective.name
-        raise BadInput(
-            f"--{option}: {directory}: objective {objective!r} generates no text with it"
-        )
+        option = generate.option(name)
+        raise BadInput(f"{option}: {directory}: objective {objective!r} generates no text with it")
     if not generates(model):
         return model
     if any(override.startswith("objective.beams=") for override in overrides):

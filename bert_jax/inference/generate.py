@@ -4,7 +4,6 @@ B rows of prompts.
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
@@ -42,31 +41,37 @@ class Request(NamedTuple):
 
 
 DRAWS = {"temperature", "top_k", "top_p", "samples", "seed"}
+RANGES = {
+    "temperature": (0, 1e6),
+    "top_k": (0, 1e9),
+    "top_p": (1e-6, 1),
+    "length_penalty": (0, 1e3),
+}
 
 
 def make_request(options: dict) -> Request:
     """Returns the Request of the options that are given. Any of DRAWS makes the temperature 1, unless it is given.
 
-    Raises BadInput for a value out of range, and for draws in a beam search.
+    Raises BadInput for a value out of its range, and for draws in a beam search.
     """
     draws = sorted(DRAWS & options.keys())
     if draws:
         options = {"temperature": 1.0} | options
     request = Request(**options)
-    valid = {
-        "temperature": (0 <= request.temperature < math.inf, "0 or more"),
-        "top_k": (request.top_k >= 0, "0 or more"),
-        "top_p": (0 < request.top_p <= 1, "more than 0, at most 1"),
-        "stop": (all(request.stop), "no empty string"),
-        "length_penalty": (0 <= request.length_penalty < math.inf, "0 or more"),
-    }
     if request.beams and draws:
-        valid = {draws[0]: (False, "no draws in a beam search")}
-    for name, (is_valid, expected) in valid.items():
-        if not is_valid:
-            option = name.replace("_", "-")
-            raise BadInput(f"--{option} {getattr(request, name)}: expected {expected}")
+        raise BadInput(f"{option(draws[0])}: there are no draws in a beam search")
+    if "" in request.stop:
+        raise BadInput("--stop '': expected a string that is not empty")
+    for name, (least, most) in RANGES.items():
+        value = getattr(request, name)
+        if not least <= value <= most:
+            raise BadInput(f"{option(name)} {value}: expected {least:g} to {most:g}")
     return request
+
+
+def option(name: str) -> str:
+    """Returns the option of a field of Request."""
+    return "--" + name.replace("_", "-").replace("beams", "beam")
 
 
 def generate(
@@ -88,8 +93,14 @@ def generate(
     if end is None and [] in encoded:
         raise BadInput("an empty prompt: the vocabulary has no [SEP] that begins it")
     encoded = [ids or [end] for ids in encoded]
-    request = request._replace(tokens=count_tokens(model, prompts, encoded, request.tokens))
-    length = padded_length(max(map(len, encoded)), longest_row(model.config))
+    longest = max(map(len, encoded))
+    positions = load_model.trained_positions(model)
+    tokens = request.tokens or max(1, min(TOKENS, positions - longest))
+    if longest + tokens > positions:
+        size = f"the longest prompt has {longest} tokens, the model {positions} trained positions"
+        raise BadInput(f"--tokens {tokens}: {size}")
+    request = request._replace(tokens=tokens)
+    length = padded_length(longest, longest_row(model.config))
     steps = make_steps(model, length, request)
     params = jax.device_put(model.params)
     numbers = [*itertools.product(range(len(prompts)), range(request.samples))]
@@ -111,19 +122,6 @@ def generate(
     return [
         texts[start : start + request.samples] for start in range(0, len(texts), request.samples)
     ]
-
-
-def count_tokens(model, prompts: list[str], encoded: list[list[int]], tokens: int) -> int:
-    """Returns how many tokens each prompt is continued by: `tokens`, or for 0 at most TOKENS.
-
-    Raises BadInput if there are too few positions.
-    """
-    positions = load_model.trained_positions(model)
-    for prompt, ids in zip(prompts, encoded, strict=True):
-        if len(ids) + max(tokens, 1) > positions:
-            size = f"{prompt[:40]!r} has {len(ids)} tokens, the model {positions} trained positions"
-            raise BadInput(f"--tokens {tokens or TOKENS}: {size}")
-    return tokens or min(TOKENS, positions - max(map(len, encoded)))
 
 
 def make_steps(model, length: int, request: Request) -> Callable:

@@ -180,8 +180,8 @@ REFUSED = {
     "--top-k -1": ("--top-k -1",),
     "--samples 0": ("--samples",),
     "--length-penalty -1 --beam 2": ("--length-penalty -1",),
-    "--beam 2 --seed 1": ("--seed 1", "beam"),
-    "--beam 2 --temperature 0": ("--temperature 0", "beam"),
+    "--beam 2 --seed 1": ("--seed", "beam"),
+    "--beam 2 --temperature 0": ("--temperature", "beam"),
 }
 
 
