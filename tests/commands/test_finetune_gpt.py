@@ -1,19 +1,22 @@
-"""Fine-tuning as GPT: a causal model with one special token gets others, and learns."""
+"""Fine-tuning as GPT: a causal model with one special token gets others, and learns; and ULMFiT's three steps."""
 
 import json
 
 import numpy as np
 import pytest
-from kits import labelled, runs
+from kits import corpora, labelled, runs
 from kits.labelled import tokenizer as wordpiece
 from kits.malformed_inputs import refused
 from kits.runs import assert_same_bits, lines, params
+from kits.small import SMALL, overrides
 from kits.vocabularies import gpt2_like, make_model, save_and_open
 
+from bert_jax import config as configs
 from bert_jax.commands import predict
 from bert_jax.convert import vocabulary_extension
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.train import pretrain
 
 LM = ("objective.name=causal_lm", "task.name=token_blocks")
 GPT = {"tokenizer.add_special": True, "objective.lm_weight": 0.5}
@@ -107,3 +110,52 @@ def test_a_vocabulary_without_padding_names_the_key(source, tmp_path):
     data = labelled.sentences(tmp_path / "data")
     command = labelled.command(labelled.places(source[0], data), tmp_path / "run")
     assert "tokenizer.add_special=True" in refused(*command)
+
+
+# --- ULMFiT ---------------------------------------------------------------------------------------
+
+SUBJECTS = corpora.WORDS[:9], corpora.WORDS[9:18]  # words of the texts with each label
+MASK = 4  # a piece that no text has: without a language model, a classifier does not train its embedding
+
+
+def train_lm(directory, texts, **changes):
+    """Pretrains on texts; returns the embeddings. The loss of the training rows falls."""
+    keys = {key: value for key, value in SMALL.items() if "max_predictions" not in key}
+    keys |= {"corpus.source": corpora.write(directory / "corpus.txt", texts)}
+    keys |= {"store": directory / "store", "model.name": "gpt", "evaluate.every": 20}
+    config = configs.load("demo", [*LM, *overrides(keys | changes)])
+    assert pretrain(config, directory / "run") == 0
+    losses = [line["loss"] for line in lines(directory / "run") if line["split"] == "train"]
+    assert losses[-1] < losses[0] - 0.05
+    return params(directory / "run")["encoder"]["embedder"]["words"]
+
+
+@pytest.mark.slow
+def test_the_three_steps_of_ulmfit(tmp_path):
+    """Each starts from the body of the one before."""
+    general, task, classifier = (tmp_path / name for name in ("general", "task", "classifier"))
+    data = classifier / "data"
+    data.mkdir(parents=True)
+    texts = []
+    for seed, name in enumerate(("dev", "train")):
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, 2, 160)
+        texts = [" ".join(draw.choice(SUBJECTS[label], 6)) for label in labels]
+        labelled.write_tsv(data / f"{name}.tsv", zip(texts, labels, strict=True))
+    first = train_lm(general, corpora.make_text(60))
+    vocabulary = general / "store/tokenizer/vocab.txt"
+    keys = {"init_from": general / "run", "tokenizer.path": vocabulary}
+    second = train_lm(task, texts, **keys)
+    keys = labelled.places(task / "run", data) | {"objective.pool": "concat", "task.epochs": 0.0}
+    keys |= {"schedule.name": "slanted", "schedule.warmup": 5, "phases.main.steps": 60}
+    keys |= {"optimizer.layer_decay": 0.385, "optimizer.unfreeze_every": 5, "log.every": 20}
+    keys |= {"optimizer.learning_rate": 3e-2, "optimizer.weight_decay": 0.0}
+    keys |= {"phases.main.length": 16}
+    last = labelled.tune(labelled.load("glue:sst2", keys), classifier / "run")
+    words = params(classifier / "run")["encoder"]["embedder"]["words"]
+    assert (words[MASK] == second[MASK]).all() and (words[MASK] != first[MASK]).any()
+    assert (words != second).any()
+    losses = [line["loss"] for line in lines(classifier / "run") if line["split"] == "train"]
+    assert losses[-1] < losses[0] - 0.3 and last["accuracy"] > 0.9
+    info = json.loads((classifier / "run/run.json").read_text())
+    assert info["fresh"] == ["label"] and info["imported"]["step"] == 20
