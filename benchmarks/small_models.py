@@ -5,8 +5,8 @@
 
 Trains the three models of 2 layers of width 128 on the same tokens of the same vocabulary, in full rows of 128. All
 have rotary positions: with learned ones, so small a model stays at the frequencies of words for long. Each has the
-masks of its own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts every token, so its steps cost most. All share the
-rates of ablation.py.
+masks of its own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts every token, so its steps cost most. All share a
+rate.
 
 Prints a Markdown table of the accuracy (`bert-jax score`) on minimal pairs, with its standard error, in total and by
 kind of pair, and the F1 of WNUT-17 after fine-tuning (`bert-jax finetune`). The pairs are made here, from words that
@@ -18,17 +18,17 @@ Every result is a file in --output, and the same command skips what is finished 
 import json
 import math
 import random
+import subprocess
 import sys
 from itertools import product
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.ablation import WARMUP, WNUT_FILES, flags, once  # noqa: E402
-from bert_jax.cli import Parser, split_overrides, to_path  # noqa: E402
-from bert_jax.errors import BadInput  # noqa: E402
+from bert_jax.cli import Parser, split_overrides, to_path
+from bert_jax.errors import BadInput
 
 ROWS, LENGTH = 32, 128
+WARMUP = 0.1  # share of the steps
+WNUT_FILES = {"task.train": "wnut17train.conll", "task.dev": "emerging.dev.conll"}
 MASKS = "phases.main.max_predictions"
 MODELS = {
     "BERT": {"model.positions": "rotary", "task.name": "packed_documents", MASKS: 20},
@@ -162,6 +162,28 @@ def measure(options, name: str, steps: int) -> dict:
         "ties": str(scores["ties"]),
         "WNUT-17, F1": f"{entities['emerging.dev f1'][0]:.3f}",
     }
+
+
+def once(file: Path, command: str, *arguments) -> dict:
+    """Returns the JSON file that a bert-jax command writes at its end; runs it only if the file is missing."""
+    if not file.exists():
+        print(f"small_models.py: {file}", file=sys.stderr, flush=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        as_json = [] if command == "pretrain" else ["--json", file]  # it writes summary.json
+        bert_jax(command, *arguments, *as_json)
+    return json.loads(file.read_text())
+
+
+def bert_jax(*arguments) -> None:
+    """Runs a bert-jax command in its own process, as a user would start it. Raises BadInput if it fails."""
+    command = ["-m", "bert_jax", *map(str, arguments)]
+    process = subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL)
+    if process.returncode:
+        raise BadInput(f"{' '.join(command)}: exit code {process.returncode}")
+
+
+def flags(keys: dict) -> list[str]:
+    return [f"--config.{key}={value}" for key, value in keys.items()]
 
 
 def table(rows: list[dict[str, str]]) -> str:

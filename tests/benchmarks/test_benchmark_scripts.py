@@ -10,7 +10,7 @@ from kits.slices import needs_libtpu
     "script, arguments, words",
     [
         ("accelerator", ["--config", "nowhere"], "nowhere"),
-        ("ablation", ["--seeds", "0"], "--seeds: 0"),
+        ("small_models", ["--config.mask=1", "--seed", "x"], "--seed"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
         ("gpu", ["--topology", "h101:1"], "--topology h101:1"),

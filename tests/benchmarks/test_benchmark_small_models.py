@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ablation, small_models
+from benchmarks import small_models
 from bert_jax import cli, config
 
 SCORES = {
@@ -34,7 +34,7 @@ def commands(monkeypatch) -> list[str]:
         values["finetune"] = {"": {"emerging.dev f1": [0.125]}}
         file.write_text(json.dumps(values[command]))
 
-    monkeypatch.setattr(ablation, "bert_jax", record)
+    monkeypatch.setattr(small_models, "bert_jax", record)
     return recorded
 
 
