@@ -14,6 +14,7 @@ from bert_jax.configs import base
 def get_config():
     config = base.get_config(model="gpt", objective="causal_lm", task="token_blocks")
     config.store = "stores/gpt"
+    config.corpus.sentences = "none"
     config.tokenizer.kind = "byte_bpe"
     config.tokenizer.size = 40_478
     config.model.norm = "post"

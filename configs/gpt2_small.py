@@ -16,6 +16,7 @@ from bert_jax.configs import base
 def get_config():
     config = base.get_config(model="gpt", objective="causal_lm", task="token_blocks")
     config.store = "stores/gpt2"
+    config.corpus.sentences = "none"
     config.tokenizer.kind = "byte_bpe"
     config.tokenizer.size = 50_257
     config.tokenizer.lowercase = False
