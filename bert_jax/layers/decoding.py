@@ -44,7 +44,8 @@ class Cut(NamedTuple):
 
     temperature: float = 1.0  # divides the logits; above 0
     top_k: int = 0  # leaves the tokens that are as likely as the k-th, or more; 0: all
-    top_p: float = 1.0  # leaves the smallest set of the likeliest tokens with at least this probability; 1: all
+    # leaves the smallest set of the likeliest tokens with at least this probability, and what is as likely; 1: all
+    top_p: float = 1.0
 
 
 class Search(NamedTuple):
@@ -131,16 +132,28 @@ def cut_logits(logits, cut: Cut):
     """Returns float32[B, V]: the logits divided by the temperature; -inf for the tokens that `cut` leaves out."""
     logits = logits / cut.temperature
     if cut.top_k:
-        largest, _ = _top_k(logits, min(cut.top_k, logits.shape[-1]))
-        logits = jnp.where(logits >= largest[:, -1:], logits, -jnp.inf)
+        logits = _cut_below(logits, jnp.ones_like(logits), min(cut.top_k, logits.shape[-1]))
     if cut.top_p < 1:
-        order = jnp.argsort(logits)
-        ascending = jnp.take_along_axis(logits, order)
-        cumulative = jax.nn.softmax(ascending).cumsum(axis=-1)
-        is_likely = (cumulative > 1 - cut.top_p).at[:, -1].set(True)
-        is_likely = jnp.take_along_axis(is_likely, jnp.argsort(order))
-        logits = jnp.where(is_likely, logits, -jnp.inf)
+        logits = _cut_below(logits, jax.nn.softmax(logits), cut.top_p)
     return logits
+
+
+def _cut_below(logits, weights, least):
+    """Returns the logits, with -inf below the largest one at and above which weights float32[B, V] sum to `least`.
+
+    Its bits are found one by one: on CPUs, to sort a vocabulary of 50,000 takes 20 times as long.
+    """
+    bits = jax.lax.bitcast_convert_type(logits, jnp.uint32)
+    sign = jnp.uint32(1 << 31)
+    order = jnp.where(bits < sign, bits | sign, ~bits)  # in the order of the logits
+
+    def add_bit(number, bound):
+        larger = bound | (sign >> number.astype(jnp.uint32))
+        total = jnp.where(order >= larger, weights, 0).sum(axis=-1, keepdims=True)
+        return jnp.where(total >= least, larger, bound)
+
+    bound = jax.lax.fori_loop(0, 32, add_bit, jnp.zeros_like(order[:, :1]))
+    return jnp.where(order >= bound, logits, -jnp.inf)
 
 
 def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:

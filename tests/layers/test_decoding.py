@@ -164,7 +164,7 @@ def test_noise_is_finite_and_keeps_its_order():
 
 
 def cut_by_rule(logits, cut: Cut):
-    """Returns bool[V]: the tokens that transformers' warpers leave, by their rules."""
+    """Returns bool[V]: the tokens that transformers' warpers leave, by their rules, and those that are as likely."""
     logits = logits.astype(np.float64) / cut.temperature
     is_left = np.ones(len(logits), bool)
     if cut.top_k:
@@ -177,6 +177,7 @@ def cut_by_rule(logits, cut: Cut):
             total += weights[token] / weights.sum()
             is_left[token] &= total > 1 - cut.top_p
         is_left[order[-1]] = True
+        is_left = logits >= logits[is_left].min()
     return is_left
 
 
@@ -194,7 +195,7 @@ CUTS = [
 def random_logits():
     """Returns float32[200, 50]; a tenth of the rows have equal numbers."""
     logits = 3 * np.random.default_rng(0).normal(size=(200, 50)).astype(np.float32)
-    logits[::10] = logits[::10].round()
+    logits[::10] = logits[::10].round() + 0.0  # no -0.0
     return logits
 
 
