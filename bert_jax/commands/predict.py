@@ -45,7 +45,7 @@ GENERATION = [
     ),
     cli.option(
         "--temperature",
-        "divides the logits of draws; 0: the most probable token, as without options of draws",
+        "divides the logits before draws; 0: no draws, as without the options from here to --seed",
         type=float,
     ),
     cli.option("--top-k", "draws from the N most probable tokens", type=int, metavar="N"),

@@ -1,1 +1,1 @@
-"""Uses trained models: fills masks, scores texts, computes their vectors, compares two models."""
+"""Uses trained models: fills masks, continues texts, scores them, computes their vectors, compares two models."""
