@@ -29,7 +29,6 @@ LARGEST_DOCUMENT = 0.1  # share of the training tokens
 COPIES = 0.2  # share of the documents read
 LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filters apart
 LONG_SENTENCES = 100  # mean tokens
-CONTROLS = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})  # as they are shown
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
@@ -143,7 +142,7 @@ def first_documents(train: stores.Split, tokenizer, unit="sentences") -> Iterato
             pieces = list(map(tokenizer.readable, train.tokens[start:end][:SHOWN_PIECES]))
             if end - start > SHOWN_PIECES:
                 pieces.append("…")
-            yield "    " + " ".join(pieces).translate(CONTROLS)
+            yield "    " + " ".join(pieces)
         first = last
 
 

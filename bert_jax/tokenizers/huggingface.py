@@ -25,6 +25,7 @@ from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, find_i
 
 KIND = "library"
 FILE = "tokenizer.json"
+SHOWN = str.maketrans({" ": "▁", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
 MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never contain the first
 # Units for the cache: byte-level rules begin a new word at every single space between two other
 # characters, whatever comes before. Other white space stays inside a unit.
@@ -77,10 +78,11 @@ class HuggingFace(Tokenizer):
         return [self.document | left_out, self.special]
 
     def readable(self, number: int) -> str:
-        """Returns a piece in readable form: bytes as characters, a space as "▁"."""
+        """Returns a piece in readable form: bytes as characters, a space as "▁", other white space escaped."""
         if self.mark != "Ġ":
             return self.pieces[number]
-        return self.tokenizer.decode([int(number)], skip_special_tokens=False).replace(" ", "▁")
+        text = self.tokenizer.decode([int(number)], skip_special_tokens=False)
+        return text.translate(SHOWN)
 
     def append(self, pieces: list[str], special: dict[str, int]) -> "HuggingFace":
         tokens = [added_token(piece, number) for number, piece in enumerate(pieces, self.size)]

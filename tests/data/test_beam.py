@@ -21,18 +21,18 @@ FLINK = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
 @needs_beam
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "runner, options",
+    "runner, options, key",
     [
-        ("DirectRunner", []),
-        pytest.param("DirectRunner", TWO, marks=pytest.mark.full),
-        pytest.param("FlinkRunner", FLINK, marks=pytest.mark.full),
+        ("DirectRunner", [], "corpus.heldout_by=end"),
+        pytest.param("DirectRunner", TWO, "corpus.heldout_by=hash", marks=pytest.mark.full),
+        pytest.param("FlinkRunner", FLINK, "corpus.heldout_by=hash", marks=pytest.mark.full),
     ],
 )
-def test_the_store_equals_that_of_the_process_pool(tmp_path, monkeypatch, runner, options):
+def test_the_store_equals_that_of_the_process_pool(tmp_path, monkeypatch, runner, options, key):
     """Also checks that Beam downloads nothing to the home directory."""
     corpora.small_parts(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    one, other = (two_sources(tmp_path, f"store={tmp_path}/{n}") for n in range(2))
+    one, other = (two_sources(tmp_path, key, f"store={tmp_path}/{n}") for n in range(2))
     corpora.prepare(one)
     preparing.prepare(other, lambda line: None, beam.open_runner(runner, options))
     assert files(other.store) == files(one.store)

@@ -106,7 +106,7 @@ def test_a_store_spells_its_text(tmp_path, kind, size):
 
 
 def play(scenes: int) -> str:
-    return "\n\n".join(make_text(scenes)) + "\n"
+    return "\n" + "\n\n".join(make_text(scenes)) + "\n"
 
 
 @pytest.mark.parametrize("share", ["0.1", "0.07", "0.5"])
@@ -120,8 +120,9 @@ def test_the_end_of_a_text_is_held_out(tmp_path, share):
     assert texts_of(store, "train") == [text[:trained]]
     assert texts_of(store, "heldout") == [text[trained:]]
     assert [*heldout_text.documents(config, store)] == [[text[trained:]]]
-    names = [warning["name"] for warning in report_of(store)["warnings"]]
-    assert names == ["few_tokens"] or "unused_pieces" in names
+    report = report_of(store)
+    assert [warning["name"] for warning in report["warnings"]] == ["few_tokens"]
+    assert "\\n" in report["first_documents"][1] and len(report["first_documents"]) == 2
 
 
 def test_the_end_of_several_sources_is_held_out(tmp_path, monkeypatch):
@@ -131,7 +132,7 @@ def test_the_end_of_several_sources_is_held_out(tmp_path, monkeypatch):
     for number in range(2):
         corpora.write(tmp_path / f"{number}.txt", texts[40 * number : 40 * number + 40])
     joined = "".join(texts)
-    for share in (0.01, 0.3, 0.77):
+    for share in (0.01, 0.77):
         keys = f"corpus.heldout={share}", "corpus.heldout_by=end", f"store={tmp_path}/{share}"
         store = prepare(load(tmp_path, f"{tmp_path}/0.txt,{tmp_path}/1.txt", *keys))
         trained = int((1 - share) * len(joined))
@@ -185,7 +186,10 @@ def test_a_source_of_its_own_is_held_out(tmp_path, exact):
     "keys",
     [
         ["corpus.heldout_by=end", "corpus.heldout=0.3"],
-        ["corpus.heldout_source=SOURCE/b.txt", "tokenizer.kind=byte_bpe", "tokenizer.size=300"],
+        pytest.param(
+            ["corpus.heldout_source=SOURCE/b.txt", "tokenizer.kind=byte_bpe", "tokenizer.size=300"],
+            marks=pytest.mark.full,
+        ),
     ],
 )
 @pytest.mark.slow
