@@ -168,3 +168,30 @@ def test_scores_of_an_export_equal_those_by_transformers(tmp_path, masking):
         shares = logits.log_softmax(-1)
         expected = sum(shares[n, place, ids[place]] for n, place in enumerate(places))
         assert ours == pytest.approx(float(expected), abs=1e-4)
+
+
+@pytest.mark.full
+def test_causal_scores_of_an_export_equal_those_by_transformers(tmp_path):
+    """GPT-2's tokens and logits of each sentence alone, after <|endoftext|>, in float64."""
+    import torch
+    import transformers
+    from kits import vocabularies
+    from kits.runs import make_run
+
+    from bert_jax.cli import main
+    from bert_jax.tokenizers import huggingface
+
+    words = huggingface.from_library(vocabularies.gpt2_like(), "tokenizer.json", {})
+    make_run(tmp_path / "run", *LONG, *CAUSAL, "model.name=gpt", words=words)
+    assert main(["export", "--model", f"{tmp_path}/run", "--output", f"{tmp_path}/hf"]) == 0
+    texts = [text[:60] for text in TEXTS]
+    scores, sizes, _ = score(load_model.open_model(tmp_path / "hf"), texts)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").double().eval()
+    for text, ours, size in zip(texts, scores, sizes, strict=True):
+        ids = torch.tensor([tokenizer.eos_token_id, *tokenizer(text)["input_ids"]])
+        with torch.no_grad():
+            shares = theirs(ids[None]).logits[0].log_softmax(-1)
+        assert len(ids) == size + 1
+        expected = shares[:-1].gather(1, ids[1:, None]).sum()
+        assert ours == pytest.approx(float(expected), abs=1e-4)
