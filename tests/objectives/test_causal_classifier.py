@@ -155,6 +155,26 @@ def test_the_vectors_of_both_orders_are_added():
     np.testing.assert_allclose(one, total, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["glue:sst2", "swag", "ner", "squad"])
+def test_all_heads_have_networks_of_both_directions(name):
+    for is_causal in (False, True):
+        config = labelled.load(name, {"task.labels": "0,1,2,3", "objective.causal": is_causal})
+        assert base.make(config, VOCABULARY).network.encoder.causal == is_causal
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_layers_of_gpt_have_their_places(norm):
+    """By which rates are lower, and layers frozen."""
+    config = config_of(**{"model.name": "gpt", "model.norm": norm, "model.layers": 2})
+    objective = base.make(config, VOCABULARY)
+    shapes = jax.eval_shape(objective.init, jax.random.key(0), make_batch())
+    above = models.layers_above(shapes, models.body(config))
+    found = {name: {*jax.tree.leaves(part)} for name, part in above.pop("encoder").items()}
+    final = {"final_norm": {1}} if norm == "pre" else {}
+    assert found == {"embedder": {3}, "blocks_0": {2}, "blocks_1": {1}} | final
+    assert {*jax.tree.leaves(above)} == {0}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
