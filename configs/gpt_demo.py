@@ -1,7 +1,7 @@
 """A small GPT-2 on demo's corpus, the documentation inside every Python installation: minutes on two CPU cores.
 
 bert-jax pretrain --config gpt_demo --workdir runs/gpt_demo
-bert-jax predict  --model runs/gpt_demo "Returns the" --tokens 40 --temperature 0.8
+bert-jax predict  --model runs/gpt_demo "Returns the" --tokens 100 --temperature 0.8
 """
 
 from bert_jax.configs import base
@@ -17,11 +17,11 @@ def get_config():
     config.model.layers = 2
     config.model.width = 128
     config.model.heads = 4
-    config.model.max_length = 64
+    config.model.max_length = 128
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
     config.model.initializer = 0.04
-    config.phases.main = base.phase(steps=2000, length=64, batch=48)
+    config.phases.main = base.phase(steps=2000, length=128, batch=24)
     config.optimizer.learning_rate = 4e-3
     config.optimizer.beta2 = 0.99
     config.optimizer.bias_correction = True

@@ -34,9 +34,8 @@ class Request(NamedTuple):
     samples: int = 1  # continuations of each prompt
     seed: int = 0  # of the draws
     stop: tuple[str, ...] = ()  # a text ends in front of the first of these
-    beams: int = (
-        0  # hypotheses of a beam search by the rule of transformers, see decoding.Search; 0: none
-    )
+    # hypotheses of a beam search by the rule of transformers, see decoding.Search; 0: none
+    beams: int = 0
     length_penalty: float = 1.0
 
 
