@@ -1,10 +1,11 @@
-"""Tiny Shakespeare by character: `--config shakespeare_char`, and the same model in PyTorch as nanoGPT trains it.
+"""Tiny Shakespeare by character: `--config shakespeare_char`, and a PyTorch loop of the same shape.
 
     python benchmarks/shakespeare.py --text input.txt --runs runs/shakespeare --seeds 3
 
-Prints a line of JSON for each seed: the validation loss in nats, over the whole last tenth of the text, and the seconds
-of the steps. PyTorch's are in a process of its own, which draws random blocks, without validation. Both sides have all
-cores. Runs are resumed by the same command. Keys of the config follow as --config.KEY=VALUE. Needs the extra `parity`.
+Prints the log of each run, and then a line of JSON: the validation loss in nats, over the whole last tenth of the text,
+and the seconds of the steps. PyTorch's are in a process of its own, which draws random blocks as nanoGPT does, at a
+constant rate and without validation. Both sides have all cores. Runs are resumed by the same command. Keys of the
+config follow as --config.KEY=VALUE. Needs the extra `parity`.
 """
 
 import argparse
@@ -21,13 +22,14 @@ from bert_jax.runs import workdir
 
 
 def main(arguments: list[str] | None = None) -> int:
-    arguments, overrides = cli.split_overrides(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    words, overrides = cli.split_overrides(arguments)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True, help="where to train")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--torch", action="store_true", help="run as the process of PyTorch")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     keys = [f"corpus.source={options.text}", f"store={options.runs / 'store'}", *overrides]
     try:
         config = configs.load("shakespeare_char", keys)
@@ -42,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             summary = workdir.read_summary(path)
             loss = summary["heldout"]["lm_loss"]
             result = {"seed": seed, "loss": loss, "seconds": summary["seconds"]}
-            command = [sys.executable, __file__, "--torch", *sys.argv[1:], f"--config.seed={seed}"]
+            command = [sys.executable, __file__, "--torch", *arguments, f"--config.seed={seed}"]
             output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
             print(json.dumps(result | {"torch": json.loads(output)}), flush=True)
     except BadInput as error:
@@ -64,6 +66,8 @@ def train_in_torch(config, text: Path) -> dict:
     data = data[: int(0.9 * len(data))]
     size = int(data.max()) + 1
 
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(phase.length)
+
     class Network(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -77,7 +81,6 @@ def train_in_torch(config, text: Path) -> dict:
 
         def forward(self, tokens):
             x = self.words(tokens) + self.positions(torch.arange(phase.length))
-            mask = torch.nn.Transformer.generate_square_subsequent_mask(phase.length)
             x = self.blocks(x, mask=mask, is_causal=True)
             return functional.linear(x, self.words.weight)
 
@@ -98,7 +101,7 @@ def train_in_torch(config, text: Path) -> dict:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), config.optimizer.clip)
         optimizer.step()
-    return {"seconds": time.perf_counter() - start, "loss": loss.item()}
+    return {"seconds": time.perf_counter() - start, "last_training_loss": loss.item()}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 The recipe is the paper's: batches of 64 rows, a rate of 2.5e-4 with a warm-up of 2,000 steps and a cosine to 0, dropout
 of 0.1. The paper has 100 epochs of BooksCorpus, three million steps; here they are a million. With
 `--config.tokenizer.path=DIR`, a directory with GPT's encoder_bpe_40000.json and vocab_40000.bpe, and
-`--config.tokenizer.add_special=True`, the pieces are the published ones.
+`--config.tokenizer.add_special=True`, the pieces are the published ones, which have neither upper case nor white space;
+otherwise 40,478 byte-level pieces are trained, which keep both.
 """
 
 from bert_jax.configs import base
@@ -17,6 +18,7 @@ def get_config():
     config.corpus.sentences = "none"
     config.tokenizer.kind = "byte_bpe"
     config.tokenizer.size = 40_478
+    config.tokenizer.lowercase = False
     config.model.norm = "post"
     config.model.max_length = 512
     config.optimizer.learning_rate = 2.5e-4

@@ -6,8 +6,9 @@
 With `--config.tokenizer.path=DIR`, a directory with GPT-2's encoder.json and vocab.bpe, the pieces are the published
 ones; otherwise 50,257 are trained on the text. The model and the batch of 512 rows are those of GPT-2, whose rate and
 number of steps were not published. The rates, Adam, the weight decay and the 300 billion tokens are those of GPT-3's
-models of these sizes (arXiv:2005.14165, table 2.1 and appendix B). With fewer tokens, the warm-up of 715 steps can
-stay. If no text is seen twice, set `model.dropout` and `model.attention_dropout` to 0.
+models of these sizes (arXiv:2005.14165, table 2.1 and appendix B), but the cosine ends at 0 instead of a tenth of the
+rate. With fewer tokens, the warm-up of 715 steps can stay. If no text is seen twice, set `model.dropout` and
+`model.attention_dropout` to 0.
 """
 
 from bert_jax.configs import base

@@ -2,6 +2,9 @@
 
 bert-jax pretrain --config gpt_demo --workdir runs/gpt_demo
 bert-jax predict  --model runs/gpt_demo "Returns the" --tokens 100 --temperature 0.8
+
+The held-out loss is 3.30 nats a token at the end (one run, Python 3.11's documentation), 3.3 under that of the
+frequencies of tokens, after three minutes on two cores beside other work.
 """
 
 from bert_jax.configs import base
@@ -20,6 +23,7 @@ def get_config():
     config.model.max_length = 128
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
+    # 0.02 suits a width of 768; here attention would stay uniform for long.
     config.model.initializer = 0.04
     config.phases.main = base.phase(steps=2000, length=128, batch=24)
     config.optimizer.learning_rate = 4e-3

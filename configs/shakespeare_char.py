@@ -4,7 +4,8 @@
 
 The text, 1.1 million characters, is input.txt of https://github.com/karpathy/char-rnn, data/tinyshakespeare. The shape,
 the batch and the number of steps are those that nanoGPT names for CPUs, with a validation loss of 1.88 nats a
-character. The last tenth of the text is held out, as there.
+character. The last tenth of the text is held out, as there. The loss here is 1.743, 1.738 and 1.728 (three seeds), with
+a higher rate and larger initial weights than nanoGPT's; with its rate of 1e-3 and weights of 0.02 it is 1.89.
 """
 
 from bert_jax.configs import base
@@ -28,7 +29,6 @@ def get_config():
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
     config.model.initializer = 0.04
-    # nanoGPT has 1e-3, with which the loss is 1.89.
     config.optimizer.learning_rate = 4e-3
     config.optimizer.beta2 = 0.99
     config.optimizer.epsilon = 1e-8

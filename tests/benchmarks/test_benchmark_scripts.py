@@ -10,6 +10,7 @@ from kits.slices import needs_libtpu
     "script, arguments, words",
     [
         ("accelerator", ["--config", "nowhere"], "nowhere"),
+        ("shakespeare", ["--text", "x", "--runs", "y", "--config.nothing=1"], "nothing"),
         ("small_models", ["--config.mask=1", "--seed", "x"], "--seed"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
