@@ -138,6 +138,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     check(config)
     for key in ("store", "batches", "tokenizer.path", *STARTS):
         assign(config, key, os.path.expanduser(value_of(config, key)))
+    if config.tokenizer.kind == "bytes" and not config.tokenizer.path:
+        config.tokenizer.size = 261  # 256 bytes and five special tokens
     config.lock()
     return config
 

@@ -103,7 +103,9 @@ def get_config(
     # lines, rules otherwise and for pydocs), none (a document keeps its exact characters, spaces and line breaks
     # included, as one sentence: for token_blocks and other tasks that need no sentences; see docs/text.md)
     config.corpus.sentences = "auto"
-    config.corpus.heldout = 0.01  # share of the documents held out for evaluation; at least two
+    # share that is held out for evaluation: of the documents, at least two, or one with sentences=none; with
+    # heldout_by=end, of the characters. Not used with heldout_source
+    config.corpus.heldout = 0.01
     # what is held out. hash: documents, by the hash of their text. end: the end of the text, after the first int((1 -
     # heldout) * characters) characters; with sentences=none, it may begin inside a document, and otherwise with one
     config.corpus.heldout_by = "hash"
@@ -120,7 +122,7 @@ def get_config(
     config.tokenizer = ConfigDict()
     # what to train: wordpiece, unigram, bpe or byte_bpe; or bytes, the 256 of UTF-8, which are not trained
     config.tokenizer.kind = "wordpiece"
-    config.tokenizer.size = 30522  # vocabulary size to train, in pieces; 261 for bytes
+    config.tokenizer.size = 30522  # vocabulary size to train, in pieces; always 261 for bytes
     # vocab.txt, .model or tokenizer.json to use instead of a trained one, or GPT-2's vocab.json beside merges.txt;
     # `kind` and `size` are then ignored. '': train one
     config.tokenizer.path = ""
@@ -305,9 +307,6 @@ def check(config: ConfigDict) -> None:
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
     is_valid = config.guard.spike == 0 or config.guard.spike >= 2
     require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
-    if config.tokenizer.kind == "bytes" and not config.tokenizer.path:
-        hint = "expected 261 with tokenizer.kind='bytes': 256 bytes and five special tokens"
-        require(config.tokenizer.size == 261, "tokenizer.size", config, hint)
     check_corpus(config)
     check_optimizer(config)
     check_phases(config)

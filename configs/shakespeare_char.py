@@ -20,7 +20,6 @@ def get_config():
     config.corpus.heldout = 0.1
     config.corpus.heldout_by = "end"
     config.tokenizer.kind = "bytes"
-    config.tokenizer.size = 261
     config.tokenizer.lowercase = False
     config.model.layers = 4
     config.model.width = 128

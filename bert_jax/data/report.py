@@ -206,7 +206,7 @@ def find_few(config, report: dict) -> Iterator[tuple]:
         share = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / documents):.1g}")
         yield (
             "few_heldout",
-            f"only {heldout} documents are held out, so held-out metrics will be noisy",
+            f"documents held out: only {heldout}, so held-out metrics will be noisy",
             f"--config.corpus.heldout={share:g} (now {config.corpus.heldout:g}) with a new"
             f" --config.store would hold out about {share * documents:,.0f}",
         )
