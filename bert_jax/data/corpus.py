@@ -84,8 +84,8 @@ class Source(NamedTuple):
                 problems[files.EMPTY] += 1
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
-            elif self.reading.form == "files" and self.reading.sentences == "none":
-                yield from files.exact_texts(path, problems, BLOCK)
+            elif self.reading.form != "jsonl" and self.reading.sentences == "none":
+                yield from files.exact_texts(path, self.reading.form, problems, BLOCK)
             else:
                 yield from files.texts(path, self.reading.form, problems, BLOCK)
 

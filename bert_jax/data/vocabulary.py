@@ -112,13 +112,14 @@ def train(
         problems += block_problems
     hashes = np.concatenate(hashes)
     state = splits.assign(config, hashes, np.concatenate(in_place), False, problems)
-    heldout = set(map(tuple, hashes[state == splits.HELDOUT].tolist()))
-    texts = (
-        "\n".join(document)
+    documents = [
+        (digest, "\n".join(document))
         for pairs in run(encode.hash_documents, sampled_blocks)
         for digest, document in pairs
-        if digest not in heldout
-    )
+    ]
+    # As Python objects, hashes of the sample alone.
+    heldout = dict(documents).keys() & map(tuple, hashes[state == splits.HELDOUT])
+    texts = (text for digest, text in documents if digest not in heldout)
     is_exact = config.corpus.sentences == "none"
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase, is_exact)
 

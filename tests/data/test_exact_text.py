@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kits import corpora
 from kits.corpora import files, make_text, prepare, report_of
@@ -20,7 +20,6 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 EXACT = (
     "corpus.sentences=none",
     "tokenizer.kind=bytes",
-    "tokenizer.size=261",
     "tokenizer.lowercase=False",
     "objective.name=causal_lm",
     "task.name=token_blocks",
@@ -59,15 +58,22 @@ def path(tmp_path_factory):
 
 
 @SLOW
-@given(documents=st.lists(TEXTS, min_size=1, max_size=4), block=st.sampled_from([7, 1 << 20]))
-def test_documents_keep_their_characters(path, documents, block):
-    """A byte order mark that begins a file is none of them."""
+@given(
+    documents=st.lists(TEXTS, min_size=1, max_size=4),
+    block=st.sampled_from([7, 1 << 20]),
+    mark=st.sampled_from(["", "\ufeff"]),
+    ascii=st.booleans(),
+)
+@example(documents=["a\ufeffb", "}\ufeff{"], block=7, mark="\ufeff", ascii=False)
+def test_documents_keep_their_characters(path, documents, block, mark, ascii):
+    """A byte order mark that begins a file, or a line of JSON, is none of them."""
     path.write_bytes("".join(documents).encode())
     whole = "".join(documents).removeprefix("\ufeff")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "BLOCK", block)
         assert "".join(read(path, "files")[0]) == whole
-        path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
+        records = [json.dumps({"text": text}, ensure_ascii=ascii) for text in documents]
+        path.write_text("\n".join(mark + record for record in records))
         assert read(path, "jsonl") == (documents, {})
         pyarrow.parquet.write_table(pyarrow.table({"text": documents}), path)
         assert read(path, "parquet") == (documents, {})
@@ -84,6 +90,18 @@ def test_lines_keep_their_characters(path, documents):
     assert read(path, "lines") == (stripped, {})
     blocks = [f'<doc id="1" title="T">\nT\n\n{text}\n\n\n</doc>\n' for text in texts]
     path.write_bytes("".join(blocks).replace("&", "&amp;").encode())
+    assert read(path, "wiki") == (stripped, {})
+
+
+@pytest.mark.parametrize("texts", [["a\rb\r\rc"], ["one " * 30 + "\r" + "two" * 30, "\r x\r y"]])
+def test_long_lines_and_carriage_returns_alone_are_kept(path, monkeypatch, texts):
+    monkeypatch.setattr(corpus, "BLOCK", 20)
+    monkeypatch.setattr(files_of_text, "LONGEST_LINE", 50)
+    stripped = [text.strip("\r") for text in texts]
+    path.write_bytes("\n\n".join(texts).encode())
+    assert read(path, "lines") == (stripped, {})
+    blocks = [f'<doc id="1" title="T">\nT\n\n{text}\n</doc>\n' for text in texts]
+    path.write_bytes("".join(blocks).encode())
     assert read(path, "wiki") == (stripped, {})
 
 
@@ -182,6 +200,22 @@ def test_a_source_of_its_own_is_held_out(tmp_path, exact):
     assert counts["train"]["documents"] == 41 and counts["heldout"]["documents"] == 10
 
 
+@pytest.mark.parametrize("key", ["heldout_by=end", "heldout_source=SOURCE/b.txt"])
+def test_the_vocabulary_is_trained_without_what_is_held_out(tmp_path, key):
+    """Each document has a letter of its own; the text to train on has a copy of one that is held out."""
+    letters = [chr(0x4E00 + number) for number in range(60)]
+    texts = [f"{letter} " * 20 for letter in letters]
+    corpora.write(tmp_path / "b.txt", texts[54:])
+    trained = [texts[57], *texts[:54]]
+    keys = "tokenizer.kind=wordpiece", "tokenizer.size=200", "corpus.heldout=0.098"
+    if key == "heldout_by=end":
+        trained += texts[54:]
+    key = key.replace("SOURCE", str(tmp_path))
+    config = load(tmp_path, corpora.write(tmp_path / "a.txt", trained), f"corpus.{key}", *keys)
+    pieces = tokenizers.load(prepare(config).path / "tokenizer").pieces
+    assert set(pieces) & set(letters) == set(letters[:54])
+
+
 @pytest.mark.parametrize(
     "keys",
     [
@@ -206,15 +240,16 @@ def test_workers_make_the_same_store(tmp_path, monkeypatch, keys):
     assert files(stores[0].path) == files(stores[1].path)
 
 
-def test_a_large_file_is_parted_without_a_loss(path, monkeypatch):
-    """Also one without line breaks."""
+@pytest.mark.parametrize("form, between", [("files", ""), ("lines", "\r\n")])
+def test_a_large_file_is_parted_without_a_loss(path, monkeypatch, form, between):
+    """Also one without line breaks. In the format lines, those around a document are none of it."""
     monkeypatch.setattr(files_of_text, "LONGEST_DOCUMENT", 3000)
     lines = "".join(f"{number} line\r\n" for number in range(1500))
-    for text in (lines, lines.replace(" line\r\n", "\u3000")):
+    for text, end in ((lines, between), (lines.replace(" line\r\n", "\u3000"), "")):
         path.write_bytes(b"\xef\xbb\xbf" + text.encode())
         monkeypatch.setattr(corpus, "BLOCK", 500)
-        documents, problems = read(path, "files")
-        assert "".join(documents) == text
+        documents, problems = read(path, form)
+        assert end.join(documents) + end == text
         sizes = [len(document.encode()) for document in documents]
         assert max(sizes) <= 3000 and min(sizes[:-1]) >= 1500 and len(sizes) > 2
         assert problems == {"documents parted": len(sizes) - 1}

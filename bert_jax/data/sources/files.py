@@ -210,16 +210,18 @@ def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterat
         yield text
 
 
-def exact_texts(path: Path, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
-    """Yields the bytes of a file, without a byte order mark at its beginning; parts of one over LONGEST_DOCUMENT."""
+def exact_texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
+    """Works like `texts`, but keeps all bytes except a byte order mark at the beginning of the file."""
     with open_text(path) as file:
         text = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
         while data := file.read(size):
             text += data
-            if len(text) > LONGEST_DOCUMENT:
+            cut = last_boundary(text, form)
+            if not cut and len(text) > LONGEST_DOCUMENT:
                 part = text[:LONGEST_DOCUMENT]
                 cut = part.rfind(b"\n") + 1 or find_cut(part)
                 add_problem(problems, PARTED, cut)
+            if cut:
                 yield text[:cut]
                 text = text[cut:]
     if text:

@@ -31,8 +31,7 @@ def parse(
     is_exact: yields [the characters of a document], with all white space; [] if it has none. In the formats lines and
         wiki, the line breaks around a document are left out.
     """
-    has_documents = form in ("lines", "wiki", "jsonl")
-    if has_documents or not is_exact:
+    if form in ("lines", "wiki") or not is_exact:
         text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
     split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
     parts = records(text, field, problems) if form == "jsonl" else [text]
@@ -108,6 +107,7 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
     """Yields the text under `field` of each line of JSON. Drops and counts records without it; skips blank lines."""
     for line in text.split(b"\n"):
+        line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             continue
         try:
