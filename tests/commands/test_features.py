@@ -75,9 +75,8 @@ def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
     same = len(first) - 1  # all but [SEP]
     np.testing.assert_allclose(first[:same], second[:same], rtol=0, atol=2e-5)
     assert np.abs(first[same] - second[same]).max() > 0.01
-    paths = {"--model": "run", "--input": "lines.txt", "--output": "pooled.npy"}
-    options = [f"{key}={tmp_path / name}" for key, name in paths.items()]
-    assert "no trained pooler" in refused("features", *options, "--pool", "summary")
+    pooled = features(tmp_path, "--pool", "summary", name="pooled")
+    np.testing.assert_allclose(pooled, [first[-1], second[-1]], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(
