@@ -4,9 +4,9 @@
         [--tokens 6e6] [--seed 0] [--config.KEY=VALUE ...]
 
 Trains the three models of 2 layers of width 128 on the same tokens of the same vocabulary, in full rows of 128. All
-have rotary positions: with learned ones, so small a model stays at the frequencies of words for long. Each has the
-masks of its own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts every token, so its steps cost most. All share a
-rate.
+have rotary positions: with learned ones, a masked model as small as these stays at the frequencies of words for long;
+GPT has them to be equal to the others. Each has the masks of its own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts
+every token, so its steps cost most. All share a rate.
 
 Prints a Markdown table of the accuracy (`bert-jax score`) on minimal pairs, with its standard error, in total and by
 kind of pair, and the F1 of WNUT-17 after fine-tuning (`bert-jax finetune`). The pairs are made here, from words that

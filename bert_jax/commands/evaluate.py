@@ -29,7 +29,7 @@ OPTIONS = [
     cli.option("--config", "config of the held-out text; default: that of the run"),
     cli.path(
         "--input",
-        "text to evaluate models on: a document, or one in `text` of each line of a .jsonl file;"
+        "text to evaluate models on: a document, or a table (.jsonl) with one in `text` of each row;"
         " with --reference, a source a line, to translate",
     ),
     cli.option(
@@ -55,10 +55,7 @@ def run(options, overrides) -> int:
     if options.stride and not has_text:
         raise BadInput("--stride: needs a text, by --input or --config")
     if has_text:
-        if options.input:
-            config = configs.load("base", overrides)
-        else:
-            config = cli.load_config(options, overrides)
+        config = configs.load(options.config or "base", overrides)
         values = evaluate_models(
             options.model, config, cli.log_progress, options.input, options.stride
         )
@@ -159,13 +156,8 @@ def evaluate_models(
     """
     from bert_jax.data import heldout_text
 
-    # The same dtype for all models, so that it does not affect the comparison.
-    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
-    kinds = [*map(token_scores.is_causal, directories, models)]
-    if len(set(kinds)) > 1:
-        names = ", ".join(map(str, directories))
-        raise BadInput(f"--model: {names}: numbers of causal and masked models do not compare")
-    if stride and not kinds[0]:
+    models, is_causal = open_models(directories)
+    if stride and not is_causal:
         raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
     if file:
         documents = ([text] for text in read_documents(file))
@@ -177,33 +169,45 @@ def evaluate_models(
         number = config.evaluate.rows
         length = configs.phases(config)[-1].length
     with closing(documents):
-        if kinds[0]:
+        if is_causal:
             texts = [" ".join(sentences) for sentences in islice(documents, number)]
             values = perplexity.count(texts)
-            results = [perplexity.evaluate(model, texts, stride, values) for model in models]
+            results = [perplexity.evaluate(model, texts, stride) for model in models]
         else:
             values, results = evaluate_masked(models, documents, length, number, config.seed)
+    rows = []
     for directory, model, result in zip(directories, models, results, strict=True):
-        result |= {"parameters": counts.count(model.params, model.vocabulary.size)}
+        result["parameters"] = counts.count(model.params, model.vocabulary.size)
         if not file:
             # A run that always trained on this store never saw its held-out documents.
             is_same_store = model.info.get("store_fingerprint") == store.fingerprint
             result["held_out"] = is_same_store and "imported" not in model.info
-        result["model"] = str(directory)
-    return values | {"models": results}
+        rows.append({"model": str(directory)} | result)
+    return values | {"models": rows}
+
+
+def open_models(directories: list[Path]) -> tuple[list, bool]:
+    """Returns opened models, and whether they are causal. Raises BadInput if only some are."""
+    # The same dtype for all models, so that it does not affect the comparison.
+    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    kinds = [*map(token_scores.is_causal, directories, models)]
+    if len(set(kinds)) > 1:
+        raise BadInput("--model: numbers of causal and masked models do not compare")
+    return models, kinds[0]
 
 
 def read_documents(path: Path) -> Iterator[str]:
-    """Yields the documents of a file: `text` of each line of a .jsonl file, or else all of its text.
+    """Yields the documents of a file: `text` of each row of a table, or else all of its text.
 
     Raises BadInput for an empty one.
     """
-    documents = [(path, [tables.read_text(path)])]
-    if ".jsonl" in path.suffixes:
+    if tables.suffix_of(path):
         documents = tables.read(path, ["text"])
+    else:
+        documents = [(path, [tables.read_text(path)])]
     for place, (text,) in documents:
-        if not text.split():
-            raise BadInput(f"--input {place}: has no text")
+        if not text or text.isspace():
+            raise BadInput(f"--input {place}: has no text, or another number of columns")
         yield text
 
 

@@ -8,8 +8,6 @@ from bert_jax.tasks.labelled import tables
 from bert_jax.tasks.labelled.examples import OTHER_COLUMNS
 
 BLIMP = ("field", "linguistics_term", "UID")
-# Ends of names of tables, which may be compressed. Other files have a sentence a line.
-FORMATS = {".json", ".jsonl", ".csv", ".tsv", ".parquet"}
 OPTIONS = [
     cli.MODEL,
     cli.path(
@@ -17,20 +15,19 @@ OPTIONS = [
         "pairs or sentences: .jsonl, another table, or a text file with a sentence a line",
         **cli.REQUIRED,
     ),
-    cli.option("--good", "key of a pair's acceptable sentence", default="sentence_good"),
-    cli.option("--bad", "key of its other sentence", default="sentence_bad"),
+    cli.option("--good", "key of a pair's acceptable sentence; default: sentence_good"),
+    cli.option("--bad", "key of its other sentence; default: sentence_bad"),
     cli.option(
         "--by",
         "keys by whose values pairs are grouped, with commas between them; default: those of BLiMP",
         metavar="KEYS",
     ),
-    cli.option("--text", "key of a sentence of a table without pairs", default="text"),
+    cli.option("--text", "key of a sentence of a table without pairs; default: text"),
     cli.option(
         "--masking",
         "what a masked model does not see of a word when it scores a piece: also the later pieces"
-        " (word), or the piece alone (token)",
+        " (word, the default), or the piece alone (token)",
         choices=token_scores.MASKING,
-        default=token_scores.MASKING[0],
     ),
     cli.AS_JSON,
 ]
@@ -39,7 +36,8 @@ OPTIONS = [
 def run(options, overrides) -> int:
     names, keys, rows = read(options)
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    token_scores.is_causal(options.model, model)  # refuses a model that is no language model
+    if token_scores.is_causal(options.model, model) and options.masking:
+        raise BadInput(f"--masking: {options.model} is a causal LM, which masks nothing")
     texts = []
     places = []
     for place, values in rows:
@@ -68,23 +66,26 @@ def run(options, overrides) -> int:
 def read(options) -> tuple[list[str], list[str], tables.Rows]:
     """Returns the columns of the sentences, two of pairs or one, those of groups, and (place, values) of each row.
 
-    Raises BadInput for a file without rows or columns.
+    Raises BadInput for a file without rows or columns, and for options of another kind of file.
     """
     path = options.input
-    if not FORMATS.isdisjoint(path.suffixes):
-        pair = [options.good, options.bad]
-        header, _ = tables.read_file(path, pair, "")
-        keys = options.by.split(",") if options.by else [key for key in BLIMP if key in header]
-        names = pair
-        if pair[0] not in header and options.text in header:
-            names = [options.text]
-            keys = []
-        rows = tables.read(path, names + keys)
+    pair = [options.good or "sentence_good", options.bad or "sentence_bad"]
+    names = [options.text] if options.text else pair
+    keys = []
+    if tables.suffix_of(path):
+        table = tables.read_file(path, names, "")
+        header = table[0]
+        if names[0] not in header and "text" in header:
+            names = ["text"]
+        if names == pair:
+            keys = options.by.split(",") if options.by else [key for key in BLIMP if key in header]
+        rows = tables.read(path, names + keys, table=table)
     else:
         names = [""]
-        keys = []
         lines = enumerate(tables.read_lines(path), 1)
         rows = [(f"{path}:{number}", [line]) for number, line in lines]
+    if len(names) == 1 and {options.good, options.bad, options.by, options.text} - {None, *names}:
+        raise BadInput(f"--good, --bad, --by, --text: {path} has sentences without such keys")
     if not rows:
         raise BadInput(f"--input {path}: has no sentences")
     for place, values in rows:

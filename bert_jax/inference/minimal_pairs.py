@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from bert_jax.inference import word_windows
+
 # Of two scores, in nats. Less is the rounding of float32, by which even a model that ignores its input has differences.
 TOLERANCE = 1e-4
 
@@ -39,12 +41,7 @@ def accuracy(marks: np.ndarray) -> dict:
 
 def describe(result: dict) -> str:
     """Returns the values of `measure` as a table."""
-    rows = [("all", result)]
+    rows = [{"group": "all"} | result]
     for key, by_value in result["by"].items():
-        rows += [(f"{key} {value}", line) for value, line in by_value.items()]
-    width = max(len(name) for name, _ in rows)
-    lines = [" " * width + "  accuracy  standard_error  ties  pairs"]
-    for name, line in rows:
-        numbers = f"{line['accuracy']:8.4f}  {line['standard_error']:14.4f}"
-        lines.append(f"{name:{width}}  {numbers}  {line['ties']:4,d}  {line['pairs']:5,d}")
-    return "\n".join(lines)
+        rows += [{"group": f"{key} {value}"} | line for value, line in by_value.items()]
+    return "\n".join(word_windows.table(rows))

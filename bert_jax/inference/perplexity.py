@@ -23,14 +23,14 @@ def count(texts: list[str]) -> dict[str, int]:
     }
 
 
-def cut_windows(ids: list[int], length: int, stride: int) -> list[tuple[list[int], int]]:
-    """Returns (ids, number of the last of them that are scored) of the windows of a document.
+def cut_windows(ids: np.ndarray, length: int, stride: int) -> list[tuple[np.ndarray, int]]:
+    """Returns (ids, number of the last of them that are scored) of the windows of a document, which share its memory.
 
     The first window scores all its tokens but the first. Each later one has `length` tokens and scores the next
     `stride` of the document, or those that are left: every token is scored once, those of later windows with at least
     length - stride tokens before them.
 
-    ids: of the document, with its context, see `token_scores.with_context`.
+    ids: int[size], of the document, with its context, see `token_scores.with_context`.
     """
     windows = []
     first = 1
@@ -41,12 +41,12 @@ def cut_windows(ids: list[int], length: int, stride: int) -> list[tuple[list[int
     return windows
 
 
-def evaluate(model, texts: list[str], stride: int, counts: dict[str, int]) -> dict:
-    """Returns the measures of a causal model on documents; counts: see `count`.
+def evaluate(model, texts: list[str], stride: int) -> dict:
+    """Returns the measures of a causal model on documents.
 
-    nats_per_token, perplexity: of a token; bits_per_byte, bits_per_character, nats_per_word, word_perplexity: of all
-    text, whatever the vocabulary. tokens, unknown: how many are scored, and how many of these are [UNK]. is_exact:
-    whether the tokens spell the text, but for white space at its ends.
+    nats_per_token, perplexity: of a token; bits_per_byte, bits_per_character, nats_per_word, word_perplexity: of the
+    text of these tokens, whatever the vocabulary. tokens, unknown: how many are scored, and how many of these are
+    [UNK]. is_exact: whether the tokens spell the text, but for white space at its ends.
 
     stride: of the windows; 0: half their length, which is that of the positions that training has reached.
 
@@ -61,16 +61,18 @@ def evaluate(model, texts: list[str], stride: int, counts: dict[str, int]) -> di
     is_exact = all(a.strip() == b.strip() for a, b in zip(texts, decoded, strict=True))
     windows = []
     for tokens in ids:
-        context = token_scores.with_context(model, tokens)
-        windows += cut_windows(context, length, stride or max(1, length // 2))
-    scores = token_scores.score_rows(model, [window for window, _ in windows])
-    total = 0.0
-    tokens = 0
-    for values, (_, number) in zip(scores, windows, strict=True):
-        total -= values[-number:].sum()
-        tokens += number
-    if not tokens:
+        row = np.array(token_scores.with_context(model, tokens))
+        windows += cut_windows(row, length, stride or max(1, length // 2))
+    numbers = [number for _, number in windows]
+    tokens = sum(numbers)
+    if tokenizer.sep is None:
+        pairs = zip(texts, tokenizer.encode_with_offsets(texts), strict=True)
+        # Without the text of first tokens.
+        texts = [text[np.max(offsets[:1], initial=0) :] for text, (_, offsets) in pairs]
+    counts = count(texts)
+    if not (tokens and counts["words"]):
         raise BadInput(f"{tokenizer.path}: the text has no token to score")
+    total = -token_scores.score_rows(model, [row for row, _ in windows], numbers).sum().item()
     bits = total / math.log(2)
     return {
         "nats_per_token": total / tokens,

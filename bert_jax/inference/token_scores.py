@@ -37,8 +37,8 @@ def is_causal(directory, model) -> bool:
         load_model.check_masks(directory, model)
         return False
     if "lm_logits" not in objective.vocabulary_outputs:
-        name = model.config.objective.name
-        raise BadInput(f"{directory}: objective {name!r}: expected a causal or a masked LM")
+        hint = "expected a causal or a masked LM"
+        raise BadInput(f"{directory}: objective {model.config.objective.name!r}: {hint}")
     head = objective.heads.get("lm_logits", set())
     if not head.isdisjoint(load_model.untrained_parts(model)):
         raise BadInput(f"{directory}: its head over the vocabulary is not trained; train it first")
@@ -53,7 +53,7 @@ def with_context(model, ids: list[int]) -> list[int]:
 
 
 def score_sentences(
-    model, texts: list[str], places: list[str], masking: str
+    model, texts: list[str], places: list[str], masking=None
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns float64[T] and int64[T], the sums of the log-probabilities of the tokens of each text in nats and the
     numbers of these tokens, and how many of all tokens are [UNK].
@@ -61,7 +61,7 @@ def score_sentences(
     Those of a masked model are pseudo-log-likelihoods.
 
     places: of the texts, for messages.
-    masking: of MASKING, for a masked model.
+    masking: of MASKING, for a masked model; default: word.
 
     Raises BadInput for a text without tokens, or with more than the positions that training has reached.
     """
@@ -81,19 +81,21 @@ def score_sentences(
             raise BadInput(f"{place}: no sentence")
         if len(tokens) > room:
             raise BadInput(f"{place}: {len(tokens)} tokens, the model scores {room} at most")
+    sizes = np.array([*map(len, ids)])
     if is_masked:
         starts = tokenizer.word_starts
-        stops = [np.arange(len(tokens)) + 1 for tokens in ids]
-        if masking == "word":
+        stops = [np.arange(size) + 1 for size in sizes]
+        if masking != "token":
             stops = [
                 word_stops(text, starts[tokens], offsets)
                 for text, (tokens, offsets) in zip(texts, encoded, strict=True)
             ]
         scores = score_masked(model, ids, stops)
     else:
-        scores = score_rows(model, [with_context(model, tokens) for tokens in ids])
+        sizes -= model.vocabulary.sep is None  # the first token has no context
+        scores = score_rows(model, [with_context(model, tokens) for tokens in ids], sizes)
     unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
-    return np.array([*map(np.sum, scores)]), np.array([*map(len, scores)]), unknown
+    return scores, sizes, unknown
 
 
 def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarray:
@@ -132,20 +134,24 @@ def batches(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, int, 
             first += rows
 
 
-def score_rows(model, rows: list[list[int]]) -> list[np.ndarray]:
-    """Returns float64[size - 1] for each row: the log-probability under a causal model, in nats, of each token but the
-    first, given those before it. rows: ids, at most `longest_row` each."""
+def score_rows(model, rows: list, counts) -> np.ndarray:
+    """Returns float64[rows]: the log-probability under a causal model, in nats, of the last tokens of each row, given
+    those before them.
+
+    rows: ids, at most `longest_row` each. counts: how many of the last tokens are scored; not the first one.
+    """
     vocabulary = model.vocabulary._replace(cls=None, sep=None)
     run = jax.jit(partial(next_nats, model.objective))
     params = jax.device_put(model.params)
     sizes = np.array([*map(len, rows)])
-    scores = [np.empty(0)] * len(rows)
+    scores = np.empty(len(rows))
     for numbers, count, length in batches(sizes, longest_row(model.config)):
         texts = [rows[number] for number in numbers]
         batch = fill_mask.make_batch(texts, count, length, 0, vocabulary)
         nats = np.asarray(run(params, batch), np.float64)
         for number, values in zip(numbers, nats, strict=False):  # the last rows may have no text
-            scores[number] = -values[: sizes[number] - 1]
+            stop = sizes[number] - 1
+            scores[number] = -values[stop - counts[number] : stop].sum()
     return scores
 
 
@@ -155,12 +161,11 @@ def next_nats(objective, params, batch):
     return base.cross_entropy(logits, jnp.roll(batch["tokens"], -1, axis=1))
 
 
-def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> list[np.ndarray]:
-    """Returns float64[size] for each text: the log-probability under a masked model, in nats, of each token, while it
-    and the tokens after it up to its stop are masked.
+def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> np.ndarray:
+    """Returns float64[T]: the sum of the log-probabilities under a masked model, in nats, of the tokens of each text,
+    each while it and the tokens after it up to its stop are masked.
 
-    texts: ids, with [CLS] and [SEP] at most `longest_row`. stops: the numbers of the tokens before
-        them.
+    texts: ids, with [CLS] and [SEP] at most `longest_row`. stops: int64[size] of each text, see `word_stops`.
     """
     vocabulary = model.vocabulary
     run = jax.jit(partial(fill_mask.predict, model.objective))
@@ -168,9 +173,9 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> list
     targets = np.array([*chain(*texts)])
     stops = np.concatenate(stops)
     sizes = np.array([*map(len, texts)])
-    ends = np.cumsum(sizes)
+    firsts = np.cumsum(sizes) - sizes
     owners = np.repeat(np.arange(len(texts)), sizes)
-    starts = np.arange(len(targets)) - (ends - sizes)[owners]
+    starts = np.arange(len(targets)) - firsts[owners]
     scores = np.empty(len(targets))
 
     def masked(number: int) -> np.ndarray:
@@ -186,4 +191,4 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> list
         batch["masked_targets"][: len(numbers), 0] = targets[numbers]
         nats, _ = run(params, batch)
         scores[numbers] = -np.asarray(nats)[: len(numbers), 0]
-    return np.split(scores, ends[:-1])
+    return np.add.reduceat(scores, firsts)

@@ -18,6 +18,7 @@ from bert_jax import prng
 from bert_jax.inference import fill_mask
 
 RATE = 0.15  # share of the words that are chosen
+KINDS = {str: "<", int: ">,d", float: ">.4f"}  # how a table shows values
 PART = re.compile(r"\w+|[^\w\s]+")
 
 
@@ -148,22 +149,21 @@ def describe(values: dict) -> str:
 
 
 def table(models: list[dict]) -> list[str]:
-    """Returns the lines of a table of models: their numbers, and notes.
+    """Returns the lines of a table of models, or of groups: their names and numbers, and notes.
 
-    models: {model: its name, held_out: whether the text was held out from it, is_exact: whether its tokens spell the
-        text; the last two may be missing; name: number}.
+    models: {model: its name, name: number, held_out: whether the text was held out from it, is_exact: whether its
+        tokens spell the text}; the last two may be missing.
     """
-    names = [key for key in models[0] if key not in ("model", "held_out", "is_exact")]
-    width = max(len(model["model"]) for model in models)
-    lines = ["  ".join([" " * width, *names])]
-    for model in models:
-        cells = [model["model"].ljust(width)]
-        for name in names:
-            kind = ",d" if isinstance(model[name], int) else ".4f"
-            cells.append(f"{model[name]:{len(name)}{kind}}")
+    columns = []
+    for name, value in models[0].items():
+        if kind := KINDS.get(type(value)):
+            cells = [name, *(f"{model[name]:{kind}}" for model in models)]
+            width = max(map(len, cells))
+            columns.append([f"{cell:{kind[0]}{width}}" for cell in cells])
+    lines = [*map("  ".join, zip(*columns, strict=True))]
+    for number, model in enumerate(models, 1):
         if not model.get("held_out", True):
-            cells.append("may have been trained on this text")
+            lines[number] += "  may have been trained on this text"
         if not model.get("is_exact", True):
-            cells.append("its tokens do not spell all of the text")
-        lines.append("  ".join(cells))
+            lines[number] += "  its tokens do not spell all of the text"
     return lines

@@ -1,6 +1,7 @@
 """`score`: accuracy on minimal pairs, by group and with ties, and the sentences of a file; bad input."""
 
 import json
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from kits.malformed_inputs import refused
 from kits.runs import make_run
 
 from bert_jax.cli import main
+from bert_jax.commands import score
 from bert_jax.inference import minimal_pairs
+from bert_jax.tasks.labelled import tables
 
 PAIRS = [
     {"sentence_good": "The dog sleeps.", "sentence_bad": "The dog sleep.", "UID": "a", "field": 1},
@@ -102,6 +105,37 @@ def test_bad_input_is_named(run, tmp_path, name, content, named):
     (tmp_path / name).write_text(content)
     line = refused("score", "--model", run, "--input", tmp_path / name)
     assert f"{tmp_path}/{name}" in line and named in line
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("a.txt", ["--text", "text"]),
+        ("a.txt", ["--by", "UID"]),
+        ("text.jsonl", ["--good", "x"]),
+        ("text.jsonl", ["--text", "other", "--bad", "x"]),
+        ("text.jsonl", ["--masking", "token"]),  # the model is causal
+    ],
+)
+def test_an_option_that_does_not_apply_is_refused(run, tmp_path, name, options):
+    write(tmp_path / name, [{"text": "a", "other": "b"}])
+    assert options[-2] in refused("score", "--model", run, "--input", tmp_path / name, *options)
+
+
+@pytest.mark.parametrize("name", ["A.JSONL", "a.jsonl"])
+def test_a_table_is_known_by_its_name_and_read_once(tmp_path, monkeypatch, name):
+    path = write(tmp_path / name, PAIRS)
+    parts = []
+    read_text = tables.read_text
+    monkeypatch.setattr(tables, "read_text", lambda path: parts.append(path) or read_text(path))
+    options = Namespace(input=path, good=None, bad=None, by=None, text=None)
+    names, keys, rows = score.read(options)
+    assert names == ["sentence_good", "sentence_bad"] and keys == ["field", "UID"]
+    assert rows[1] == (f"{path}:2", ["The dogs sleep.", "The dogs sleeps.", "", "b"])
+    assert parts == [path]
+    path = path.rename(tmp_path / f"{name}.txt")
+    names, _, rows = score.read(Namespace(input=path, good=None, bad=None, by=None, text=None))
+    assert names == [""] and json.loads(rows[0][1][0]) == PAIRS[0]
 
 
 def test_a_model_that_is_no_language_model_is_refused(tmp_path):

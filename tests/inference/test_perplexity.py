@@ -9,12 +9,13 @@ import pytest
 from kits.malformed_inputs import refused
 from kits.runs import make_run, untrained
 from kits.texts import PROSE
+from kits.vocabularies import write_bpe_files
 
 from bert_jax.cli import main
 from bert_jax.commands import evaluate as command
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask, perplexity
+from bert_jax.inference import fill_mask, perplexity, token_scores, word_windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 CAUSAL = "objective.name=causal_lm", "task.name=token_blocks"
@@ -50,14 +51,15 @@ def evaluate(tmp_path, monkeypatch, models):
 @pytest.mark.parametrize("stride", [1, 3, 7])
 def test_windows_score_each_token_once_with_enough_context(size, stride):
     length = 8
-    row = [*range(size + 1)]
+    row = np.arange(size + 1)
     scored = []
     for ids, number in perplexity.cut_windows(row, length, stride):
         assert len(ids) <= length and 0 < number < len(ids)
-        assert ids == row[ids[0] : ids[-1] + 1]
+        assert np.shares_memory(ids, row)  # all windows of a long document fit in memory
+        assert ids.tolist() == [*range(ids[0], ids[-1] + 1)]
         assert ids[0] == 0 or len(ids) - number >= length - stride
-        scored += ids[-number:]
-    assert scored == row[1:]
+        scored += ids[-number:].tolist()
+    assert scored == [*range(1, size + 1)]
 
 
 @pytest.mark.slow
@@ -66,7 +68,7 @@ def test_the_nats_are_those_of_single_windows(models, stride):
     """Each token by a forward pass of its own, from the last tokens before it that its window has."""
     model = models["wordpiece"]
     texts = [TEXT, PROSE[1][:30]]
-    values = perplexity.evaluate(model, texts, stride, perplexity.count(texts))
+    values = perplexity.evaluate(model, texts, stride)
     stride = stride or LENGTH // 2
     size = model.vocabulary.size
     plain = model.vocabulary._replace(cls=None, sep=None)
@@ -110,6 +112,39 @@ def test_models_of_different_vocabularies_compare(evaluate, models):
     assert last["bits_per_character"] == pytest.approx(nats / math.log(2) / len(TEXT))
 
 
+def test_text_without_a_score_is_not_counted(tmp_path, monkeypatch):
+    """A vocabulary without an end-of-text token has no context for first tokens."""
+
+    def score_rows(model, rows, counts):
+        assert all(row.base is not None for row in rows)  # they share the memory of their text
+        return -np.array(counts)
+
+    monkeypatch.setattr(token_scores, "score_rows", score_rows)
+    names = "vocab.json", "merges.txt"
+    words = tokenizers.from_file(write_bpe_files(tmp_path, names, True), True)
+    model = untrained(words, *CAUSAL)
+    texts = ["  the dog sleeps", "The", "A cat\n"]
+    firsts = [words.decode(ids[:1]).strip() for ids in words.encode(texts)]
+    rests = "".join(text.lstrip()[len(first) :] for text, first in zip(texts, firsts, strict=True))
+    values = perplexity.evaluate(model, texts, 0)
+    tokens = sum(len(ids) - 1 for ids in words.encode(texts))
+    assert values["tokens"] == tokens and len(rests) < 20
+    assert values["bits_per_byte"] == pytest.approx(tokens / math.log(2) / len(rests))
+    assert values["nats_per_word"] == pytest.approx(tokens / len(rests.split()))
+    with pytest.raises(BadInput, match="no token"):
+        perplexity.evaluate(model, ["the"], 0)
+
+
+def test_numbers_of_any_width_are_in_columns():
+    models = [
+        {"model": "a", "word_perplexity": 1e17, "tokens": 12_345_678, "is_exact": True},
+        {"model": "bcd", "word_perplexity": 2.5, "tokens": 1, "is_exact": True},
+    ]
+    lines = word_windows.table(models)
+    assert len({*map(len, lines)}) == 1
+    assert lines[0].startswith("model  ") and lines[2].split() == ["bcd", "2.5000", "1"]
+
+
 @pytest.mark.slow
 def test_masked_models_are_evaluated_on_a_file_too(evaluate):
     values = evaluate(["masked", "masked"])
@@ -123,9 +158,25 @@ def test_documents_are_files_or_lines_of_json(tmp_path):
     lines = [{"text": TEXT}, {"text": "b", "id": 1}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [*command.read_documents(tmp_path / "a.jsonl")] == [TEXT, "b"]
-    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"id": 2}\n')
-    with pytest.raises(BadInput, match="a.jsonl:2"):
-        [*command.read_documents(tmp_path / "a.jsonl")]
+    (tmp_path / "a.jsonl").rename(tmp_path / "A.JSONL")
+    assert [*command.read_documents(tmp_path / "A.JSONL")] == [TEXT, "b"]
+    (tmp_path / "a.json.txt").write_text("[1]")
+    assert [*command.read_documents(tmp_path / "a.json.txt")] == ["[1]"]
+
+
+@pytest.mark.parametrize(
+    "name, content, named",
+    [
+        ("a.jsonl", '{"text": "a"}\n{"id": 2}\n', "a.jsonl:2"),
+        ("a.JSON", '[{"text": "a"}, {"text": ""}]', "row 2"),
+        ("a.csv", "text\na, b\n", "a.csv:2"),
+        ("a.tsv", "id\n1\n", "a.tsv: 0 columns 'text'"),
+    ],
+)
+def test_a_table_without_text_is_refused(tmp_path, name, content, named):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=named):
+        [*command.read_documents(tmp_path / name)]
 
 
 def test_what_does_not_compare_is_refused(evaluate, models, tmp_path):
@@ -152,10 +203,16 @@ def test_the_command(tmp_path, capsys):
     text = ["--input", f"{tmp_path}/text.txt"]
     assert main([*model, *text, "--stride", "9", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["models"][0]["perplexity"] > 1
-    for options in (
-        ["--stride", "9"],
-        [*text, "--beam", "2"],
-        [*text, "--config", "demo"],
-        ["--reference", tmp_path / "text.txt"],
-    ):
-        assert "evaluate: " in (line := refused(*model, *options)) or "--stride" in line
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        (["--stride", "9"], "--stride"),
+        (["--input", "text.txt", "--beam", "2"], "evaluate: "),
+        (["--input", "text.txt", "--config", "demo"], "evaluate: "),
+        (["--reference", "text.txt"], "evaluate: "),
+    ],
+)
+def test_options_without_their_text_are_refused(options, named):
+    assert named in refused("evaluate", "--model", "none", *options)

@@ -28,7 +28,7 @@ Table = tuple[list[str], Rows]  # names of the columns, and the rows
 COMPRESSED = ("", ".gz", ".bz2", ".zst")  # ends of names
 
 
-def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
+def read(source: Path | str, columns: list[str], optional: str = "", table=None) -> Rows:
     """Returns (place, values of the columns) of each row of a file or a data set. The place is the file and the line,
     or the row in a JSON array, a Parquet file or a data set, for messages. Columns may be nested in the column NESTED.
 
@@ -36,10 +36,14 @@ def read(source: Path | str, columns: list[str], optional: str = "") -> Rows:
     lack; in it a null is None, and a list is a list of texts. A row with another number of columns than the first one
     has the values [None]. An empty line is a row of nulls, except at the end of the file.
 
+    table: the result of `read_file`, if there is one.
+
     Raises BadInput, which names the file, and the column or line.
     """
     library = corpus.library_of(str(source))
-    if library:
+    if table:
+        names, rows = table
+    elif library:
         table = library.table(source, columns)
         names = [*table]
         rows = number_rows(source, zip(*table.values(), strict=True))
@@ -116,9 +120,15 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
+def suffix_of(path: Path) -> str:
+    """Returns the end of the name of a table, in lower case and without that of its compression; '' of another file."""
+    pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.zst)?$"
+    return "".join(re.findall(pattern, path.name.lower()))
+
+
 def read_file(path: Path, columns: list[str], optional: str) -> Table:
     """Returns the names of the columns of a file, and its rows; [] is an empty line."""
-    kind = Path(re.sub(r"\.(gz|bz2|zst)$", "", path.name.lower())).suffix
+    kind = suffix_of(path)
     if kind == ".parquet":
         table = read_bytes(path, is_table=True)
         columns = (column.to_pylist() for column in table.columns)
@@ -178,9 +188,8 @@ def rows_of_document(document) -> Iterable:
     """Returns the rows of an array, or of an object of columns: arrays, or objects with the same keys, as of pandas."""
     if isinstance(document, list):
         return document
-    if not isinstance(document, dict):
-        return [document]
-    if isinstance(document.get(NESTED), dict):  # a file of one row
+    # An object in the column NESTED is of a file of one row.
+    if not isinstance(document, dict) or isinstance(document.get(NESTED), dict):
         return [document]
     columns = list(document.values())
     if all(isinstance(column, dict) and list(column) == list(columns[0]) for column in columns):
