@@ -41,7 +41,7 @@ def main() -> None:
     theirs = GPT2LMHeadModel(GPT2Config()).eval()
     request = generate.Request(options.tokens)
     settings = dict(max_new_tokens=options.tokens, do_sample=False, eos_token_id=None)
-    steps = generate.make_steps(ours, options.prompt, request)
+    steps = generate.make_steps(ours, request)
     for rows in options.rows:
         prompts = np.random.default_rng(0).integers(vocabulary.size, size=(rows, options.prompt))
         keys = np.zeros(rows, np.uint32)

@@ -66,7 +66,7 @@ def test_a_line_without_masks_is_named(finished, tmp_path):
     command = "predict", "--model", finished[1], "--input", tmp_path / "new.txt"
     assert f"{tmp_path}/new.txt:2:" in refused(*command)
     (tmp_path / "new.txt").write_text("")
-    assert f"{tmp_path}/new.txt" in refused(*command, "--output", tmp_path / "predictions.tsv")
+    assert f"{tmp_path}/new.txt" in refused(*command)
 
 
 def test_help_names_every_exit_code(capsys):

@@ -14,7 +14,7 @@ from bert_jax.convert import load_model, vocabulary_extension
 from bert_jax.data import store as stores
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask, generate
+from bert_jax.inference import fill_mask, generate, token_scores
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, predictions
@@ -49,7 +49,7 @@ GENERATION = [
         type=float,
     ),
     cli.option("--top-k", "draws from the N most probable tokens", type=int, metavar="N"),
-    cli.option("--top-p", "draws from the most probable tokens of this total", type=float),
+    cli.option("--top-p", "draws from the most probable tokens that sum to this", type=float),
     cli.option("--samples", "draws of each text; default: 1", type=cli.positive, metavar="N"),
     cli.option("--seed", "of draws; default: 0", type=int),
     cli.option("--stop", "ends texts in front of it; may be repeated", action="append"),
@@ -59,7 +59,7 @@ BEAMS = 4  # arXiv:1706.03762, section 6.1
 DECODED, DECODED_ON_CPU = 64, 8
 OPTIONS = [
     cli.MODEL,
-    cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
+    cli.option("--top", "number of candidates for each mask; default: 5", type=cli.positive),
     *SEARCH,
     *GENERATION,
     cli.path(
@@ -96,11 +96,10 @@ def run(options, overrides) -> int:
         print(part, end="", flush=True)
         parts.append(part)
 
-    is_streamed = sys.stdout.isatty() and not output and options.json != "-"
+    is_streamed = sys.stdout.isatty() and options.json != "-"
     results, scores = predict(
         options.model,
         texts,
-        options.top,
         options.input,
         overrides,
         search_keys(options),
@@ -118,15 +117,16 @@ def run(options, overrides) -> int:
 
 
 def search_keys(options) -> dict:
-    """Returns {name: value} of the options SEARCH and GENERATION that are given: fields of generate.Request."""
-    values = {name: getattr(options, name, None) for name in generate.Request._fields}
-    return {name: value for name, value in values.items() if value is not None}
+    """Returns {name: value} of the options that are given and that only some models have: `top`, `output`, and fields
+    of generate.Request."""
+    names = ("top", "output", *generate.Request._fields)
+    values = vars(options).items()
+    return {name: value for name, value in values if name in names and value is not None}
 
 
 def predict(
     directory: Path,
     texts: list[str],
-    top: int = 5,
     file: Path | None = None,
     overrides=(),
     search=(),
@@ -142,7 +142,7 @@ def predict(
     texts = replace_surrogates(texts, "predict")
     search = dict(search)
     model = open_model(directory, overrides, search)
-    if is_causal(model):
+    if continues_texts(model):
         texts = read_texts(texts, file)
         continued = generate.generate(model, texts, generate.make_request(search), emit)
         pairs = zip(texts, continued, strict=True)
@@ -150,7 +150,7 @@ def predict(
     task = examples.module_of(model.config)
     if not hasattr(task, "decode"):
         load_model.check_masks(directory, model)
-        return predict_masks(model, texts, top, file), {}
+        return predict_masks(model, texts, file, **search), {}
     if file:
         inputs = getattr(task, "load_sources", task.load)(model.config, file)
     else:
@@ -166,21 +166,30 @@ def predict(
 def open_model(directory: Path, overrides, search: dict) -> load_model.Model:
     """Opens a model. One that translates has these keys of its search, and BEAMS by default.
 
-    Raises BadInput for options of generation that the model does not have.
+    search: see `search_keys`.
+
+    Raises BadInput for options that the model does not have, and for a causal LM whose head is not trained.
     """
     model = load_model.open_model(directory, overrides, head="label")
-    if is_causal(model):
-        return model
-    for name in search.keys() - model.config.objective.keys():
-        objective = model.config.objective.name
-        option = generate.option(name)
-        raise BadInput(f"{option}: {directory}: objective {objective!r} generates no text with it")
+    objective = model.config.objective
+    if continues_texts(model):
+        token_scores.is_causal(directory, model)  # refuses an untrained head
+        names = generate.Request._fields
+    elif hasattr(examples.module_of(model.config), "decode"):
+        names = ("output", *objective)
+    else:
+        names = ("top",)
+    for name in search.keys() - names:
+        raise BadInput(
+            f"{generate.option(name)}: {directory}: not for objective {objective.name!r}"
+        )
     if not generates(model):
         return model
     if any(override.startswith("objective.beams=") for override in overrides):
-        search = {"beams": model.config.objective.beams} | search
+        search = {"beams": objective.beams} | search
     config = model.config.copy_and_resolve_references()
     search = {"beams": BEAMS} | search
+    search.pop("output", None)
     configs.apply(config, [f"objective.{key}={value}" for key, value in search.items()])
     configs.check(config)
     phase = configs.phases(config)[-1]
@@ -188,7 +197,7 @@ def open_model(directory: Path, overrides, search: dict) -> load_model.Model:
     return model._replace(config=config, objective=objective)
 
 
-def is_causal(model: load_model.Model) -> bool:
+def continues_texts(model: load_model.Model) -> bool:
     """Returns whether a model continues texts."""
     return "lm_logits" in model.objective.vocabulary_outputs
 
@@ -207,8 +216,8 @@ def read_texts(texts: list[str], file: Path | None) -> list[str]:
     return texts
 
 
-def predict_masks(model, texts: list[str], top: int, file: Path | None) -> list[dict]:
-    """Returns the most likely pieces for the masks of the texts, or of the lines of a file."""
+def predict_masks(model, texts: list[str], file: Path | None, top: int = 5) -> list[dict]:
+    """Returns the `top` most likely pieces for the masks of the texts, or of the lines of a file."""
     texts = read_texts(texts, file)
     model = model._replace(params=jax.device_put(model.params))
     results = []

@@ -27,7 +27,7 @@ PARTIAL = "\ufffd"  # what bytes that are no whole character are decoded to
 class Request(NamedTuple):
     """How prompts are continued. Each field is an option of `predict`."""
 
-    tokens: int = 0  # new ones at most; 0: TOKENS, or as many as the positions leave
+    tokens: int = 0  # new ones at most; 0: TOKENS, or as many as its positions leave a prompt
     temperature: float = 0.0  # divides the logits of draws; 0: the most probable tokens are taken
     top_k: int = 0  # see decoding.Cut
     top_p: float = 1.0
@@ -40,8 +40,9 @@ class Request(NamedTuple):
 
 
 DRAWS = {"temperature", "top_k", "top_p", "samples", "seed"}
+# Of the values that are not the defaults.
 RANGES = {
-    "temperature": (0, 1e6),
+    "temperature": (1e-3, 1e6),  # logits that are divided by less overflow
     "top_k": (0, 1e9),
     "top_p": (1e-6, 1),
     "length_penalty": (0, 1e3),
@@ -63,8 +64,9 @@ def make_request(options: dict) -> Request:
         raise BadInput("--stop '': expected a string that is not empty")
     for name, (least, most) in RANGES.items():
         value = getattr(request, name)
-        if not least <= value <= most:
-            raise BadInput(f"{option(name)} {value}: expected {least:g} to {most:g}")
+        default = Request._field_defaults[name]
+        if value != default and not least <= value <= most:
+            raise BadInput(f"{option(name)} {value}: expected {default:g} or {least:g} to {most:g}")
     return request
 
 
@@ -79,54 +81,62 @@ def generate(
     """Returns the continuations of each prompt, without it. They end in front of [SEP] or of a string of the request,
     or at its number of tokens. An empty prompt begins with [SEP].
 
-    A draw is a function of the seed and of the numbers of the prompt, the sample and the token. The other rows of a
-    batch change a text only by the rounding of its logits.
+    A draw is a function of four numbers: the seed, and which prompt, sample and token it is for. Other prompts change a
+    text only by the rounding of its logits. Prompts of similar lengths share a batch.
 
     emit: called with each part of the text and its continuation, as soon as it is decoded, if there is only one.
 
-    Raises BadInput if a prompt and the new tokens exceed the positions that the model was trained on, or if there is no
-    [SEP] for an empty one.
+    Raises BadInput as `plan_tokens` does, and if there is no [SEP] for an empty prompt.
     """
     end = model.vocabulary.sep
     encoded = model.tokenizer.encode(prompts)
     if end is None and [] in encoded:
         raise BadInput("an empty prompt: the vocabulary has no [SEP] that begins it")
     encoded = [ids or [end] for ids in encoded]
-    longest = max(map(len, encoded))
-    positions = load_model.trained_positions(model)
-    tokens = request.tokens or max(1, min(TOKENS, positions - longest))
-    if longest + tokens > positions:
-        size = f"the longest prompt has {longest} tokens, the model {positions} trained positions"
-        raise BadInput(f"--tokens {tokens}: {size}")
-    request = request._replace(tokens=tokens)
-    length = padded_length(longest, longest_row(model.config))
-    steps = make_steps(model, length, request)
+    request = request._replace(tokens=plan_tokens(model, prompts, encoded, request))
+    steps = make_steps(model, request)
     params = jax.device_put(model.params)
-    numbers = [*itertools.product(range(len(prompts)), range(request.samples))]
+    order = np.argsort([*map(len, encoded)], kind="stable")
+    numbers = [*itertools.product(order, range(request.samples))]
     size = min(ROWS, len(numbers))
     if len(numbers) > 1:
         emit = None
     if emit:
         emit(prompts[0])
-    texts = []
+    texts = [[] for _ in prompts]
     for start in range(0, len(numbers), size):
         part = numbers[start : start + size]
         rows = [Continuation(model, encoded[prompt], request) for prompt, _ in part]
         # The last part may have fewer rows; with repeated ones, it has the program of the others.
-        part = [part[row % len(part)] for row in range(size)]
+        part = np.resize(part, (size, 2))
         ids = [encoded[prompt] for prompt, _ in part]
         keys = np.array([prng.key(request.seed, *pair) for pair in part])
         follow(rows, steps(params, ids, keys), emit)
-        texts += [row.text for row in rows]
-    return [
-        texts[start : start + request.samples] for start in range(0, len(texts), request.samples)
-    ]
+        for (prompt, _), row in zip(part, rows, strict=False):
+            texts[prompt].append(row.text)
+    return texts
 
 
-def make_steps(model, length: int, request: Request) -> Callable:
+def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Request) -> int:
+    """Returns the number of new tokens at most of the prompt that leaves the most positions. See Continuation.last.
+
+    Raises BadInput if a prompt and the tokens of the request, or one, exceed the positions that training has reached.
+    """
+    positions = load_model.trained_positions(model)
+    for prompt, ids in zip(prompts, encoded, strict=True):
+        left = positions - len(ids)
+        if left < max(1, request.tokens):
+            raise BadInput(
+                f"{prompt[:40]!r} leaves {max(0, left)} of {positions} trained positions"
+            )
+    return request.tokens or min(TOKENS, positions - min(map(len, encoded)))
+
+
+def make_steps(model, request: Request) -> Callable:
     """Returns the function (params, prompts, keys uint32[B]) -> iterator over int32[B], the next tokens of all rows.
 
-    length: of the padded prompts. [PAD], [CLS] and [MASK], which no text has, are never among the tokens.
+    [PAD], [CLS] and [MASK], which no text has, are never among the tokens. Those after Continuation.last have no
+    meaning.
     """
     vocabulary = model.vocabulary
     special = {vocabulary.pad, vocabulary.cls, vocabulary.mask} - {None, vocabulary.sep}
@@ -141,7 +151,8 @@ def make_steps(model, length: int, request: Request) -> Callable:
 
     @jax.jit
     def start(params, batch):
-        return apply(params, batch, length + request.tokens, method="start")
+        length = batch["tokens"].shape[1] + request.tokens
+        return apply(params, batch, length, method="start")
 
     @partial(jax.jit, donate_argnames="caches")
     def advance(params, tokens, caches, keys, number):
@@ -152,18 +163,21 @@ def make_steps(model, length: int, request: Request) -> Callable:
         return logits.argmax(axis=-1), caches
 
     @jax.jit
-    def search(params, tokens, caches):
+    def search(params, tokens, caches, limits):
         rule = decoding.Search(request.beams, request.length_penalty, "transformers")
         end = -1 if vocabulary.sep is None else vocabulary.sep
-        stop = decoding.Stop(end, request.tokens)
+        stop = decoding.Stop(end, request.tokens, limits)
         return decoding.beam(partial(step, params), caches, tokens, stop, rule).tokens[:, 0]
 
     def steps(params, prompts, keys):
         unmarked = vocabulary._replace(cls=None, sep=None)
+        sizes = np.array([*map(len, prompts)])
+        length = padded_length(max(sizes), longest_row(model.config))
         caches = start(params, make_batch(prompts, len(prompts), length, 0, unmarked))
         tokens = np.array([ids[-1] for ids in prompts], np.int32)
         if request.beams:
-            yield from np.asarray(search(params, tokens, caches)).T
+            limits = load_model.trained_positions(model) - sizes
+            yield from np.asarray(search(params, tokens, caches, limits)).T
             return
         for number in range(1, request.tokens + 1):
             tokens, caches = advance(params, tokens, caches, keys, np.uint32(number))
@@ -176,24 +190,25 @@ class Continuation:
     """The text that continues a prompt, token by token.
 
     text: its part that no later token changes.
+    last: the tokens of the prompt and the text at most.
     """
 
     def __init__(self, model, prompt: list[int], request: Request):
         self.decode = model.tokenizer.decode
         self.end = model.vocabulary.sep
         self.ids = [*prompt]
-        self.last = len(prompt) + request.tokens
+        self.last = min(len(prompt) + request.tokens, load_model.trained_positions(model))
         self.start = len(self.decode(prompt))
         self.stop = request.stop
         self.text = ""
         self.is_open = True
 
-    def append(self, token: int, is_read: bool) -> None:
-        """Appends a token, or ends the text if it is the end token. is_read: whether an open text is decoded, too."""
+    def append(self, token: int, must_decode: bool) -> None:
+        """Appends a token, or ends the text if it is the end token. must_decode: also a text that is open."""
         if token != self.end:
             self.ids.append(token)
         self.is_open = token != self.end and len(self.ids) < self.last
-        if self.is_open and not is_read:
+        if self.is_open and not must_decode:
             return
         text = self.decode(self.ids)[self.start :]
         places = [text.find(stop) for stop in self.stop if stop in text]

@@ -1,4 +1,4 @@
-"""Texts that causal LMs continue: against the compiled loops of decoding.py, in other batches and on more devices."""
+"""Texts that causal LMs continue: against the compiled loops of decoding.py, in other batches and under a mesh."""
 
 import json
 import sys
@@ -93,12 +93,34 @@ def test_texts_are_those_of_the_compiled_loops(model, expected):
 
 
 @pytest.mark.slow
-def test_texts_depend_neither_on_the_batch_nor_on_the_devices(model, expected, monkeypatch):
+def test_texts_depend_neither_on_the_batch_nor_on_the_mesh(model, expected, monkeypatch):
     with jax.set_mesh(mesh_of((8, 1, 1))):
         assert texts(model, DRAWS) == expected[DRAWS]
     monkeypatch.setattr(generate, "ROWS", 3)
     for request in (Request(T), DRAWS):
         assert texts(model, request) == expected[request]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows, lengths", [(16, [64]), (2, [32, 64])])
+@pytest.mark.parametrize("beams", [0, 4])
+def test_a_long_prompt_shortens_neither_other_texts_nor_their_batches(
+    model, monkeypatch, beams, rows, lengths
+):
+    prompts = ["a", "b" * 50, "c"]
+    request = Request(beams=beams, length_penalty=2.0)
+    alone = [texts(model, request, [prompt])[0] for prompt in prompts]
+    padded = []
+
+    def record(ids, size, length, *rest):
+        padded.append(length)
+        return make_batch(ids, size, length, *rest)
+
+    monkeypatch.setattr(generate, "make_batch", record)
+    monkeypatch.setattr(generate, "ROWS", rows)
+    assert texts(model, request, prompts) == alone
+    assert padded == lengths
+    assert len(alone[0][0]) > 14  # the new tokens of the long one
 
 
 @pytest.mark.slow
@@ -171,10 +193,13 @@ def test_a_part_of_a_character_or_of_a_stop_is_not_emitted(model, stop, parts):
 
 
 REFUSED = {
-    "--tokens 62": ("--tokens 62", "3 tokens", "64"),
+    "--tokens 62": ("'abc'", "61 of 64"),
     "--tokens 0": ("--tokens",),
+    "--top 3": ("--top",),
+    "--output texts.txt": ("--output",),
     "--temperature -1": ("--temperature -1.0",),
     "--temperature nan": ("--temperature nan",),
+    "--temperature 1e-42": ("--temperature 1e-42",),
     "--top-p 0": ("--top-p 0.0",),
     "--top-p 1.5": ("--top-p 1.5",),
     "--top-k -1": ("--top-k -1",),
@@ -194,16 +219,29 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("options", REFUSED)
-def test_bad_options_are_refused(run, options):
+def test_bad_options_are_refused(run, options, monkeypatch):
+    """Before anything is computed."""
+    monkeypatch.setattr(generate, "make_steps", None)
     message = refused("predict", "--model", run, "abc", *options.split())
     for part in REFUSED[options]:
         assert part in message
     assert "--stop" in refused("predict", "--model", run, "abc", "--stop", "")
 
 
+def test_a_prompt_without_room_is_named(run, tmp_path):
+    (tmp_path / "prompts.txt").write_text("a\n" + "b" * 64)
+    message = refused("predict", "--model", run, "--input", tmp_path / "prompts.txt")
+    assert "'bbb" in message and "0 of 64" in message and "--tokens" not in message
+
+
+def test_an_untrained_head_is_refused(tmp_path):
+    runs.make_run(tmp_path / "run", *KEYS, step=0, fresh=["lm"])
+    assert str(tmp_path / "run") in refused("predict", "--model", tmp_path / "run", "a")
+
+
 def test_only_causal_models_have_options_of_generation(tmp_path):
     runs.make_run(tmp_path / "run")
-    for option in ("--tokens", "--top-k", "--seed", "--stop"):
+    for option in ("--tokens", "--top-k", "--seed", "--stop", "--output"):
         message = refused("predict", "--model", tmp_path / "run", "a [MASK]", option, 1)
         assert message.startswith(f"{option}: ") and "'mlm'" in message
 

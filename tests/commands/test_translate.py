@@ -208,7 +208,7 @@ def test_models_that_generate_no_text_have_no_search(tmp_path):
     runs.make_run(tmp_path / "run")
     for option, value in (("--beam", 5), ("--length-penalty", 1)):
         message = refused("predict", "--model", tmp_path / "run", "a [MASK]", option, value)
-        assert message.startswith(f"{option}: ") and "'mlm' generates no text" in message
+        assert message.startswith(f"{option}: ") and "'mlm'" in message
 
 
 def test_the_end_is_no_text_even_if_it_is_the_unknown_token():

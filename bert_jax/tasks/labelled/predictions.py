@@ -10,8 +10,6 @@ from itertools import compress
 import jax
 import numpy as np
 
-from bert_jax.errors import BadInput
-
 
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
     """Returns [N] the classes or numbers, or bool[N, C] which labels apply.
@@ -49,12 +47,7 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 
 def text(results: list[dict], suffix: str) -> str:
     """Returns the text of a file of predictions: of a .json {id: prediction}, as SQuAD wants it, of a .tsv an index and
-    a prediction a line, as GLUE wants it, of any other a prediction a line.
-
-    Raises BadInput for results of a masked LM.
-    """
-    if "prediction" not in results[0]:
-        raise BadInput("--output: for fine-tuned models; see --json")
+    a prediction a line, as GLUE wants it, of any other a prediction a line."""
     if suffix == ".json":
         by_id = {}
         for number, result in enumerate(results):
