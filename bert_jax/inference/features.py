@@ -77,6 +77,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     pool: of POOLS.
     """
     encoder = encoder_of(model)
+    pooling.check(encoder, pool, "--pool")
     objective = base.from_module(States(encoder, layers, pool), None, None)
     run = jax.jit(objective.outputs)
     params = jax.device_put({"encoder": model.params["encoder"]})

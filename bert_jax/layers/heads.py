@@ -77,9 +77,9 @@ DEFAULTS = {
 # Keys of an objective whose Classifier has a vector for each text.
 POOL_DEFAULTS = {
     # the vector of a text. summary: the model's own, of the last states: BERT's pooler on that of [CLS], or
-    # model.pooling of ModernBERT; with causal attention, last. first, last: the vector of [CLS], of the last token.
-    # mean, max: of the tokens' vectors. concat: first (with causal attention last), mean and max, one after the other
-    # (ULMFiT, arXiv:1801.06146)
+    # model.pooling of ModernBERT; with causal attention last in place of first. first, last: the vector of [CLS], of
+    # the last token. mean, max: of the tokens' vectors. concat: first (with causal attention last), mean and max, one
+    # after the other (ULMFiT, arXiv:1801.06146)
     "pool": "summary",
     **DEFAULTS,
 }

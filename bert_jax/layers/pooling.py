@@ -5,11 +5,11 @@ B batch, L length, S packed sequences per row, D width.
 
 import jax.numpy as jnp
 
+from bert_jax.errors import BadInput
 from bert_jax.layers.dense import MASKED
 
-# summary: the network's own, by its method `summary`; of a causal network last, which alone has seen the whole text.
-# first, last: the vector of [CLS], of the last token. mean, max: of the tokens' vectors. concat: first (of a causal
-# network last), mean and max, one after the other.
+# summary: the network's own, by its method `summary`. first, last: the vector of [CLS], of the last token. mean, max:
+# of the tokens' vectors. concat: first (of a causal network last), mean and max, one after the other.
 POOLS = ("summary", "first", "last", "mean", "max", "concat")
 
 
@@ -18,16 +18,20 @@ def pool(network, x, batch, name: str):
 
     name: of POOLS. Padding does not count.
     """
-    is_causal = getattr(network, "causal", False)
-    if name != "summary":
-        return reduce(x, batch, name, is_causal)
-    if is_causal:
-        return reduce(x, batch, "last")
-    return network.summary(x, batch)
+    if name == "summary":
+        return network.summary(x, batch)
+    return reduce(x, batch, name, network.causal)
+
+
+def check(network, name: str, key: str) -> None:
+    """Raises BadInput, with the key, if a causal network has no such vector."""
+    if network.causal and name == "first":
+        raise BadInput(f"{key}=first: with causal attention it sees no other token; use last")
 
 
 def reduce(x, batch, name: str, is_causal: bool = False):
-    """Returns what `pool` does, for a name that needs no network. is_causal: whether that of x is."""
+    """Returns what `pool` does, for a name that needs no network. is_causal: whether that of x is; then first is last,
+    which alone has seen the whole text."""
     positions = batch["cls_positions"][..., None]
     first = jnp.take_along_axis(x, positions, axis=1)
     numbers = 1 + jnp.arange(positions.shape[1])[:, None]
@@ -36,8 +40,9 @@ def reduce(x, batch, name: str, is_causal: bool = False):
     mean = jnp.where(is_member, x[:, None], 0).sum(axis=2, dtype=jnp.float32) / count
     largest = jnp.where(is_member, x[:, None], MASKED).max(axis=2)
     last = jnp.take_along_axis(x, positions + count - 1, axis=1)
+    if is_causal:
+        first = last
     vectors = {"first": first, "last": last, "mean": mean.astype(x.dtype), "max": largest}
     if name != "concat":
         return vectors[name]
-    outer = last if is_causal else first
-    return jnp.concatenate([outer, vectors["mean"], largest], axis=-1)
+    return jnp.concatenate([first, vectors["mean"], largest], axis=-1)

@@ -6,7 +6,7 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import attention, encoder
+from bert_jax.layers import attention, encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
@@ -71,9 +71,15 @@ class Encoder(encoder.Encoder, kw_only=True):
         return maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
 
     def summary(self, x, batch):
-        """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence."""
+        """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence; with causal attention the
+        vector of its last token."""
+        if self.causal:
+            return pooling.reduce(x, batch, "last")
         vectors = jnp.take_along_axis(x, batch["cls_positions"][..., None], axis=1)
         return jnp.tanh(self.pooler(vectors))
+
+
+warnings = encoder.unused_positions
 
 
 def make(config, vocabulary_size: int, **fields) -> Encoder:
@@ -86,11 +92,6 @@ def resolve(config, phase, mesh, **fields) -> str:
     encoder.check_mesh(config, mesh)
     network = make(config, 0, **fields)
     return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
-
-
-def warnings(config) -> list[str]:
-    """Returns a warning if some position embeddings are in no row."""
-    return encoder.unused_positions(config)
 
 
 def check(config) -> None:

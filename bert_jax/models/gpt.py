@@ -73,6 +73,9 @@ class Encoder(encoder.Encoder, kw_only=True):
         return pooling.reduce(x, batch, "last")
 
 
+warnings = encoder.unused_positions
+
+
 def make(config, vocabulary_size: int, **fields) -> Encoder:
     """Returns the network of a config; see `encoder.make`."""
     config = config.copy_and_resolve_references()
@@ -87,11 +90,6 @@ def resolve(config, phase, mesh, **fields) -> str:
     return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
 
 
-def warnings(config) -> list[str]:
-    """Returns a warning if some position embeddings are in no row."""
-    return encoder.unused_positions(config)
-
-
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     encoder.check(config)
@@ -103,5 +101,6 @@ def check(config) -> None:
     )
     if config.model.positions == "rotary":
         encoder.check_rotary(config)
-    hint = "model.name='gpt' sees no later token; use causal_lm"
+    hint = "model.name='gpt' sees no later token; use causal_lm, or objective.causal=True"
     require(config.objective.name != "mlm", "objective.name", config, hint)
+    require(config.objective.get("causal", True), "objective.causal", config, hint)

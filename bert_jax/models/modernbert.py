@@ -32,7 +32,8 @@ DEFAULTS = {
     # standard deviation of the truncated normal initializer; that of weights whose output is added to the stream, and
     # of the masked-LM head, is less, by the root of twice the number of layers
     "initializer": 0.02,
-    # the vector of a text for objective.pool=summary. first: that of [CLS]. mean: of the tokens' vectors
+    # the vector of a text for objective.pool=summary. first: that of [CLS], with causal attention of the last token.
+    # mean: of the tokens' vectors
     "pooling": "first",
 }
 PHASE_DEFAULTS = {
@@ -79,7 +80,7 @@ class Encoder(encoder.Encoder, kw_only=True):
 
     def summary(self, x, batch):
         """Returns [B, S, D]: the vector of each sequence by `pooling`."""
-        return pooling.reduce(x, batch, self.pooling)
+        return pooling.reduce(x, batch, self.pooling, self.causal)
 
 
 def make(config, vocabulary_size: int, **fields) -> Encoder:

@@ -119,6 +119,7 @@ class Network(nn.Module):
 
     encoder: Encoder
     decoder_layers: int
+    causal = False  # as to the source
 
     @property
     def layers(self) -> int:

@@ -10,30 +10,27 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import heads
+from bert_jax.layers import heads, pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-DEFAULTS = {
-    **heads.POOL_DEFAULTS,
+LOSS_DEFAULTS = {
     "label_smoothing": 0.0,  # share of the probability that is spread over all classes
     # weight of the causal LM's loss of the texts beside that of the labels: the mean over the tokens of each text, and
     # then over texts. It needs causal attention. 0: none; GPT has 0.5
     "lm_weight": 0.0,
 }
+DEFAULTS = {**heads.POOL_DEFAULTS, **LOSS_DEFAULTS}
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the objective's keys that has an invalid value."""
     heads.check(config)
-    check_keys(config, shares=["objective.label_smoothing"])
-    is_positive = config.objective.get("lm_weight", 0.0) >= 0
-    require(is_positive, "objective.lm_weight", config, "expected 0 or more")
+    check_keys(config, shares=["objective.label_smoothing"], not_negative=["objective.lm_weight"])
     if config.task.get("kind", "classes") != "classes":
         is_zero = config.objective.label_smoothing == 0
-        hint = "expected 0: task.kind is not classes"
-        require(is_zero, "objective.label_smoothing", config, hint)
+        require(is_zero, "objective.label_smoothing", config, "task.kind is not classes")
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
@@ -64,7 +61,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
     Raises BadInput for keys that do not go with the direction of attention.
     """
     keys = config.objective
-    lm_weight = keys.get("lm_weight", 0.0)
+    lm_weight = keys.lm_weight
 
     def weights(batch):
         totals = {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
@@ -87,11 +84,9 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
 
     encoder = models.make(config, vocabulary.size, **fields)
     pool = keys.get("pool", "")
-    is_causal = getattr(encoder, "causal", False)
-    hint = "the attention is not causal"
-    require(is_causal or not lm_weight, "objective.lm_weight", config, hint)
-    hint = "with causal attention it has seen no other token; use last"
-    require(not is_causal or pool != "first", "objective.pool", config, hint)
+    is_valid = encoder.causal or not lm_weight
+    require(is_valid, "objective.lm_weight", config, "the attention is not causal")
+    pooling.check(encoder, pool, "config.objective.pool")
     module = heads.Classifier(
         encoder,
         outputs,

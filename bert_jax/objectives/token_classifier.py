@@ -12,10 +12,7 @@ from bert_jax.layers import heads
 from bert_jax.objectives import base, classifier
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-DEFAULTS = {
-    **heads.DEFAULTS,
-    "label_smoothing": 0.0,  # share of the probability that is spread over all classes
-}
+DEFAULTS = {**heads.DEFAULTS, **classifier.LOSS_DEFAULTS}
 check = classifier.check
 
 

@@ -8,7 +8,7 @@ import math
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.config_checks import check_keys
+from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import decoding
 from bert_jax.models import base as models
 from bert_jax.objectives import base
@@ -60,7 +60,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     smoothing, and `target_accuracy`; means over all tokens of the targets.
 
     Its outputs are translations, decoding.Decoded: `translations` int32[B, N, T], `lengths` int32[B, N] and `scores`
-    float32[B, N], T = L + LONGER.
+    float32[B, N], T = L + LONGER. Raises BadInput for a model without a decoder.
     """
     keys = config.objective
     smoothing = keys.label_smoothing
@@ -108,8 +108,10 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         untrained = math.log(vocabulary.size)
         return f"for comparison: target_nll {untrained:.2f} nats untrained, {entropy:.2f} from token frequencies"
 
+    network = models.make(config, vocabulary.size, **fields)
+    require(hasattr(network, "step"), "model.name", config, "has no decoder")
     return base.from_module(
-        Translator(models.make(config, vocabulary.size, **fields)),
+        Translator(network),
         weights,
         terms,
         decode,

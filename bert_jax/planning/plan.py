@@ -131,7 +131,9 @@ def expected_flops(config, phases: list, vocabulary) -> tuple:
     """Returns the shapes of the parameters, and {phase: FLOPs of a step}. Traces the model, and compiles nothing."""
     dataset = tasks.make(config)
     objective = base.make(config, vocabulary)
-    params = jax.eval_shape(objective.init, jax.random.key(0), dataset.shapes(phases[0], 1))
+    rows = dataset.shapes(phases[0], 1)
+    base.check_arrays(config, objective, rows)
+    params = jax.eval_shape(objective.init, jax.random.key(0), rows)
     flops = {}
     for phase in phases:
         rows = dataset.shapes(phase, phase.batch)

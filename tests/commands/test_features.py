@@ -29,8 +29,8 @@ def features(directory, *options, model="run", name="vectors") -> np.ndarray:
 def run(tmp_path_factory):
     """(directory, tokens of each line, states[3, B, L, D] of all lines in one batch)."""
     directory = tmp_path_factory.mktemp("features")
-    longest = "model.max_length=96", "phases.main.length=80"
-    config, vocabulary, tokenizer, params = make_run(directory / "run", *longest)
+    keys = "model.max_length=96", "phases.main.length=80", "task.pair_task=none"
+    config, vocabulary, tokenizer, params = make_run(directory / "run", *keys)
     (directory / "lines.txt").write_text("\r\n".join(LINES) + "\r\n")
     texts = [ids[:78] for ids in tokenizer.encode(LINES)]
     batch = fill_mask.make_batch(texts, len(texts), 80, 0, vocabulary)
@@ -77,6 +77,9 @@ def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
     assert np.abs(first[same] - second[same]).max() > 0.01
     pooled = features(tmp_path, "--pool", "summary", name="pooled")
     np.testing.assert_allclose(pooled, [first[-1], second[-1]], rtol=0, atol=2e-5)
+    paths = {"--model": "run", "--input": "lines.txt", "--output": "first.npy"}
+    options = [f"{key}={tmp_path / name}" for key, name in paths.items()]
+    assert "--pool=first" in refused("features", *options, "--pool", "first")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +93,13 @@ def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
         ({"--output": "exists.npy"}, "exists.npy"),
         ({"--output": "other.npy"}, "other.ends.npy"),
         ({"--pool": "summary", "--layers": "0:2"}, "--pool summary"),
+        ({"--pool": "summary", "--input": "short.txt"}, "no trained pooler"),
     ],
 )
 def test_bad_input_writes_nothing(run, monkeypatch, changes, named):
     directory = run[0]
     monkeypatch.chdir(directory)
+    Path("short.txt").write_text("one\n")
     Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
     for name in ("empty.txt", "exists.npy", "other.ends.npy"):
         Path(name).touch()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kits.small import VOCABULARY, small_config
 
+from bert_jax.errors import BadInput
 from bert_jax.layers import decoding
 from bert_jax.models import gpt
 from bert_jax.objectives import base
@@ -91,6 +92,50 @@ def test_initial_weights_have_the_published_deviations(norm, position, out):
     for name, (weights, share) in deviations.items():
         assert np.std(weights) == pytest.approx(0.02 * share, rel=0.03), name
     assert ("final_norm" in params) == (norm == "pre")
+
+
+def test_rotary_positions_tell_places_by_their_distances():
+    """In one layer: by more, the states themselves depend on the order."""
+    keys = "model.name=gpt", "model.positions=rotary", "model.layers=1"
+    objective, params, tokens = make(*keys)
+    assert params["encoder"]["embedder"].keys() == {"words"}
+    last = np.arange(len(SIZES)), SIZES - 1
+    outputs = jax.jit(objective.outputs)
+
+    def logits(batch):
+        return np.asarray(outputs(params, batch)["lm_logits"])[last]
+
+    batch = make_batch(tokens, SIZES)
+    swapped = tokens.copy()
+    swapped[:, :2] = tokens[:, 1::-1]
+    difference = np.abs(logits(batch) - logits(make_batch(swapped, SIZES))).max(axis=-1)
+    assert (difference[SIZES > 2] > 0.01).all()
+    shifted = batch | {"positions": batch["positions"] + 7}
+    np.testing.assert_allclose(logits(shifted), logits(batch), atol=1e-4)
+
+
+def test_embeddings_have_dropout():
+    """Of a tenth, in each row other elements; the others are scaled."""
+    objective, params, tokens = make("model.name=gpt")
+    network = objective.network.encoder
+    batch = make_batch(np.repeat(tokens[:1], len(SIZES), axis=0), SIZES)
+    keys = np.arange(len(SIZES), dtype=np.uint32)
+    params = {"params": params["encoder"]}
+    plain = np.asarray(network.apply(params, batch, method="embed"))
+    dropped = np.asarray(network.apply(params, batch, keys, method="embed"))
+    is_kept = dropped != 0
+    assert is_kept.mean() == pytest.approx(0.9, abs=0.02)
+    np.testing.assert_allclose(dropped[is_kept], plain[is_kept] / 0.9, rtol=1e-5)
+    assert (is_kept[0] != is_kept[1]).any()
+
+
+def test_attention_to_later_tokens_is_refused():
+    keys = ["model.name=gpt", "task.name=classification", "objective.name=classifier"]
+    assert small_config(*keys, "objective.causal=True").objective.causal
+    with pytest.raises(BadInput, match="objective.causal=False"):
+        small_config(*keys)
+    with pytest.raises(BadInput, match="objective.name='mlm'"):
+        small_config(*keys[:1])
 
 
 def test_the_vector_of_a_text_is_that_of_its_last_token():

@@ -8,6 +8,7 @@ from kits import pairs_of_texts as kit
 from kits.small import VOCABULARY, small_config
 
 from bert_jax.convert import names, to_huggingface
+from bert_jax.errors import BadInput
 from bert_jax.layers.positions import sinusoids
 from bert_jax.models import base as models
 from bert_jax.objectives import base
@@ -131,6 +132,11 @@ def test_positions_are_interleaved_sines_and_cosines():
             np.testing.assert_allclose(
                 waves[position, 2 * pair : 2 * pair + 2], expected, atol=1e-6
             )
+
+
+def test_translation_needs_a_decoder():
+    with pytest.raises(BadInput, match="model.name='bert'"):
+        base.make(small_config("objective.name=translation"), VOCABULARY)
 
 
 def test_the_base_model_has_the_parameters_of_the_paper():

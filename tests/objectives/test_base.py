@@ -1,14 +1,17 @@
 """The fields of an objective, and the keys of what it samples."""
 
 import numpy as np
+import pytest
 from flax import linen as nn
 from kits.small import VOCABULARY, small_batch, small_config, small_objective
 
 from bert_jax import config as configs
 from bert_jax import evaluate, step
+from bert_jax.errors import BadInput
 from bert_jax.layers.dense import MASKED
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import plan
 
 
 def test_an_objective_may_have_reference_losses():
@@ -24,6 +27,11 @@ def test_the_rows_of_a_task_decide_whether_there_are_pairs():
     for name, terms in (("sentence_pairs", {"mlm", "nsp"}), ("full_sentences", {"mlm"})):
         objective = small_objective(f"task.name={name}")
         assert set(objective.weights(small_batch())) == terms
+
+
+def test_arrays_that_the_task_does_not_make_are_named():
+    with pytest.raises(BadInput, match="next_weights"):
+        plan.expected_counts(small_config("objective.name=causal_lm"), print)
 
 
 class Sampler(nn.Module):

@@ -7,7 +7,7 @@ from kits import labelled
 from kits.small import VOCABULARY, small_config
 
 from bert_jax.errors import BadInput
-from bert_jax.layers import pooling
+from bert_jax.layers import pooling as pools
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 
@@ -63,13 +63,15 @@ def test_the_loss_is_that_of_the_paper(name):
     """L2 + 0.5 L1, where L1 is the mean over each text's tokens and then over texts, those of all choices."""
     keys = {"task.labels": "0,1,2,3", "phases.main.length": 32} if name == "swag" else {}
     objective = base.make(config_of(name, **keys, **{"objective.lm_weight": 0.5}), VOCABULARY)
-    batch, params = make_batch(), init(objective)
+    batch = make_batch()
+    params = init(objective)
     lm = base.make(small_config("objective.name=causal_lm", "model.layers=1"), VOCABULARY)
     in_both = {"encoder": params["encoder"], "lm": params["lm"]}
     logits = jax.jit(lm.outputs)(in_both, batch)["lm_logits"][..., : VOCABULARY.size]
     outputs = jax.jit(objective.outputs)(params, batch)
     assert outputs.keys() == {"label_logits"}
-    labels, texts = [], []
+    labels = []
+    texts = []
     for row in np.flatnonzero(batch["row_weights"]):
         scores = outputs["label_logits"][row]
         scores = scores[:, 0] if name == "swag" else scores[0]
@@ -95,18 +97,19 @@ def test_without_its_weight_there_is_no_lm_and_the_labels_have_the_same_bits():
     without = {name: params[name] for name in ("encoder", "label")}
     assert jax.eval_shape(plain.init, jax.random.key(0), batch).keys() == without.keys()
     assert plain.weights(batch).keys() == {"label"}
-    one, other = (
-        jax.jit(made.loss, static_argnames="train")(
-            tree, batch, made.weights(batch), np.uint32(0), train=False
-        )[1]
-        for made, tree in ((plain, without), (both, params))
-    )
-    assert one.keys() == {"label_loss"}
-    assert [float(x) for x in one["label_loss"]] == [float(x) for x in other["label_loss"]]
+    metrics = []
+    for objective, tree in ((plain, without), (both, params)):
+        compute = jax.jit(objective.loss, static_argnames="train")
+        totals = objective.weights(batch)
+        metrics.append(compute(tree, batch, totals, np.uint32(0), train=False)[1])
+    assert metrics[0].keys() == {"label_loss"}
+    first, second = (list(map(float, sums["label_loss"])) for sums in metrics)
+    assert first == second
 
 
 def test_the_vector_is_that_of_the_last_token_which_alone_sees_all():
-    batch, config = make_batch(), config_of()
+    batch = make_batch()
+    config = config_of()
     objective = base.make(config, VOCABULARY)
     params = init(objective)
     network = models.make(config, VOCABULARY.size, causal=True)
@@ -119,12 +122,12 @@ def test_the_vector_is_that_of_the_last_token_which_alone_sees_all():
     before = states(batch)
     last = batch["cls_positions"] + np.array([SIZES_OF_TEXTS[row % 2] for row in range(ROWS)]) - 1
     expected = np.stack([before[row, last[row]] for row in range(ROWS)])
-    np.testing.assert_array_equal(pooling.pool(network, before, batch, "summary"), expected)
-    concat = np.asarray(pooling.pool(network, before, batch, "concat"))
+    np.testing.assert_array_equal(pools.pool(network, before, batch, "summary"), expected)
+    concat = np.asarray(pools.pool(network, before, batch, "concat"))
     np.testing.assert_array_equal(concat[..., :32], expected)
-    kernel, bias = params["label"]["kernel"], params["label"]["bias"]
+    label = params["label"]
     logits = jax.jit(objective.outputs)(params, batch)["label_logits"]
-    np.testing.assert_allclose(logits, expected @ kernel + bias, atol=2e-5)
+    np.testing.assert_allclose(logits, expected @ label["kernel"] + label["bias"], atol=2e-5)
     for row, place in enumerate(last[:, 0]):  # another last token of the first text
         batch["tokens"][row, place] += 1
     has_changed = (states(batch) != before).any(-1) & (batch["sequence_ids"] > 0)
@@ -135,11 +138,13 @@ def test_the_vectors_of_both_orders_are_added():
     """So swapped texts have the same logits."""
     keys = {"task.text": "a,b", "task.both_orders": True}
     objective = base.make(config_of(**keys), VOCABULARY)
-    batch, params = make_batch(), init(objective)
+    batch = make_batch()
+    params = init(objective)
     ids = batch["sequence_ids"]
     swapped = {name: array.copy() for name, array in batch.items()}
     for row in range(ROWS):
-        first, second = np.flatnonzero(ids[row] == 1), np.flatnonzero(ids[row] == 2)
+        first = np.flatnonzero(ids[row] == 1)
+        second = np.flatnonzero(ids[row] == 2)
         order = [*second, *first]
         for name in ("tokens", "positions"):
             swapped[name][row, : len(order)] = batch[name][row, order]
@@ -153,6 +158,24 @@ def test_the_vectors_of_both_orders_are_added():
     separate = outputs(params, batch)["label_logits"]
     total = np.asarray(separate).sum(1, keepdims=True) - np.asarray(params["label"]["bias"])
     np.testing.assert_allclose(one, total, atol=2e-5)
+
+
+@pytest.mark.parametrize("pooling, place", [("first", -1), ("mean", slice(None))])
+def test_modernbert_has_its_own_vector_of_a_text(pooling, place):
+    """But for the first token, which sees no other one: then it is the last."""
+    keys = "model.name=modernbert", "task.name=token_blocks", f"model.pooling={pooling}"
+    network = models.make(small_config(*keys), VOCABULARY.size, causal=True)
+    x = np.random.default_rng(0).normal(size=(ROWS, 16, 4)).astype(np.float32)
+    batch = make_batch()
+    vectors = pools.pool(network, x, batch, "summary")
+    text = np.atleast_2d(x[0, : SIZES_OF_TEXTS[0][0]][place])
+    np.testing.assert_allclose(vectors[0, 0], text.mean(axis=0), rtol=1e-5)
+
+
+def test_an_lm_may_be_beside_labels_of_tokens():
+    keys = {"task.labels": "0,1,2", "objective.lm_weight": 0.5}
+    objective = base.make(config_of("ner", **keys), VOCABULARY)
+    assert objective.weights(make_batch()).keys() == {"label", "lm"}
 
 
 @pytest.mark.parametrize("name", ["glue:sst2", "swag", "ner", "squad"])
@@ -181,6 +204,7 @@ def test_the_layers_of_gpt_have_their_places(norm):
         {"objective.lm_weight": 0.5, "objective.causal": False},
         {"objective.pool": "first"},
         {"objective.lm_weight": -0.5},
+        {"objective.causal": False, "model.name": "gpt"},
         {"task.both_orders": True},
     ],
 )

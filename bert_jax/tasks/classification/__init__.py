@@ -77,7 +77,8 @@ def names(config, labelled: list[Example]) -> list[str]:
 
 def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.make_labelled(config, store, len(config.task.text))
+    rows = texts.both_orders if config.task.both_orders else texts.pairs
+    return texts.make_labelled(config, store, len(config.task.text), rows)
 
 
 def decode(config, store, split, outputs, rows) -> list[dict]:

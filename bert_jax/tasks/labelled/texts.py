@@ -53,8 +53,8 @@ def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encode
     return Encoded(ids, {"targets": np.array(targets, dtype)})
 
 
-def make_labelled(config, store, texts: int) -> Dataset:
-    """Returns the dataset of a store of examples with labels. texts: T."""
+def make_labelled(config, store, texts: int, rows) -> Dataset:
+    """Returns the dataset of a store of examples with labels. texts: T. rows: see `make`."""
     kind = labels.kind_of(config)
 
     def shapes(rows, length) -> dict:
@@ -73,7 +73,7 @@ def make_labelled(config, store, texts: int) -> Dataset:
         predicted = predictions.of_labels(kind, outputs["label_logits"])
         return scores.compute(config.task.metrics, scores.functions(), targets, predicted)
 
-    return make(config, store, texts, shapes, look_up, score)
+    return make(config, store, texts, shapes, look_up, score, rows)
 
 
 def example_numbers(rows):
@@ -143,9 +143,8 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
     """
     splits = examples.split_names(config)
     sequences = max(1, texts - 1)
-    if config.task.get("both_orders", False):
+    if rows is both_orders:
         sequences = 2
-        rows = both_orders
 
     def all_shapes(phase, rows) -> dict:
         structs = batch.shapes(rows, phase.length, sequences)

@@ -63,7 +63,7 @@ def names(config, labelled: list[Example]) -> list[str]:
 
 def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.make_labelled(config, store, 1 + len(config.task.endings))
+    return texts.make_labelled(config, store, 1 + len(config.task.endings), texts.pairs)
 
 
 def decode(config, store, split, outputs, rows) -> list[dict]:
