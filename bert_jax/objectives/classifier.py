@@ -30,7 +30,9 @@ def check(config) -> None:
     check_keys(config, shares=["objective.label_smoothing"], not_negative=["objective.lm_weight"])
     if config.task.get("kind", "classes") != "classes":
         is_zero = config.objective.label_smoothing == 0
-        require(is_zero, "objective.label_smoothing", config, "task.kind is not classes")
+        require(
+            is_zero, "objective.label_smoothing", config, "expected 0: task.kind is not classes"
+        )
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
@@ -97,7 +99,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         has_lm=lm_weight > 0,
     )
     parts = {"label", "mix"}
-    if "pool" in keys:
+    if pool:
         parts.add("pooler")
     return base.from_module(
         module,
