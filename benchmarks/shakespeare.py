@@ -2,10 +2,10 @@
 
     python benchmarks/shakespeare.py --text input.txt --runs runs/shakespeare --seeds 3
 
-Prints the log of each run, and then a line of JSON: the validation loss in nats, over the whole last tenth of the text,
-and the seconds of the steps. PyTorch's are in a process of its own, which draws random blocks as nanoGPT does, at a
-constant rate and without validation. Both sides have all cores. Runs are resumed by the same command. Keys of the
-config follow as --config.KEY=VALUE. Needs the extra `parity`.
+Prints a line of JSON for each seed: the validation loss in nats, over the whole last tenth of the text, and the seconds
+of the steps. Both sides run in processes of their own, with all cores: `bert-jax pretrain`, as its users start it, and
+PyTorch, which draws random blocks as nanoGPT does, at a constant rate and without validation. Runs are resumed by the
+same command. Keys of the config follow as --config.KEY=VALUE. Needs the extra `parity`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from bert_jax import cli, train
+from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
@@ -33,23 +33,23 @@ def main(arguments: list[str] | None = None) -> int:
     keys = [f"corpus.source={options.text}", f"store={options.runs / 'store'}", *overrides]
     try:
         config = configs.load("shakespeare_char", keys)
-        if options.torch:
-            print(json.dumps(train_in_torch(config, options.text)))
-            return 0
-        for seed in range(1, 1 + options.seeds):
-            config.seed = seed
-            path = options.runs / f"seed_{seed}"
-            if train.pretrain(config, path):
-                return 1
-            summary = workdir.read_summary(path)
-            loss = summary["heldout"]["lm_loss"]
-            result = {"seed": seed, "loss": loss, "seconds": summary["seconds"]}
-            command = [sys.executable, __file__, "--torch", *arguments, f"--config.seed={seed}"]
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-            print(json.dumps(result | {"torch": json.loads(output)}), flush=True)
     except BadInput as error:
         cli.print_error(str(error))
         return 2
+    if options.torch:
+        print(json.dumps(train_in_torch(config, options.text)))
+        return 0
+    for seed in range(1, 1 + options.seeds):
+        path = options.runs / f"seed_{seed}"
+        flags = [f"--config.{key}" for key in (*keys, f"seed={seed}")]
+        command = ["-m", "bert_jax", "pretrain", "--config", "shakespeare_char", "--workdir", path]
+        subprocess.run([sys.executable, *command, *flags], check=True, stdout=sys.stderr)
+        summary = workdir.read_summary(path)
+        loss = summary["heldout"]["lm_loss"]
+        result = {"seed": seed, "loss": loss, "seconds": summary["seconds"]}
+        command = [sys.executable, __file__, "--torch", *arguments, f"--config.seed={seed}"]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+        print(json.dumps(result | {"torch": json.loads(output)}), flush=True)
     return 0
 
 
