@@ -222,12 +222,13 @@ def test_bad_keys_are_refused(tmp_path, key, value):
 
 
 def test_a_run_that_cannot_be_scored_does_not_start(directory, tmp_path, monkeypatch):
-    unknown = load(directory, **{"task.tokenize": "14a"})
+    network = {"model.name": "transformer"}
+    unknown = load(directory, **network, **{"task.tokenize": "14a"})
     with pytest.raises(BadInput, match="task.tokenize.*13a"):
         pretrain(unknown, tmp_path / "run")
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(BadInput, match="sacrebleu.*translate"):
-        pretrain(load(directory), tmp_path / "run")
+        pretrain(load(directory, **network), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     tasks.check_scores(load(directory, **{"task.metrics": "()"}))
 
