@@ -21,8 +21,8 @@ from bert_jax.objectives import base
 from bert_jax.tasks.text.mlm_batch import MASKED
 
 TOKENS = 2048  # of a batch: few enough for the memory of their logits
-# What a masked model does not see besides the token that it scores: the later pieces of its word (arXiv:2305.10588,
-# "within-word left-to-right"), or nothing (arXiv:1910.14659).
+# A masked model does not see the token that it scores. With `word`, it does not see the later pieces of its word either
+# (arXiv:2305.10588, "within-word left-to-right"); with `token`, it sees all others (arXiv:1910.14659).
 MASKING = ("word", "token")
 INSIDE = re.compile(r"\w\w")
 

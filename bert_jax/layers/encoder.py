@@ -169,6 +169,12 @@ def make(encoder: type[Encoder], config, vocabulary_size: int, **fields) -> Enco
     )
 
 
+def resolve(network: Encoder, config, phase, mesh) -> str:
+    """Returns the attention implementation that trains a network whose layers are alike; see `models.base`."""
+    check_mesh(config, mesh)
+    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
+
+
 def check_mesh(config, mesh) -> None:
     """Raises BadInput if a size of the model does not divide over the mesh."""
     for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
@@ -208,6 +214,18 @@ def check(config) -> None:
     hint = f"expected at most model.max_length={model.max_length}"
     for name, phase in config.phases.items():
         require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)
+
+
+def check_parts(config) -> None:
+    """Raises BadInput for the first invalid value among the keys that BERT and GPT have besides."""
+    check_keys(
+        config,
+        choices={"model.norm": ("post", "pre"), "model.positions": ("learned", "rotary")},
+        shares=["model.attention_dropout"],
+        not_negative=["model.feed_forward"],
+    )
+    if config.model.positions == "rotary":
+        check_rotary(config)
 
 
 def check_rotary(config) -> None:

@@ -6,7 +6,7 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import attention, encoder, pooling
+from bert_jax.layers import encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
@@ -89,20 +89,11 @@ def make(config, vocabulary_size: int, **fields) -> Encoder:
 
 def resolve(config, phase, mesh, **fields) -> str:
     """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
-    encoder.check_mesh(config, mesh)
-    network = make(config, 0, **fields)
-    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
+    return encoder.resolve(make(config, 0, **fields), config, phase, mesh)
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     encoder.check(config)
-    check_keys(
-        config,
-        choices={"model.norm": ("post", "pre"), "model.positions": ("learned", "rotary")},
-        shares=["model.attention_dropout"],
-        at_least_one=["model.type_vocabulary"],
-        not_negative=["model.feed_forward"],
-    )
-    if config.model.positions == "rotary":
-        encoder.check_rotary(config)
+    encoder.check_parts(config)
+    check_keys(config, at_least_one=["model.type_vocabulary"])

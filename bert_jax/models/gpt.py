@@ -6,8 +6,8 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 
 import math
 
-from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, encoder, pooling
+from bert_jax.config_checks import require
+from bert_jax.layers import encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
@@ -85,22 +85,13 @@ def make(config, vocabulary_size: int, **fields) -> Encoder:
 
 def resolve(config, phase, mesh, **fields) -> str:
     """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
-    encoder.check_mesh(config, mesh)
-    network = make(config, 0, **fields)
-    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
+    return encoder.resolve(make(config, 0, **fields), config, phase, mesh)
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     encoder.check(config)
-    check_keys(
-        config,
-        choices={"model.norm": ("pre", "post"), "model.positions": ("learned", "rotary")},
-        shares=["model.attention_dropout"],
-        not_negative=["model.feed_forward"],
-    )
-    if config.model.positions == "rotary":
-        encoder.check_rotary(config)
+    encoder.check_parts(config)
     hint = "model.name='gpt' sees no later token; use causal_lm, or objective.causal=True"
     require(config.objective.name != "mlm", "objective.name", config, hint)
     require(config.objective.get("causal", True), "objective.causal", config, hint)

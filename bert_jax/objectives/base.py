@@ -218,6 +218,12 @@ def _element_backward(size, positions, gradient):
 element_of.defvjp(_element_forward, _element_backward)
 
 
+def has_next(ids):
+    """Returns whether another token of its sequence follows each one, bool[B, L]. ids: sequence_ids int32[B, L]."""
+    following = jnp.roll(ids, -1, axis=1).at[:, -1].set(0)
+    return (ids == following) & (ids > 0)
+
+
 def weighted_mean(values, weights):
     """Returns a mean as (weighted sum of values[...], total of weights float32[...])."""
     return (values * weights).sum(), weights.sum()

@@ -118,9 +118,7 @@ def lm_weights(batch):
     The source is train.py of openai/finetune-transformer-lm.
     """
     ids = batch["sequence_ids"]
-    following = jnp.pad(ids[:, 1:], ((0, 0), (0, 1)))
-    has_next = (ids == following) & (ids > 0)
     numbers = 1 + jnp.arange(batch["cls_positions"].shape[1])[:, None]
-    is_member = (ids[:, None] == numbers) & has_next[:, None]  # [B, S, L]
+    is_member = (ids[:, None] == numbers) & base.has_next(ids)[:, None]  # [B, S, L]
     shares = is_member / jnp.maximum(is_member.sum(axis=-1, keepdims=True), 1)
     return shares.sum(axis=1) * batch["row_weights"][:, None]

@@ -68,10 +68,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
 
     def weigh(batch):
         """Returns float32[B, T]: 1 for a token of a target that another one of it follows."""
-        ids = batch["target_sequence_ids"]
-        following = jnp.roll(ids, -1, axis=1).at[:, -1].set(0)
-        is_followed = (ids == following) & (ids > 0)
-        return is_followed * batch["row_weights"][:, None]
+        return base.has_next(batch["target_sequence_ids"]) * batch["row_weights"][:, None]
 
     def weights(batch):
         return {"translation": jnp.maximum(weigh(batch).sum(), 1.0)}

@@ -135,7 +135,7 @@ def test_draws_are_those_of_the_seed_and_the_sample(model):
 
 @pytest.mark.slow
 def test_a_text_ends_at_the_end_token_or_in_front_of_a_string(model):
-    """Which are those of a text without them. What is no target is left out even if it is the most probable."""
+    """The text in front is that of a request without an end. [PAD] is never drawn, even if it is the most probable."""
     words = model.params["encoder"]["embedder"]["words"]
     embedder = {"words": words.at[ASCII_END:].set(0)}
     encoder = model.params["encoder"]
