@@ -127,7 +127,8 @@ def get_config(
     # `kind` and `size` are then ignored. '': train one
     config.tokenizer.path = ""
     # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]. In
-    # fine-tuning: those but [MASK] that the model of `init_from` lacks, also if one of its pieces is [CLS] and [SEP]
+    # fine-tuning: those but [MASK] that the model of `init_from` lacks, also if one of its pieces is [CLS] and [SEP],
+    # and [END], the end of a row, for a causal model
     config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True

@@ -200,7 +200,8 @@ def tokenizer_of(config: ConfigDict, model: load_model.Model):
     """Returns the tokenizer of a model to start from: for a task with labelled examples and `tokenizer.add_special`
     with the special tokens that it lacks, whose embeddings are fresh."""
     if config.tokenizer.add_special and examples.module_of(config):
-        return vocabulary_extension.with_special(model.tokenizer)
+        is_causal = config.objective.get("causal", False)
+        return vocabulary_extension.with_special(model.tokenizer, is_causal)
     return model.tokenizer
 
 

@@ -10,7 +10,7 @@ from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.tokenizers.special_tokens import ALL
 
 
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
@@ -101,14 +101,17 @@ def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Sour
     )
 
 
-def with_special(tokenizer: Tokenizer) -> Tokenizer:
-    """Returns the tokenizer with new pieces for those of [PAD], [UNK], [CLS] and [SEP] that it lacks, and for a [CLS]
-    or [SEP] that is another special token, too, as in GPT-2."""
+def with_special(tokenizer: Tokenizer, is_causal: bool) -> Tokenizer:
+    """Returns the tokenizer with new pieces for those of [PAD], [UNK], [CLS], [SEP] and, for a causal model, [END] that
+    it lacks, and for a [CLS] or [SEP] that is another special token, too, as in GPT-2."""
     special = dict(tokenizer.special)
+    needed = ["pad", "unk", "cls", "sep"]
+    if is_causal:
+        needed.append("end")
     pieces = []
-    for name in ("pad", "unk", "cls", "sep"):
+    for name in needed:
         is_shared = name in ("cls", "sep") and [*special.values()].count(special.get(name)) > 1
         if name not in special or is_shared:
             special[name] = tokenizer.size + len(pieces)
-            pieces.append(SPECIAL[name])
+            pieces.append(ALL[name])
     return tokenizer.append(pieces, special) if pieces else tokenizer

@@ -30,7 +30,7 @@ def map_file(path: Path) -> tf.Tensor:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def gather(tokens, pairs, length: int, special: dict, paired: bool, begins: bool = True) -> dict:
+def gather(tokens, pairs, length: int, special: dict, paired: bool, begins=True, end=None) -> dict:
     """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
     Besides arrays of the batch contract, it returns inputs of masking.apply:
@@ -43,6 +43,7 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool, begins: bool
     special: {name: id}.
     paired: whether rows have B.
     begins: whether pairs begin with [CLS].
+    end: the id at the end of each pair; [SEP] if None.
     """
     begin = int(begins)
     a_start, a_size, b_start, b_size, labels = tf.unstack(pairs, axis=2)
@@ -66,6 +67,8 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool, begins: bool
     ids = as_ids(tf.gather(tokens, tf.where(maskable, source, 0)))
     real = position < ends[:, -1:]
     around = tf.where(position == start, special["cls"], special["sep"])
+    if end is not None:
+        around = tf.where(position == last_sep, end, around)
     around = tf.where(real, around, special["pad"])
     return {
         "tokens": tf.where(maskable, ids, around),

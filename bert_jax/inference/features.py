@@ -15,6 +15,7 @@ from bert_jax.errors import BadInput
 from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
 from bert_jax.objectives import base
+from bert_jax.tokenizers.special_tokens import row_end
 
 # The vectors of a text. none: one of each token, [CLS] and [SEP] included. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
@@ -84,6 +85,8 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     vocabulary = model.vocabulary
     if not getattr(find_module("task", model.config.task.name), "BEGINS", True):
         vocabulary = vocabulary._replace(cls=None)
+    if vocabulary.end is not None:
+        vocabulary = vocabulary._replace(sep=row_end(model.config, vocabulary._asdict()))
     special = [token for token in (vocabulary.cls, vocabulary.sep) if token is not None]
     lengths = np.array([len(ids) + len(special) for ids in texts])
     sizes = lengths if pool == "none" else np.ones_like(lengths)

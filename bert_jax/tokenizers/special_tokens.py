@@ -17,6 +17,8 @@ OTHER_NAMES = {
     "sep": "</s> <eos>",
     "mask": "<mask>",
 }
+# With one more, `end`, which vocabularies have only if it was added: it ends the rows of fine-tuned causal models.
+ALL = SPECIAL | {"end": "[END]"}
 # In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
 TEXT_END = "<|endoftext|>"
 NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
@@ -31,6 +33,7 @@ class Vocabulary(NamedTuple):
     cls: int | None = None
     sep: int | None = None
     mask: int | None = None
+    end: int | None = None
 
 
 def find_ids(
@@ -59,14 +62,23 @@ def find_ids(
             appended.append(usual)
         if number is not None:
             special[name] = number
+    if ALL["end"] in ids:
+        special["end"] = ids[ALL["end"]]
     return special, appended
 
 
+def row_end(config, special: dict[str, int]) -> int:
+    """Returns the id that ends a row of a fine-tuned model: [SEP], or [END] if its attention is causal."""
+    if config.objective.get("causal"):
+        return special.get("end", special["sep"])
+    return special["sep"]
+
+
 def check_ids(special: dict[str, int], size: int, path: object) -> None:
-    """Raises BadInput unless `special` has valid ids for some of the five special tokens. Several may have one id."""
+    """Raises BadInput unless `special` has valid ids for some of the special tokens. Several may have one id."""
     are_valid = all(type(number) is int and 0 <= number < size for number in special.values())
-    if not are_valid or not SPECIAL.keys() >= special.keys():
-        expected = f"ids below {size} for some of {list(SPECIAL)}"
+    if not are_valid or not ALL.keys() >= special.keys():
+        expected = f"ids below {size} for some of {list(ALL)}"
         raise BadInput(f"{path}: special tokens {special}: expected {expected}")
 
 

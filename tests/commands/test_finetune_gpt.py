@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from kits import corpora, labelled, runs
@@ -12,10 +13,11 @@ from kits.small import SMALL, overrides
 from kits.vocabularies import gpt2_like, make_model, save_and_open
 
 from bert_jax import config as configs
+from bert_jax.cli import main
 from bert_jax.commands import predict
 from bert_jax.convert import vocabulary_extension
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.tokenizers.special_tokens import ALL
 from bert_jax.train import pretrain
 
 LM = ("objective.name=causal_lm", "task.name=token_blocks")
@@ -36,17 +38,22 @@ def open_gpt2(directory):
         (lambda path: wordpiece(), []),
     ],
 )
-def test_special_tokens_get_pieces_of_their_own(tmp_path, make, new):
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_special_tokens_get_pieces_of_their_own(tmp_path, make, new, is_causal):
     before = make(tmp_path)
-    after = vocabulary_extension.with_special(before)
-    assert after.pieces == [*before.pieces, *(SPECIAL[name] for name in new)]
+    after = vocabulary_extension.with_special(before, is_causal)
+    if is_causal:
+        new = [*new, "end"]
+    assert after.pieces == [*before.pieces, *(ALL[name] for name in new)]
     ids = range(before.size, after.size)
     assert after.special == before.special | dict(zip(new, ids, strict=True))
     assert after.cls != after.sep and (new or after is before)
-    texts = ["the quick [CLS] fox", "[SEP]", "", *labelled.texts(20)]
+    texts = ["the quick [CLS] fox", "[SEP]", "of an [END]", "", *labelled.texts(20)]
     assert after.encode(texts) == before.encode(texts)
     after.save(tmp_path / "saved")
-    assert tokenizers.load(tmp_path / "saved").fingerprint == after.fingerprint
+    saved = tokenizers.load(tmp_path / "saved")
+    assert (saved.fingerprint, saved.special) == (after.fingerprint, after.special)
+    assert vocabulary_extension.with_special(saved, is_causal) is saved
 
 
 @pytest.fixture(scope="module", params=["gpt", pytest.param("bert", marks=pytest.mark.full)])
@@ -81,14 +88,24 @@ def test_a_run_starts_with_the_body_and_fresh_rows_for_new_pieces(source, tmp_pa
     words = after["encoder"]["embedder"].pop("words")
     old = np.asarray(before["encoder"]["embedder"]["words"])[:501]
     np.testing.assert_array_equal(words[:501], old)
-    new = words[501:504]
-    assert 0.01 < new.std() < 0.04 and not words[504:].any()
+    new = words[501:505]
+    assert 0.01 < new.std() < 0.04 and not words[505:].any()
     expected = before["encoder"] | {"embedder": dict(before["encoder"]["embedder"])}
     del expected["embedder"]["words"]
     expected.pop("pooler", None)
     assert_same_bits(after["encoder"], expected)
     saved = json.loads((tmp_path / "run/config.json").read_text())
     assert saved["objective"]["causal"] is True
+
+
+def label_logits(directory, texts: list[str]) -> np.ndarray:
+    """Returns the logits of the run in a directory, by the vectors of `features`."""
+    (directory / "lines.txt").write_text("\n".join(texts))
+    paths = {"--model": "run", "--input": "lines.txt", "--output": "vectors.npy"}
+    options = [f"{key}={directory / name}" for key, name in paths.items()]
+    assert main(["features", *options, "--pool", "summary"]) == 0
+    head = params(directory / "run")["label"]
+    return np.load(directory / "vectors.npy") @ head["kernel"] + head["bias"]
 
 
 @pytest.mark.slow
@@ -98,9 +115,14 @@ def test_it_learns_texts_and_labels(source, tmp_path):
     train = [line for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert last["accuracy"] > 0.9 and train[-1]["lm_loss"] < train[0]["lm_loss"] - 1
     words = params(tmp_path / "run")["encoder"]["embedder"]["words"]
-    assert np.abs(words[502:504]).max(axis=1).min() > 0.1  # [CLS] and [SEP]
+    assert (
+        np.abs(words[[502, 504]]).max(axis=1).min() > 0.06
+    )  # [CLS] and [END], which start below 0.05
     found, scores = predict.predict(tmp_path / "run", [], file=tmp_path / "data/dev.tsv")
     assert scores["accuracy"] == last["accuracy"] and len(found) == 40
+    logits = label_logits(tmp_path, labelled.texts(40, 1))
+    expected = [row["probabilities"]["short"] for row in found]
+    np.testing.assert_allclose(jax.nn.softmax(logits)[:, 1], expected, rtol=0, atol=1e-5)
     config = labelled.load("glue:sst2", labelled.places(tmp_path / "run", tmp_path / "data"))
     resolved, *_ = labelled.resolve(config)
     assert resolved.objective.causal

@@ -7,6 +7,7 @@ import pytest
 from kits import labelled
 
 from bert_jax import config as configs
+from bert_jax.convert.vocabulary_extension import with_special
 from bert_jax.errors import BadInput
 from bert_jax.tasks import classification
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
@@ -15,16 +16,17 @@ from bert_jax.tasks.labelled.examples import Example
 TOKENIZER = labelled.tokenizer()
 
 
-def build(directory, rows: list[tuple], **keys):
+def build(directory, rows: list[tuple], tokenizer=TOKENIZER, causal=False, **keys):
     """Returns (config, store, dataset, phase) of rows (text, ..., label), which are both splits."""
     keys = {f"task.{key}": value for key, value in keys.items()} | labelled.places("", directory)
+    keys["objective.causal"] = causal
     config = labelled.load("glue:sst2", keys)
     made = {
         split: [Example(f"{split}:{n}", list(row[:-1]), row[-1]) for n, row in enumerate(rows, 1)]
         for split in ("train", "dev")
     }
     directory.mkdir(exist_ok=True)
-    examples.build(config, TOKENIZER, made, directory / "store")
+    examples.build(config, tokenizer, made, directory / "store")
     return labelled.opened(config)
 
 
@@ -64,6 +66,27 @@ def test_a_row_has_both_orders(tmp_path):
         assert second.tolist() == [a[0], *b, *a[1:]]
     with pytest.raises(BadInput, match="task.both_orders"):
         labelled.load("glue:sst2", {"task.both_orders": True})
+
+
+@pytest.mark.parametrize("keys", [{}, {"text": "a,b"}, {"text": "a,b", "both_orders": True}])
+def test_rows_of_causal_models_end_with_the_end_token(tmp_path, keys):
+    """If their vocabulary has one; of another model they end with [SEP], as those without it."""
+    pairs = [("the first text", "a second", "yes"), ("more " * 20, "text " * 30, "no")]
+    texts = [row if keys else row[1:] for row in pairs]
+    more = with_special(TOKENIZER, True)
+    assert more.pieces == [*TOKENIZER.pieces, "[END]"]
+    batches = []
+    for name, tokenizer, causal in [("a", TOKENIZER, True), ("b", more, False), ("c", more, True)]:
+        _, _, dataset, phase = build(tmp_path / name, texts, tokenizer, causal, **keys)
+        _, found = labelled.batch_of(dataset, phase)
+        batches.append(found)
+    expected = batches[0]["tokens"].copy()
+    assert (batches[1]["tokens"] == expected).all()
+    numbers = np.pad(batches[0]["sequence_ids"], [(0, 0), (0, 1)])
+    is_last = (numbers[:, :-1] > 0) & (np.diff(numbers) != 0)
+    assert (expected[is_last] == TOKENIZER.sep).all()
+    expected[is_last] = more.special["end"]
+    assert (batches[2]["tokens"] == expected).all()
 
 
 def test_several_labels_and_numbers(tmp_path):

@@ -14,6 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.text.documents import sequence_sizes
+from bert_jax.tokenizers.special_tokens import row_end
 
 EXAMPLE = 4  # column of a row with the number of its example, in the place of the label of a pair
 
@@ -160,7 +161,8 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         part = store.splits[split]
         tokens = assemble.map_file(part.path / "tokens.npy")
         special = store.manifest["special"]
-        arrays = assemble.gather(tokens, rows[..., :5], phase.length, special, texts > 1)
+        end = row_end(config, special)
+        arrays = assemble.gather(tokens, rows[..., :5], phase.length, special, texts > 1, end=end)
         arrays["label_weights"] = assemble.as_weights(rows[:, 0, A_SIZE] > 0)
         arrays |= look_up(part, rows, phase.length)
         return {name: arrays[name] for name in all_shapes(phase, 1) if name in arrays}
