@@ -102,11 +102,9 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     info = workdir.read_info(directory)
     settings = jax_setup.start(read_config(directory, info, overrides))
     tokenizer = tokenizers.load(directory / "tokenizer")
+    if info.get("tokenizer") != tokenizer.fingerprint:
+        raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
-    expected = {"vocabulary": vocabulary._asdict(), "tokenizer": tokenizer.fingerprint}
-    for key, value in expected.items():
-        if info.get(key, value) != value:
-            raise BadInput(f"{directory}/run.json: {key} is not that of tokenizer/; restore it")
     average = settings.checkpoint.average
     best = find_best(run, settings)
     step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)

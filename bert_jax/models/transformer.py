@@ -13,7 +13,7 @@ from functools import partial
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.config_checks import check_keys
+from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import attention, blocks, encoder, pooling
 from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Dropouts, LayerOptions
@@ -208,6 +208,9 @@ def resolve(config, phase, mesh, **fields) -> str:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     encoder.check(config)
+    objective = config.objective.name
+    hint = "model.name='transformer' reads a source and a target; use translation"
+    require(objective == "translation" or "." in objective, "objective.name", config, hint)
     check_keys(
         config,
         choices={"model.norm": ("post", "pre")},

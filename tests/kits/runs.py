@@ -22,7 +22,7 @@ from bert_jax.runs import workdir
 from bert_jax.runs.report import Reporter
 from bert_jax.step import State
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.special_tokens import SPECIAL, Vocabulary
 from bert_jax.train import pretrain
 
 SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
@@ -124,6 +124,7 @@ def make_run(
     run_info = {
         "parameters": counts.count(params, vocabulary.size),
         "vocabulary": vocabulary._asdict(),
+        "tokenizer": tokenizer.fingerprint,
         "unigram_entropy": 3.5,
         "devices": ["cpu", "cpu"],
         "versions": {"jax": "0.1"},
@@ -155,7 +156,7 @@ def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:
     """Returns padded rows of two segments for a run's vocabulary."""
     arrays = small_batch(rows)
     tokens = arrays["tokens"] % vocabulary.size
-    for name in vocabulary._fields[1:]:
+    for name in SPECIAL:
         tokens[arrays["tokens"] == getattr(VOCABULARY, name)] = getattr(vocabulary, name)
     arrays["tokens"] = tokens
     arrays["segments"] = np.where(arrays["sequence_ids"], arrays["segments"], 0)

@@ -139,6 +139,12 @@ def test_translation_needs_a_decoder():
         base.make(small_config("objective.name=translation"), VOCABULARY)
 
 
+@pytest.mark.parametrize("objective", ["mlm", "causal_lm", "classifier"])
+def test_a_decoder_needs_pairs(objective):
+    with pytest.raises(BadInput, match=f"objective.name='{objective}'"):
+        small_config("model.name=transformer", f"objective.name={objective}")
+
+
 def test_the_base_model_has_the_parameters_of_the_paper():
     """65 million with 37,000 pieces, of which the encoder's blocks have 19 million (table 3)."""
     keys = [
