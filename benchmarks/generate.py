@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from bert_jax import config as configs
 from bert_jax.convert.load_model import Model
 from bert_jax.inference import generate
-from bert_jax.inference.fill_mask import random_batch
+from bert_jax.inference.batches import random_batch
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup
 from bert_jax.tokenizers.special_tokens import Vocabulary

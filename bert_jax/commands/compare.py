@@ -9,7 +9,7 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.data.batch import synthetic
-from bert_jax.inference import differences, fill_mask
+from bert_jax.inference import batches, differences
 from bert_jax.layers import counts
 from bert_jax.tasks import base as tasks
 
@@ -68,7 +68,7 @@ def outputs(one, two) -> dict:
     """Returns {name: difference of that output} on a random batch, for the outputs of the same shape that both models
     have trained."""
     longest = min(configs.longest_row(model.config) for model in (one, two))
-    batch = fill_mask.random_batch(longest, one.vocabulary)
+    batch = batches.random_batch(longest, one.vocabulary)
     rows, length = batch["tokens"].shape
     for model in (one, two):
         # Arrays that only the model's own task has.
@@ -76,8 +76,8 @@ def outputs(one, two) -> dict:
         size = model.vocabulary.size
         phase = configs.phases(model.config)[0]._replace(length=length)
         batch = synthetic(dataset.shapes(phase, rows), size, dataset.ranges(size)) | batch
-    left = fill_mask.outputs(one, batch)
-    right = fill_mask.outputs(two, batch)
+    left = differences.outputs(one, batch)
+    right = differences.outputs(two, batch)
     return {
         name: differences.difference(left[name], right[name])
         for name in sorted(left.keys() & right.keys())

@@ -15,6 +15,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate, token_scores
+from bert_jax.inference.batches import ROWS
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, predictions
@@ -251,7 +252,7 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
 
     if not inputs:
         raise BadInput("--input: has no examples")
-    size = fill_mask.ROWS
+    size = ROWS
     if generates(model):
         size = DECODED_ON_CPU if jax.default_backend() == "cpu" else DECODED
     config = model.config

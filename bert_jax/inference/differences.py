@@ -1,6 +1,9 @@
 """Differences between the arrays of two models: their parameters or their outputs."""
 
+import jax
 import numpy as np
+
+from bert_jax.convert import load_model
 
 
 def compare(left: dict, right: dict) -> tuple[dict[str, list], list[dict]]:
@@ -35,3 +38,25 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
         "difference": float(largest),
         "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes(),
     }
+
+
+def outputs(model, batch: dict) -> dict[str, np.ndarray]:
+    """Returns the outputs of a model on a batch, except those of untrained heads, without the padding of the
+    vocabulary. Those of a model that generates text are its logits for the texts of the batch."""
+    heads = model.objective.heads
+    untrained = load_model.untrained_parts(model)
+    network = model.objective.network
+
+    def compute(params, batch):
+        if network is None:
+            return model.objective.outputs(params, batch)
+        return network.apply({"params": params}, batch, None)
+
+    arrays = jax.jit(compute)(model.params, batch)
+    result = {}
+    for name, array in arrays.items():
+        if name in model.objective.vocabulary_outputs:
+            array = array[..., : model.vocabulary.size]
+        if heads.get(name, set()).isdisjoint(untrained):
+            result[name] = np.asarray(array)
+    return result

@@ -12,7 +12,7 @@ from flax.errors import ScopeParamNotFoundError
 from bert_jax.config import longest_row
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
-from bert_jax.inference.fill_mask import ROWS, make_batch, padded_length
+from bert_jax.inference.batches import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import row_end

@@ -1,4 +1,4 @@
-"""Fill in the mask: batches of texts with [MASK] tokens, and how well an objective's model predicts these.
+"""Fills in masks: what a masked LM predicts at the [MASK] tokens of texts, and how well.
 
 B rows of texts, P [MASK] tokens in a row, N in all texts.
 """
@@ -10,88 +10,9 @@ import jax
 import numpy as np
 
 from bert_jax.config import longest_row
-from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
+from bert_jax.inference.batches import ROWS, make_batch, padded_length
 from bert_jax.objectives import base
-from bert_jax.tasks.text import mlm_batch
-from bert_jax.tokenizers.special_tokens import Vocabulary
-
-ROWS = 32  # texts measured at once: few enough for the memory of their logits
-MULTIPLE = 32  # of the lengths of batches, so that texts share compiled programs
-PAIRS = 4  # of the rows of a random batch
-LENGTH = 64  # of these rows, at most
-
-
-def make_batch(
-    texts: list[list[int]], rows: int, length: int, predictions: int, vocabulary: Vocabulary
-) -> dict:
-    """Returns a batch whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
-
-    A vocabulary may lack special tokens. Without [PAD], padding is the id 0: `sequence_ids` says where it is.
-
-    texts: token ids of each text, at most `rows` of them.
-    predictions: per row, as many as the [MASK] tokens of a text at least.
-    """
-    shapes = mlm_batch.shapes(rows, length, predictions)
-    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
-    arrays["tokens"][:] = vocabulary.pad or 0
-    arrays["rows"][:] = np.arange(rows)
-    arrays["row_weights"][: len(texts)] = 1
-    for row, ids in enumerate(texts):
-        tokens = [vocabulary.cls, *ids, vocabulary.sep]
-        tokens = [token for token in tokens if token is not None]
-        size = len(tokens)
-        arrays["tokens"][row, :size] = tokens
-        arrays["positions"][row, :size] = np.arange(size)
-        arrays["sequence_ids"][row, :size] = 1
-        positions = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
-        arrays["masked_positions"][row, : len(positions)] = positions
-        arrays["masked_weights"][row, : len(positions)] = 1
-    return arrays
-
-
-def padded_length(size: int, longest: int) -> int:
-    """Returns the length of a batch for a text of `size` tokens, at most the `longest` that the model can have."""
-    return min(longest, -(-size // MULTIPLE) * MULTIPLE)
-
-
-def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
-    """Returns a batch of random tokens to compare models on; every second row is half padding.
-
-    longest: the largest number of positions that a row may have.
-    """
-    length = min(LENGTH, longest)
-    generator = np.random.default_rng(0)
-    texts = []
-    for size in (length, length // 2) * PAIRS:
-        ids = generator.integers(vocabulary.size, size=size - 2)
-        if vocabulary.mask is not None:
-            ids[::8] = vocabulary.mask
-        texts.append(ids)
-    predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
-    return make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
-
-
-def outputs(model, batch: dict) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model on a batch, except those of untrained heads, without the padding of the
-    vocabulary. Those of a model that generates text are its logits for the texts of the batch."""
-    heads = model.objective.heads
-    untrained = load_model.untrained_parts(model)
-    network = model.objective.network
-
-    def compute(params, batch):
-        if network is None:
-            return model.objective.outputs(params, batch)
-        return network.apply({"params": params}, batch, None)
-
-    arrays = jax.jit(compute)(model.params, batch)
-    result = {}
-    for name, array in arrays.items():
-        if name in model.objective.vocabulary_outputs:
-            array = array[..., : model.vocabulary.size]
-        if heads.get(name, set()).isdisjoint(untrained):
-            result[name] = np.asarray(array)
-    return result
 
 
 def measure(model, texts: list[list[int]], targets: list[list[int]], length: int) -> tuple:

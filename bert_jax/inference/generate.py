@@ -15,7 +15,7 @@ from bert_jax import prng
 from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference.fill_mask import make_batch, padded_length
+from bert_jax.inference.batches import make_batch, padded_length
 from bert_jax.layers import decoding
 from bert_jax.layers.dense import MASKED
 

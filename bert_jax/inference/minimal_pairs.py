@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.inference import word_windows
+from bert_jax.inference import table
 
 # Of two scores, in nats. Less is the rounding of float32, by which even a model that ignores its input has differences.
 TOLERANCE = 1e-4
@@ -44,4 +44,4 @@ def describe(result: dict) -> str:
     rows = [{"group": "all"} | result]
     for key, by_value in result["by"].items():
         rows += [{"group": f"{key} {value}"} | line for value, line in by_value.items()]
-    return "\n".join(word_windows.table(rows))
+    return "\n".join(table.lines(rows))

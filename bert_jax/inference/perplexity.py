@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import token_scores, word_windows
+from bert_jax.inference import table, token_scores
 
 
 def count(texts: list[str]) -> dict[str, int]:
@@ -96,4 +96,4 @@ def exponential(nats: float) -> float:
 def describe(values: dict) -> str:
     """Returns a table as text, one line for each model. values: those of `count`, and `models`."""
     counts = ", ".join(f"{values[name]:,} {name}" for name in count([]))
-    return "\n".join([counts, *word_windows.table(values["models"])])
+    return "\n".join([counts, *table.lines(values["models"])])

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask
+from bert_jax.inference import batches, fill_mask
 from bert_jax.objectives import base
 from bert_jax.tasks.text.mlm_batch import MASKED
 
@@ -120,13 +120,13 @@ def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.n
     return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
 
 
-def batches(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
+def similar_rows(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yields (numbers of rows, B, L) for rows of these sizes, the longest first. Prints progress on a terminal."""
     order = np.argsort(-sizes, kind="stable")
     first = 0
     with tqdm(total=len(order), unit="row", disable=None) as progress:
         while first < len(order):
-            length = fill_mask.padded_length(int(sizes[order[first]]), longest)
+            length = batches.padded_length(int(sizes[order[first]]), longest)
             rows = max(1, TOKENS // length)
             numbers = order[first : first + rows]
             yield numbers, rows, length
@@ -145,9 +145,9 @@ def score_rows(model, rows: list, counts) -> np.ndarray:
     params = jax.device_put(model.params)
     sizes = np.array([*map(len, rows)])
     scores = np.empty(len(rows))
-    for numbers, count, length in batches(sizes, longest_row(model.config)):
+    for numbers, count, length in similar_rows(sizes, longest_row(model.config)):
         texts = [rows[number] for number in numbers]
-        batch = fill_mask.make_batch(texts, count, length, 0, vocabulary)
+        batch = batches.make_batch(texts, count, length, 0, vocabulary)
         nats = np.asarray(run(params, batch), np.float64)
         for number, values in zip(numbers, nats, strict=False):  # the last rows may have no text
             stop = sizes[number] - 1
@@ -183,9 +183,9 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> np.n
         ids[starts[number] : stops[number]] = vocabulary.mask
         return ids
 
-    for numbers, count, length in batches(sizes[owners] + 2, longest_row(model.config)):
+    for numbers, count, length in similar_rows(sizes[owners] + 2, longest_row(model.config)):
         rows = [masked(number) for number in numbers]
-        batch = fill_mask.make_batch(rows, count, length, length, vocabulary)
+        batch = batches.make_batch(rows, count, length, length, vocabulary)
         for name in MASKED.split():
             batch[name] = batch[name][:, :1]  # of the masks, only the first is scored
         batch["masked_targets"][: len(numbers), 0] = targets[numbers]

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.inference import fill_mask
+from bert_jax.inference import fill_mask, table
 
 RATE = 0.15  # share of the words that are chosen
-KINDS = {str: "<", int: ">,d", float: ">.4f"}  # how a table shows values
 PART = re.compile(r"\w+|[^\w\s]+")
 
 
@@ -139,31 +138,10 @@ def evaluate(
 
 
 def describe(values: dict) -> str:
-    """Returns a table as text, one line for each model. values: those of `summary`, and `models`, see `table`."""
+    """Returns a table as text, one line for each model. values: those of `summary`, and `models`, see table.py."""
     header = (
         f"{values['words']:,} words ({values['characters']:,} characters) masked in"
         f" {values['windows']:,} windows of {values['documents']:,} documents; entropy of"
         f" the words {values['word_entropy']:.4f} nats"
     )
-    return "\n".join([header, *table(values["models"])])
-
-
-def table(models: list[dict]) -> list[str]:
-    """Returns the lines of a table of models, or of groups: their names and numbers, and notes.
-
-    models: {model: its name, name: number, held_out: whether the text was held out from it, is_exact: whether its
-        tokens spell the text}; the last two may be missing.
-    """
-    columns = []
-    for name, value in models[0].items():
-        if kind := KINDS.get(type(value)):
-            cells = [name, *(f"{model[name]:{kind}}" for model in models)]
-            width = max(map(len, cells))
-            columns.append([f"{cell:{kind[0]}{width}}" for cell in cells])
-    lines = [*map("  ".join, zip(*columns, strict=True))]
-    for number, model in enumerate(models, 1):
-        if not model.get("held_out", True):
-            lines[number] += "  may have been trained on this text"
-        if not model.get("is_exact", True):
-            lines[number] += "  its tokens do not spell all of the text"
-    return lines
+    return "\n".join([header, *table.lines(values["models"])])

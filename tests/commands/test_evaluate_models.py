@@ -14,7 +14,7 @@ from bert_jax.commands.evaluate import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask, word_windows
+from bert_jax.inference import batches, word_windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]
@@ -110,7 +110,7 @@ def test_nats_equal_a_slow_computation(models, name):
         for index in window.chosen:
             words[index] = [model.tokenizer.mask] * len(words[index])
         ids, masks = sum(words, []), sum(map(len, targets))
-        batch = fill_mask.make_batch([ids], 1, len(ids) + 2, masks, model.vocabulary)
+        batch = batches.make_batch([ids], 1, len(ids) + 2, masks, model.vocabulary)
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]
         for target in targets:

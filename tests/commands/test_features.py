@@ -12,7 +12,7 @@ from kits.runs import make_run
 from kits.texts import PROSE
 
 from bert_jax.cli import main
-from bert_jax.inference import fill_mask
+from bert_jax.inference import batches
 
 LINES = [(" ".join(PROSE) * 2)[:size] for size in (120, 40, 0, 80, 400)] + ["a"] * 40
 
@@ -33,7 +33,7 @@ def run(tmp_path_factory):
     config, vocabulary, tokenizer, params = make_run(directory / "run", *keys)
     (directory / "lines.txt").write_text("\r\n".join(LINES) + "\r\n")
     texts = [ids[:78] for ids in tokenizer.encode(LINES)]
-    batch = fill_mask.make_batch(texts, len(texts), 80, 0, vocabulary)
+    batch = batches.make_batch(texts, len(texts), 80, 0, vocabulary)
     found = transformers_bert.hidden_states(config, vocabulary, params, batch)
     return directory, texts, np.asarray(found["hidden_states"])
 

@@ -15,7 +15,7 @@ from bert_jax import prng
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.inference import generate
-from bert_jax.inference.fill_mask import make_batch
+from bert_jax.inference.batches import make_batch
 from bert_jax.inference.generate import Continuation, Request
 from bert_jax.layers import decoding
 from bert_jax.tokenizers import tokenizer as tokenizers

@@ -15,7 +15,7 @@ from bert_jax.cli import main
 from bert_jax.commands import evaluate as command
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask, perplexity, token_scores, word_windows
+from bert_jax.inference import batches, perplexity, table, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 CAUSAL = "objective.name=causal_lm", "task.name=token_blocks"
@@ -81,7 +81,7 @@ def test_the_nats_are_those_of_single_windows(models, stride):
             stop = LENGTH if place == 1 else place + stride
             stop = min(stop, len(stream))
             window = stream[max(0, stop - LENGTH) : stop]
-            batch = fill_mask.make_batch([window], 1, len(window), 0, plain)
+            batch = batches.make_batch([window], 1, len(window), 0, plain)
             logits = model.objective.outputs(model.params, batch)["lm_logits"][0, :, :size]
             logits = np.float64(logits)
             for back in range(place - stop, 0):
@@ -140,7 +140,7 @@ def test_numbers_of_any_width_are_in_columns():
         {"model": "a", "word_perplexity": 1e17, "tokens": 12_345_678, "is_exact": True},
         {"model": "bcd", "word_perplexity": 2.5, "tokens": 1, "is_exact": True},
     ]
-    lines = word_windows.table(models)
+    lines = table.lines(models)
     assert len({*map(len, lines)}) == 1
     assert lines[0].startswith("model  ") and lines[2].split() == ["bcd", "2.5000", "1"]
 

@@ -7,7 +7,7 @@ from kits.texts import PROSE
 
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask, token_scores
+from bert_jax.inference import batches, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 LONG = "model.max_length=96", "phases.main.length=96"
@@ -29,7 +29,7 @@ def make_model(kind: str, *changes):
 def one_row(model, ids, output: str):
     """Returns the log-probabilities [L, V] or [P, V] of one row, without padding."""
     model = model._replace(vocabulary=model.vocabulary._replace(cls=None, sep=None))
-    batch = fill_mask.make_batch([ids], 1, len(ids), len(ids), model.vocabulary)
+    batch = batches.make_batch([ids], 1, len(ids), len(ids), model.vocabulary)
     logits = model.objective.outputs(model.params, batch)[output][0, :, : model.vocabulary.size]
     return log_softmax(logits)
 

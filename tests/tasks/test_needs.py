@@ -10,7 +10,7 @@ from bert_jax.config_checks import registered
 from bert_jax.data import store as stores
 from bert_jax.data.vocabulary import expected_vocabulary, tokenizer_from_file
 from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask
+from bert_jax.inference import batches
 from bert_jax.tasks.feed import open_feed
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -82,8 +82,8 @@ def test_prepare_refuses_it_before_any_work(tmp_path, make):
 )
 def test_batches_of_texts_have_the_special_tokens_that_there_are(special, tokens):
     vocabulary = Vocabulary(10, **special)
-    batch = fill_mask.make_batch([[7, 8]], 1, 4, 1, vocabulary)
+    batch = batches.make_batch([[7, 8]], 1, 4, 1, vocabulary)
     assert batch["tokens"].tolist() == [tokens]
     assert batch["sequence_ids"].sum() == 2 + len({"cls", "sep"} & special.keys())
     assert batch["masked_weights"].sum() == ("mask" in special)
-    assert fill_mask.random_batch(16, vocabulary)["tokens"].max() < vocabulary.size
+    assert batches.random_batch(16, vocabulary)["tokens"].max() < vocabulary.size
