@@ -127,8 +127,8 @@ def get_config(
     # `kind` and `size` are then ignored. '': train one
     config.tokenizer.path = ""
     # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]. In
-    # fine-tuning: those but [MASK] that the model of `init_from` lacks, also if one of its pieces is [CLS] and [SEP],
-    # and [END], the end of a row, for a causal model
+    # fine-tuning: those that the model of `init_from` lacks, but not [MASK]; [CLS] and [SEP] get new pieces if they
+    # share one, and a causal model gets [END], which ends a row
     config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
@@ -348,6 +348,8 @@ def check_corpus(config: ConfigDict) -> None:
     is_valid = config.corpus.heldout_by == "hash" or not heldout
     hint = "expected '' with corpus.heldout_by=end: both say what is held out"
     require(is_valid, "corpus.heldout_source", config, hint)
+    is_valid = config.corpus.heldout_by == "hash" or config.corpus.heldout > 0
+    require(is_valid, "corpus.heldout", config, "expected more than 0 with corpus.heldout_by=end")
     is_valid = config.corpus.sentences != "none" or not config.filter.line_stops
     hint = "expected False with corpus.sentences=none, which keeps all lines of a document"
     require(is_valid, "filter.line_stops", config, hint)

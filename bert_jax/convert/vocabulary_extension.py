@@ -1,5 +1,5 @@
 """Adds pieces to a vocabulary: the words of a file (`--add-words`, for WordPiece), each initialized as the mean of its
-old pieces, or special tokens."""
+old pieces; or special tokens, whose embeddings are fresh."""
 
 from pathlib import Path
 
@@ -103,7 +103,10 @@ def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Sour
 
 def with_special(tokenizer: Tokenizer, is_causal: bool) -> Tokenizer:
     """Returns the tokenizer with new pieces for those of [PAD], [UNK], [CLS], [SEP] and, for a causal model, [END] that
-    it lacks, and for a [CLS] or [SEP] that is another special token, too, as in GPT-2."""
+    it lacks, and for a [CLS] or [SEP] that is another special token, too, as in GPT-2.
+
+    Raises BadInput if one of the new ones is a piece of text already.
+    """
     special = dict(tokenizer.special)
     needed = ["pad", "unk", "cls", "sep"]
     if is_causal:
@@ -112,6 +115,9 @@ def with_special(tokenizer: Tokenizer, is_causal: bool) -> Tokenizer:
     for name in needed:
         is_shared = name in ("cls", "sep") and [*special.values()].count(special.get(name)) > 1
         if name not in special or is_shared:
+            if ALL[name] in tokenizer.pieces:
+                hint = f"{tokenizer.path} has {ALL[name]} as a piece of text"
+                raise BadInput(f"config.tokenizer.add_special=True: {hint}")
             special[name] = tokenizer.size + len(pieces)
             pieces.append(ALL[name])
     return tokenizer.append(pieces, special) if pieces else tokenizer

@@ -30,7 +30,15 @@ def map_file(path: Path) -> tf.Tensor:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def gather(tokens, pairs, length: int, special: dict, paired: bool, begins=True, end=None) -> dict:
+def gather(
+    tokens,
+    pairs,
+    length: int,
+    special: dict,
+    paired: bool,
+    begins: bool = True,
+    end: int | None = None,
+) -> dict:
     """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
     Besides arrays of the batch contract, it returns inputs of masking.apply:

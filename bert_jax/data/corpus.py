@@ -51,7 +51,8 @@ class Block(NamedTuple):
 
     reading: Reading
     texts: list[bytes]
-    # characters before the first that is held out, of the documents after the filters; None: held out by hash
+    # characters before the first that is held out, of the documents after the filters: 0 if all are held out, inf if
+    # none is; None: held out by hash
     trained: float | None = None
 
     @property

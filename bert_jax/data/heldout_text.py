@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -41,10 +42,12 @@ def documents(config, store: Store) -> Iterator[list[str]]:
 
 
 def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
-    """Yields blocks, one from each source in turn."""
+    """Yields blocks, one from each source in turn, but those of which all text is trained on."""
     iterators = (source.blocks(Counter()) for source in sources)
     for group in itertools.zip_longest(*iterators):
-        yield from filter(None, group)
+        for block in filter(None, group):
+            if block.trained != math.inf:
+                yield block
 
 
 def parse(largest: tuple[int, int], block: corpus.Block) -> list[tuple]:

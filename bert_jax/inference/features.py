@@ -17,7 +17,7 @@ from bert_jax.layers import pooling
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import row_end
 
-# The vectors of a text. none: one of each token, [CLS] and [SEP] included. See pooling.py for the others.
+# The vectors of a text. none: one of each token, also of [CLS] and [SEP] or [END]. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
 
 
@@ -72,8 +72,8 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     """Returns float32[N, D], the vectors of the texts in their order, and int64[T], where those of each text end.
 
     model: its config, params and vocabulary.
-    texts: at least one, each the ids of its tokens, which with [CLS] and [SEP] are at most `longest_row`. They have
-        those of the two that the task's texts and the vocabulary have.
+    texts: at least one, each the ids of its tokens, which with [CLS] and the end of a row are at most `longest_row`.
+        They have those of the two that the task's texts and the vocabulary have.
     layers: numbers of states, 0 for the embeddings.
     pool: of POOLS.
     """
@@ -85,8 +85,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     vocabulary = model.vocabulary
     if not getattr(find_module("task", model.config.task.name), "BEGINS", True):
         vocabulary = vocabulary._replace(cls=None)
-    if vocabulary.end is not None:
-        vocabulary = vocabulary._replace(sep=row_end(model.config, vocabulary._asdict()))
+    vocabulary = vocabulary._replace(sep=row_end(model.config, vocabulary._asdict()))
     special = [token for token in (vocabulary.cls, vocabulary.sep) if token is not None]
     lengths = np.array([len(ids) + len(special) for ids in texts])
     sizes = lengths if pool == "none" else np.ones_like(lengths)

@@ -135,11 +135,12 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
 def make_steps(model, request: Request) -> Callable:
     """Returns the function (params, prompts, keys uint32[B]) -> iterator over int32[B], the next tokens of all rows.
 
-    [PAD], [CLS] and [MASK], which no text has, are never among the tokens. Those after Continuation.last have no
+    [PAD], [CLS], [MASK] and [END], which no text has, are never among the tokens. Those after Continuation.last have no
     meaning.
     """
     vocabulary = model.vocabulary
-    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask} - {None, vocabulary.sep}
+    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask, vocabulary.end}
+    special -= {None, vocabulary.sep}
     banned = np.array([*special], np.int32)
 
     def apply(params, *arguments, method: str):

@@ -34,8 +34,8 @@ class Tokenizer:
     """A converter of text to ids of a fixed list of pieces (subword units).
 
     pieces: list[str], by id.
-    special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, without those that the vocabulary lacks. The
-        attributes `pad`, `unk`, `cls`, `sep` and `mask` are the same; None for those that it lacks.
+    special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id, 'end': id}, without those that the vocabulary
+        lacks. The attributes `pad`, `unk`, `cls`, `sep` and `mask` are the same; None for those that it lacks.
     path: the name of the tokenizer in errors.
 
     Raises BadInput for invalid special ids. Each subclass defines

@@ -17,7 +17,7 @@ OTHER_NAMES = {
     "sep": "</s> <eos>",
     "mask": "<mask>",
 }
-# With one more, `end`, which vocabularies have only if it was added: it ends the rows of fine-tuned causal models.
+# With one more, `end`, which ends the rows of fine-tuned causal models. No vocabulary has it before these.
 ALL = SPECIAL | {"end": "[END]"}
 # In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
 TEXT_END = "<|endoftext|>"
@@ -62,16 +62,15 @@ def find_ids(
             appended.append(usual)
         if number is not None:
             special[name] = number
-    if ALL["end"] in ids:
-        special["end"] = ids[ALL["end"]]
     return special, appended
 
 
-def row_end(config, special: dict[str, int]) -> int:
-    """Returns the id that ends a row of a fine-tuned model: [SEP], or [END] if its attention is causal."""
-    if config.objective.get("causal"):
-        return special.get("end", special["sep"])
-    return special["sep"]
+def row_end(config, special: dict[str, int | None]) -> int | None:
+    """Returns the id that ends a row of a model: [SEP], or [END] of a causal one whose vocabulary has it."""
+    end = special.get("end")
+    if end is None or not config.objective.get("causal"):
+        return special.get("sep")
+    return end
 
 
 def check_ids(special: dict[str, int], size: int, path: object) -> None:

@@ -20,7 +20,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder
 from bert_jax.tokenizers.sample import COVERAGE
-from bert_jax.tokenizers.special_tokens import SPECIAL, find_ids
+from bert_jax.tokenizers.special_tokens import ALL, SPECIAL, find_ids
 
 KIND = "wordpiece"
 FILE = "vocab.txt"
@@ -49,6 +49,8 @@ class WordPiece(Tokenizer):
 
     def __init__(self, pieces: list[str], lowercase: bool):
         special, _ = find_ids(pieces, {}, {}, False)
+        if ALL["end"] in pieces:  # which the rules never make of a text
+            special["end"] = pieces.index(ALL["end"])
         super().__init__(pieces, special)
         self.lowercase = lowercase
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as

@@ -16,6 +16,7 @@ from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import predict
 from bert_jax.convert import vocabulary_extension
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import ALL
 from bert_jax.train import pretrain
@@ -54,6 +55,19 @@ def test_special_tokens_get_pieces_of_their_own(tmp_path, make, new, is_causal):
     saved = tokenizers.load(tmp_path / "saved")
     assert (saved.fingerprint, saved.special) == (after.fingerprint, after.special)
     assert vocabulary_extension.with_special(saved, is_causal) is saved
+
+
+def test_a_piece_of_text_is_no_special_token(tmp_path):
+    """An added token of another program."""
+    library = gpt2_like()
+    library.add_tokens(["[END]"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizers.from_file(tmp_path / "tokenizer.json", True)
+    assert "end" not in tokenizer.special
+    (ids,) = tokenizer.encode(["the [END]"])
+    assert ids[-1] == tokenizer.size - 1
+    with pytest.raises(BadInput, match=r"tokenizer.add_special=True.*\[END\]"):
+        vocabulary_extension.with_special(tokenizer, True)
 
 
 @pytest.fixture(scope="module", params=["gpt", pytest.param("bert", marks=pytest.mark.full)])
@@ -110,14 +124,10 @@ def label_logits(directory, texts: list[str]) -> np.ndarray:
 
 @pytest.mark.slow
 def test_it_learns_texts_and_labels(source, tmp_path):
-    """The new pieces are trained; `predict` gives what the evaluation has; another start is that of a finetuned run."""
+    """`predict` and `features` give what the evaluation has; another start is that of a fine-tuned run."""
     last = tune(source[0], tmp_path)
     train = [line for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert last["accuracy"] > 0.9 and train[-1]["lm_loss"] < train[0]["lm_loss"] - 1
-    words = params(tmp_path / "run")["encoder"]["embedder"]["words"]
-    assert (
-        np.abs(words[[502, 504]]).max(axis=1).min() > 0.06
-    )  # [CLS] and [END], which start below 0.05
     found, scores = predict.predict(tmp_path / "run", [], file=tmp_path / "data/dev.tsv")
     assert scores["accuracy"] == last["accuracy"] and len(found) == 40
     logits = label_logits(tmp_path, labelled.texts(40, 1))

@@ -278,6 +278,7 @@ def test_a_vocabulary_that_alters_the_text_is_reported(tmp_path):
         (["filter.line_stops=True"], "filter.line_stops"),
         (["corpus.heldout_by=end", "corpus.heldout_source=pydocs"], "corpus.heldout_source"),
         (["corpus.heldout_by=start"], "corpus.heldout_by"),
+        (["corpus.heldout_by=end", "corpus.heldout=0"], "corpus.heldout=0"),
         (["corpus.source=", "corpus.heldout_source=pydocs"], "corpus.source"),
         (["corpus.heldout_source=pydocs,pydocs", "corpus.format=lines,files"], "corpus.format"),
     ],
@@ -289,10 +290,9 @@ def test_keys_that_contradict_each_other_are_refused(tmp_path, keys, named):
 
 def test_a_text_without_an_end_to_hold_out_is_refused(tmp_path):
     path = corpora.write(tmp_path / "a.txt", b"One.")
-    for keys in (["corpus.heldout=0"], ["corpus.heldout=0.99"]):
-        config = load(tmp_path, path, "corpus.format=files", "corpus.heldout_by=end", *keys)
-        with pytest.raises(BadInput, match="^corpus: "):
-            prepare(config)
+    keys = "corpus.format=files", "corpus.heldout_by=end", "corpus.heldout=0.99"
+    with pytest.raises(BadInput, match="^corpus: "):
+        prepare(load(tmp_path, path, *keys))
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 

@@ -52,3 +52,13 @@ def test_a_sample_of_a_large_text_has_its_shares():
     # A block counts by its size, not by that of its sample.
     assert counts["characters"] == pytest.approx(len("".join(sentences)), rel=0.1)
     assert counts["unknown_characters"] / counts["characters"] == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_space_in_front_of_a_part_is_no_loss():
+    """A tokenizer that adds one does not tell whether a text has one: parts of a text begin anywhere."""
+    tokenizer = tokenizers.train("byte_bpe", PROSE, 300, False)
+    parts = ["the cat", " the cat", "  the cat"]
+    assert tokenizer.adds_space
+    assert count_lost(parts, tokenizer, True)["altered_characters"] == 0
+    lowered = tokenizers.train("byte_bpe", PROSE, 300, True)
+    assert count_lost([*parts, " The cat"], lowered, True)["altered_characters"] == len(" The cat")

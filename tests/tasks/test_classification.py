@@ -14,6 +14,7 @@ from bert_jax.tasks.labelled import examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Example
 
 TOKENIZER = labelled.tokenizer()
+model = labelled.model
 
 
 def build(directory, rows: list[tuple], tokenizer=TOKENIZER, causal=False, **keys):
@@ -87,6 +88,27 @@ def test_rows_of_causal_models_end_with_the_end_token(tmp_path, keys):
     assert (expected[is_last] == TOKENIZER.sep).all()
     expected[is_last] = more.special["end"]
     assert (batches[2]["tokens"] == expected).all()
+
+
+@pytest.mark.parametrize("name", ["ner", "swag"])
+def test_rows_of_other_tasks_end_with_it_too(model, tmp_path, name):
+    """It has no label, and is not a text's."""
+    if name == "ner":
+        for number, split in enumerate(("train", "dev")):
+            labelled.write_entities(tmp_path / f"{split}.txt", 9, number)
+    else:
+        labelled.write_choices(tmp_path, *(labelled.make_choices(9, seed) for seed in (0, 1)))
+    keys = {"tokenizer.add_special": True, "objective.causal": True}
+    _, store, dataset, phase = labelled.resolve(
+        labelled.load(name, labelled.places(model, tmp_path), **keys)
+    )
+    _, found = labelled.batch_of(dataset, phase)
+    numbers = np.pad(found["sequence_ids"], [(0, 0), (0, 1)])
+    is_last = (numbers[:, :-1] > 0) & (np.diff(numbers) != 0)
+    is_end = found["tokens"] == store.manifest["special"]["end"]
+    assert (is_end == is_last).all() and is_last.sum() == 9 * dataset.sequences(phase)
+    if name == "ner":
+        assert not found["label_weights"][is_last].any()
 
 
 def test_several_labels_and_numbers(tmp_path):

@@ -2,7 +2,7 @@
 
 The examples are rows of tables (see labelled/tables.py): the context and, for each of the S choices, the start and the
 ending as one text. A row has S packed sequences [CLS] context [SEP] start ending [SEP], each with at most 1 / S of the
-length. A batch has, besides the arrays of the batch contract,
+length; those of a causal model may end with [END]. A batch has, besides the arrays of the batch contract,
 
     targets         int32[B]     the number of the right ending, from 0
     label_weights   float32[B]
