@@ -55,6 +55,8 @@ def run(options, overrides) -> int:
     if options.stride and not has_text:
         raise BadInput("--stride: needs a text, by --input or --config")
     if has_text:
+        if options.input:  # the words that masked models predict are drawn by a seed
+            cli.refuse_overrides([key for key in overrides if not key.startswith("seed=")])
         config = configs.load(options.config or "base", overrides)
         values = evaluate_models(
             options.model, config, cli.log_progress, options.input, options.stride
@@ -159,6 +161,9 @@ def evaluate_models(
     models, is_causal = open_models(directories)
     if stride and not is_causal:
         raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
+    for directory, model in zip(directories, models, strict=True):
+        if is_causal:
+            perplexity.check_stride(directory, model, stride)
     if file:
         documents = ([text] for text in read_documents(file))
         number = None
@@ -190,7 +195,9 @@ def open_models(directories: list[Path]) -> tuple[list, bool]:
     """Returns opened models, and whether they are causal. Raises BadInput if only some are."""
     # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
-    kinds = [*map(token_scores.is_causal, directories, models)]
+    for directory, model in zip(directories, models, strict=True):
+        token_scores.check_language_model(directory, model)
+    kinds = [*map(token_scores.is_causal, models)]
     if len(set(kinds)) > 1:
         raise BadInput("--model: numbers of causal and masked models do not compare")
     return models, kinds[0]
@@ -202,12 +209,12 @@ def read_documents(path: Path) -> Iterator[str]:
     Raises BadInput for an empty one.
     """
     if tables.suffix_of(path):
-        documents = tables.read(path, ["text"])
+        documents = tables.read_texts(path)
     else:
-        documents = [(path, [tables.read_text(path)])]
-    for place, (text,) in documents:
+        documents = [(path, tables.read_text(path))]
+    for place, text in documents:
         if not text or text.isspace():
-            raise BadInput(f"--input {place}: has no text, or another number of columns")
+            raise BadInput(f"--input {place}: has no text")
         yield text
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from bert_jax import cli
-from bert_jax.convert import load_model, vocabulary_extension
+from bert_jax.commands import predict
+from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import features
 from bert_jax.storage import atomic
@@ -11,7 +12,11 @@ from bert_jax.storage import atomic
 POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"
 OPTIONS = [
     cli.MODEL,
-    cli.path("--input", "UTF-8 file with a text a line", **cli.REQUIRED),
+    cli.path(
+        "--input",
+        "file of texts: a line each, or `text` of the rows of a table (.jsonl)",
+        **cli.REQUIRED,
+    ),
     cli.path("--output", ".npy file to write", **cli.REQUIRED),
     cli.option("--layers", "index or slice, as in Python; default: -1, the last", default="-1"),
     cli.option("--pool", POOL, choices=features.POOLS, default="none"),
@@ -26,9 +31,7 @@ def run(options, overrides) -> int:
     for path in paths:
         if path.exists() or not path.parent.is_dir():
             raise BadInput(f"--output {path}: expected a new file in an existing directory")
-    lines = vocabulary_extension.read_lines(options.input, "--input")
-    if not lines:
-        raise BadInput(f"--input {options.input}: has no lines")
+    lines = [text for _, text in predict.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.encoder_of(model).layers + 1
     layers = features.choose(options.layers, count, options.pool)

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
-from bert_jax.convert import load_model, vocabulary_extension
+from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
@@ -18,7 +18,7 @@ from bert_jax.inference import fill_mask, generate, token_scores
 from bert_jax.inference.batches import ROWS
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples, predictions
+from bert_jax.tasks.labelled import examples, predictions, tables
 
 # How a model that generates text is searched.
 SEARCH = [
@@ -46,7 +46,7 @@ GENERATION = [
     ),
     cli.option(
         "--temperature",
-        "divides the logits before draws; 0: no draws, as without the options from here to --seed",
+        "divides the logits before draws; 0: no draws; default: 1 with --top-k, --top-p, --samples or --seed, else 0",
         type=float,
     ),
     cli.option("--top-k", "draws from the N most probable tokens", type=int, metavar="N"),
@@ -65,7 +65,8 @@ OPTIONS = [
     *GENERATION,
     cli.path(
         "--input",
-        "file of examples, as the task reads it, or of a text a line; labels may be missing",
+        "file of examples, as the task reads it, with or without labels; for a masked or causal LM, texts: a line each,"
+        " or `text` of the rows of a table (.jsonl)",
     ),
     cli.path(
         "--output",
@@ -83,9 +84,8 @@ def run(options, overrides) -> int:
     if options.question:
         texts.append(options.question)
     if options.context:
-        vocabulary_extension.read_lines(options.context, "--context")  # refuses what is no text
         # With its line ends, since `start` counts characters.
-        texts.append(options.context.read_bytes().decode("utf-8-sig"))
+        texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
     output = options.output
@@ -143,8 +143,9 @@ def predict(
     texts = replace_surrogates(texts, "predict")
     search = dict(search)
     model = open_model(directory, overrides, search)
-    if continues_texts(model):
-        texts = read_texts(texts, file)
+    if token_scores.is_causal(model):
+        if file:
+            texts = [text for _, text in read_texts(file)]
         continued = generate.generate(model, texts, generate.make_request(search), emit)
         pairs = zip(texts, continued, strict=True)
         return [{"text": text, "continuations": parts} for text, parts in pairs], {}
@@ -158,7 +159,7 @@ def predict(
         inputs = task.parse(model.config, texts)
     for example in inputs:
         if not example.texts:
-            raise BadInput(f"{example.place}: {examples.OTHER_COLUMNS}")
+            raise BadInput(f"{example.place}: {tables.OTHER_COLUMNS}")
     if examples.has_labels(model.config):
         drop_unknown_labels(model.config, inputs)
     return predict_examples(model, inputs)
@@ -173,8 +174,8 @@ def open_model(directory: Path, overrides, search: dict) -> load_model.Model:
     """
     model = load_model.open_model(directory, overrides, head="label")
     objective = model.config.objective
-    if continues_texts(model):
-        token_scores.is_causal(directory, model)  # refuses an untrained head
+    if token_scores.is_causal(model):
+        token_scores.check_language_model(directory, model)
         names = generate.Request._fields
     elif hasattr(examples.module_of(model.config), "decode"):
         names = ("output", *objective)
@@ -198,32 +199,28 @@ def open_model(directory: Path, overrides, search: dict) -> load_model.Model:
     return model._replace(config=config, objective=objective)
 
 
-def continues_texts(model: load_model.Model) -> bool:
-    """Returns whether a model continues texts."""
-    return "lm_logits" in model.objective.vocabulary_outputs
-
-
 def generates(model: load_model.Model) -> bool:
     """Returns whether the outputs of a model are translations."""
     return "beams" in model.config.objective
 
 
-def read_texts(texts: list[str], file: Path | None) -> list[str]:
-    """Returns the texts, or the lines of a file."""
-    if file:
-        texts = vocabulary_extension.read_lines(file, "--input")
-        if not texts:
-            raise BadInput(f"--input {file}: has no lines")
+def read_texts(file: Path) -> list[tuple[str, str]]:
+    """Returns what `tables.read_texts` does. Raises BadInput if there are none."""
+    texts = tables.read_texts(file)
+    if not texts:
+        raise BadInput(f"--input {file}: has no texts")
     return texts
 
 
 def predict_masks(model, texts: list[str], file: Path | None, top: int = 5) -> list[dict]:
-    """Returns the `top` most likely pieces for the masks of the texts, or of the lines of a file."""
-    texts = read_texts(texts, file)
+    """Returns the `top` most likely pieces for the masks of the texts, or of those of a file."""
+    if file:
+        pairs = read_texts(file)
+    else:
+        pairs = [(repr(text[:40]), text) for text in texts]
     model = model._replace(params=jax.device_put(model.params))
     results = []
-    for number, text in enumerate(texts, 1):
-        place = f"--input {file}:{number}" if file else repr(text[:40])
+    for place, text in pairs:
         masks = fill_mask.candidates(model, text, top, place)
         results.append({"text": text, "masks": masks})
     return results

@@ -1,11 +1,13 @@
 """`score`: log-probabilities of sentences, and the accuracy on minimal pairs."""
 
+from pathlib import Path
+from typing import NamedTuple
+
 from bert_jax import cli
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import minimal_pairs, token_scores
 from bert_jax.tasks.labelled import tables
-from bert_jax.tasks.labelled.examples import OTHER_COLUMNS
 
 BLIMP = ("field", "linguistics_term", "UID")
 OPTIONS = [
@@ -33,62 +35,92 @@ OPTIONS = [
 ]
 
 
+class Sentences(NamedTuple):
+    """The sentences of a file."""
+
+    texts: list[str]  # of pairs, the acceptable one first
+    places: list[str]  # of the texts, for messages
+    is_paired: bool
+    groups: dict[str, list[str]]  # {key: its value for each pair}
+
+
 def run(options, overrides) -> int:
-    names, keys, rows = read(options)
+    sentences = read(options)
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    if token_scores.is_causal(options.model, model) and options.masking:
+    token_scores.check_language_model(options.model, model)
+    if options.masking and token_scores.is_causal(model):
         raise BadInput(f"--masking: {options.model} is a causal LM, which masks nothing")
-    texts = []
-    places = []
-    for place, values in rows:
-        texts += values[: len(names)]
-        places += [f"{place}: {name}" if name else place for name in names]
-    scores, sizes, unknown = token_scores.score_sentences(model, texts, places, options.masking)
-    if len(names) == 1:
-        sentences = [
-            {"text": text, "log_probability": float(score), "tokens": int(size)}
-            for text, score, size in zip(texts, scores, sizes, strict=True)
-        ]
-        result = {"sentences": sentences}
-        text = "\n".join(f"{line['log_probability']:.4f}\t{line['text']}" for line in sentences)
-    else:
+    scores, sizes, unknown = token_scores.score_sentences(
+        model, sentences.texts, sentences.places, options.masking
+    )
+    if sentences.is_paired:
         pairs = scores.reshape(-1, 2)
-        columns = zip(*(values for _, values in rows), strict=True)
-        groups = dict(zip(keys, [*columns][2:], strict=True))
-        result = minimal_pairs.measure(*pairs.T, groups)
+        result = minimal_pairs.measure(*pairs.T, sentences.groups)
         text = minimal_pairs.describe(result)
         result["scores"] = pairs.tolist()
+    else:
+        rows = [
+            {"text": text, "log_probability": float(score), "tokens": int(size)}
+            for text, score, size in zip(sentences.texts, scores, sizes, strict=True)
+        ]
+        result = {"sentences": rows}
+        text = "\n".join(f"{row['log_probability']:.4f}\t{row['text']}" for row in rows)
     if unknown:
         cli.log_progress(f"warning: {unknown:,} of {sizes.sum():,} tokens are [UNK]")
     return cli.show(options, result | {"unknown": unknown}, text)
 
 
-def read(options) -> tuple[list[str], list[str], tables.Rows]:
-    """Returns the columns of the sentences, two of pairs or one, those of groups, and (place, values) of each row.
+def read(options) -> Sentences:
+    """Reads the pairs of a table, or its column of sentences; or the lines of another file.
 
-    Raises BadInput for a file without rows or columns, and for options of another kind of file.
+    Raises BadInput for a file without sentences or columns, and for options of another kind of file.
     """
     path = options.input
-    pair = [options.good or "sentence_good", options.bad or "sentence_bad"]
-    names = [options.text] if options.text else pair
+    if not tables.suffix_of(path):
+        refuse_options(options, "good bad by text", "is no table")
+        rows = tables.read_texts(path)
+        return sentences_of(path, [(place, [text]) for place, text in rows], [""], [])
+    columns = [options.good or "sentence_good", options.bad or "sentence_bad"]
+    if options.text:
+        columns = [options.text]
+    table = tables.read_file(path, columns, "")
+    header, rows = table
+    if not options.text and columns[0] not in header and "text" in header:
+        columns = ["text"]
     keys = []
-    if tables.suffix_of(path):
-        table = tables.read_file(path, names, "")
-        header = table[0]
-        if names[0] not in header and "text" in header:
-            names = ["text"]
-        if names == pair:
-            keys = options.by.split(",") if options.by else [key for key in BLIMP if key in header]
-        rows = tables.read(path, names + keys, table=table)
+    if len(columns) == 1:
+        refuse_options(options, "good bad by", "has sentences without pairs")
+    elif options.by:
+        keys = options.by.split(",")
     else:
-        names = [""]
-        lines = enumerate(tables.read_lines(path), 1)
-        rows = [(f"{path}:{number}", [line]) for number, line in lines]
-    if len(names) == 1 and {options.good, options.bad, options.by, options.text} - {None, *names}:
-        raise BadInput(f"--good, --bad, --by, --text: {path} has sentences without such keys")
+        keys = [key for key in BLIMP if key in header]
+    if rows:
+        rows = tables.read(path, columns + keys, table=table)
+    return sentences_of(path, rows, columns, keys)
+
+
+def refuse_options(options, names: str, reason: str) -> None:
+    """Raises BadInput for the first of the options that is given."""
+    for name in names.split():
+        if getattr(options, name):
+            raise BadInput(f"--{name}: {options.input} {reason}")
+
+
+def sentences_of(path: Path, rows: tables.Rows, columns: list[str], keys: list[str]) -> Sentences:
+    """Returns the sentences of rows, whose values are those of the columns and of the keys.
+
+    Raises BadInput if there are none.
+    """
     if not rows:
         raise BadInput(f"--input {path}: has no sentences")
+    texts = []
+    places = []
     for place, values in rows:
         if values == [None]:
-            raise BadInput(f"{place}: {OTHER_COLUMNS}")
-    return names, keys, rows
+            raise BadInput(f"{place}: {tables.OTHER_COLUMNS}")
+        texts += values[: len(columns)]
+        places += [f"{place}: {column}".removesuffix(": ") for column in columns]
+    groups = {
+        key: [values[number] for _, values in rows] for number, key in enumerate(keys, len(columns))
+    }
+    return Sentences(texts, places, len(columns) == 2, groups)

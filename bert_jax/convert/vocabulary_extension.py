@@ -8,6 +8,7 @@ import numpy as np
 from bert_jax.convert import names
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
+from bert_jax.tasks.labelled import tables
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.special_tokens import ALL
@@ -43,22 +44,10 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
     return add_pieces(source, new, old_ids), report
 
 
-def read_lines(path: Path, option: str) -> list[str]:
-    """Returns the lines of a UTF-8 file. Raises BadInput, which names the option, as '--input'."""
-    try:
-        lines = path.read_text(encoding="utf-8").removeprefix("\ufeff").split("\n")
-    except OSError as error:
-        raise BadInput(f"{option} {path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"{option} {path}:{line}: not UTF-8") from None
-    return lines if lines[-1] else lines[:-1]
-
-
 def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
     normalized = []
-    for number, line in enumerate(read_lines(path, "--add-words"), 1):
+    for number, line in enumerate(tables.read_lines(path), 1):
         if not line.strip():
             continue
         normal = tokenizer.normalize(line)

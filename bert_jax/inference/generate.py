@@ -52,7 +52,7 @@ RANGES = {
 def make_request(options: dict) -> Request:
     """Returns the Request of the options that are given. Any of DRAWS makes the temperature 1, unless it is given.
 
-    Raises BadInput for a value out of its range, and for draws in a beam search.
+    Raises BadInput for a value out of its range, and for options of draws in a beam search, or of that without it.
     """
     draws = sorted(DRAWS & options.keys())
     if draws:
@@ -60,13 +60,18 @@ def make_request(options: dict) -> Request:
     request = Request(**options)
     if request.beams and draws:
         raise BadInput(f"{option(draws[0])}: there are no draws in a beam search")
+    if "length_penalty" in options and not request.beams:
+        raise BadInput("--length-penalty: needs --beam")
     if "" in request.stop:
         raise BadInput("--stop '': expected a string that is not empty")
     for name, (least, most) in RANGES.items():
         value = getattr(request, name)
         default = Request._field_defaults[name]
         if value != default and not least <= value <= most:
-            raise BadInput(f"{option(name)} {value}: expected {default:g} or {least:g} to {most:g}")
+            expected = f"{least:g} to {most:g}"
+            if not least <= default <= most:
+                expected = f"{default:g} or {expected}"
+            raise BadInput(f"{option(name)} {value}: expected {expected}")
     return request
 
 
@@ -118,7 +123,7 @@ def generate(
 
 
 def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Request) -> int:
-    """Returns the number of new tokens at most of the prompt that leaves the most positions. See Continuation.last.
+    """Returns the number of new tokens at most of the prompt that leaves the most positions; see Continuation.
 
     Raises BadInput if a prompt and the tokens of the request, or one, exceed the positions that training has reached.
     """
@@ -135,7 +140,7 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
 def make_steps(model, request: Request) -> Callable:
     """Returns the function (params, prompts, keys uint32[B]) -> iterator over int32[B], the next tokens of all rows.
 
-    [PAD], [CLS], [MASK] and [END], which no text has, are never among the tokens. Those after Continuation.last have no
+    [PAD], [CLS], [MASK] and [END], which no text has, are never among the tokens. Those after the end of a row have no
     meaning.
     """
     vocabulary = model.vocabulary
@@ -190,16 +195,17 @@ def make_steps(model, request: Request) -> Callable:
 class Continuation:
     """The text that continues a prompt, token by token.
 
-    text: its part that no later token changes.
-    last: the tokens of the prompt and the text at most.
+    ids: the tokens of the prompt and of the text.
+    text: the continuation, without what a later token may change.
+    is_open: whether more tokens follow.
     """
 
     def __init__(self, model, prompt: list[int], request: Request):
         self.decode = model.tokenizer.decode
         self.end = model.vocabulary.sep
         self.ids = [*prompt]
-        self.last = min(len(prompt) + request.tokens, load_model.trained_positions(model))
-        self.start = len(self.decode(prompt))
+        self.most_ids = min(len(prompt) + request.tokens, load_model.trained_positions(model))
+        self.prompt_size = len(self.decode(prompt))  # in characters
         self.stop = request.stop
         self.text = ""
         self.is_open = True
@@ -208,10 +214,10 @@ class Continuation:
         """Appends a token, or ends the text if it is the end token. must_decode: also a text that is open."""
         if token != self.end:
             self.ids.append(token)
-        self.is_open = token != self.end and len(self.ids) < self.last
+        self.is_open = token != self.end and len(self.ids) < self.most_ids
         if self.is_open and not must_decode:
             return
-        text = self.decode(self.ids)[self.start :]
+        text = self.decode(self.ids)[self.prompt_size :]
         places = [text.find(stop) for stop in self.stop if stop in text]
         if places:
             self.is_open = False

@@ -5,6 +5,7 @@ or a word compare models with different vocabularies; nats a token do not.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.inference import table, token_scores
 
 
-def count(texts: list[str]) -> dict[str, int]:
+def count(texts: Sequence[str]) -> dict[str, int]:
     """Returns the numbers of documents, words (runs without white space), characters, and bytes in UTF-8."""
     return {
         "documents": len(texts),
@@ -41,6 +42,14 @@ def cut_windows(ids: np.ndarray, length: int, stride: int) -> list[tuple[np.ndar
     return windows
 
 
+def check_stride(directory, model, stride: int) -> None:
+    """Raises BadInput if windows with this stride would leave out tokens of a text."""
+    length = load_model.trained_positions(model)
+    if stride >= length:
+        hint = f"expected less than the {length} positions of {directory}"
+        raise BadInput(f"--stride {stride}: {hint}")
+
+
 def evaluate(model, texts: list[str], stride: int) -> dict:
     """Returns the measures of a causal model on documents.
 
@@ -48,31 +57,30 @@ def evaluate(model, texts: list[str], stride: int) -> dict:
     text of these tokens, whatever the vocabulary. tokens, unknown: how many are scored, and how many of these are
     [UNK]. is_exact: whether the tokens spell the text, but for white space at its ends.
 
-    stride: of the windows; 0: half their length, which is that of the positions that training has reached.
+    stride: of the windows, see `check_stride`; 0: half their length, which is that of the positions that training has
+        reached.
 
-    Raises BadInput if the stride is too large.
+    Raises BadInput if no token is scored.
     """
     length = load_model.trained_positions(model)
-    if stride >= length:
-        raise BadInput(f"--stride {stride}: expected less than {length}, the model's positions")
     tokenizer = model.tokenizer
     ids = tokenizer.encode(texts)
     decoded = map(tokenizer.decode, ids)
     is_exact = all(a.strip() == b.strip() for a, b in zip(texts, decoded, strict=True))
     windows = []
-    for tokens in ids:
-        row = np.array(token_scores.with_context(model, tokens))
+    for row in ids:
+        row = np.array(token_scores.with_context(model, row))
         windows += cut_windows(row, length, stride or max(1, length // 2))
-    numbers = [number for _, number in windows]
-    tokens = sum(numbers)
-    if tokenizer.sep is None:
+    if tokenizer.sep is None:  # first tokens have no context, and no score
+        ids = [row[1:] for row in ids]
         pairs = zip(texts, tokenizer.encode_with_offsets(texts), strict=True)
-        # Without the text of first tokens.
         texts = [text[np.max(offsets[:1], initial=0) :] for text, (_, offsets) in pairs]
+    tokens = sum(map(len, ids))
     counts = count(texts)
     if not (tokens and counts["words"]):
-        raise BadInput(f"{tokenizer.path}: the text has no token to score")
-    total = -token_scores.score_rows(model, [row for row, _ in windows], numbers).sum().item()
+        raise BadInput("evaluate: the text has no token that the model scores")
+    rows, numbers = zip(*windows, strict=True)
+    total = -token_scores.score_rows(model, rows, numbers).sum().item()
     bits = total / math.log(2)
     return {
         "nats_per_token": total / tokens,
@@ -82,7 +90,7 @@ def evaluate(model, texts: list[str], stride: int) -> dict:
         "bits_per_byte": bits / counts["bytes"],
         "bits_per_character": bits / counts["characters"],
         "tokens": tokens,
-        "unknown": sum(numbers.count(tokenizer.unk) for numbers in ids),
+        "unknown": sum(row.count(tokenizer.unk) for row in ids),
         "is_exact": is_exact,
     }
 
@@ -95,5 +103,5 @@ def exponential(nats: float) -> float:
 
 def describe(values: dict) -> str:
     """Returns a table as text, one line for each model. values: those of `count`, and `models`."""
-    counts = ", ".join(f"{values[name]:,} {name}" for name in count([]))
+    counts = ", ".join(f"{values[name]:,} {name}" for name in count(()))
     return "\n".join([counts, *table.lines(values["models"])])

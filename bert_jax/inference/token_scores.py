@@ -3,7 +3,6 @@
 T texts, N tokens of all texts, B rows, L length, V padded vocabulary.
 """
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
@@ -17,32 +16,32 @@ from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, fill_mask
+from bert_jax.inference.words import is_inside
 from bert_jax.objectives import base
-from bert_jax.tasks.text.mlm_batch import MASKED
+from bert_jax.tasks.text.mlm_batch import MASKED_ARRAYS
 
 TOKENS = 2048  # of a batch: few enough for the memory of their logits
 # A masked model does not see the token that it scores. With `word`, it does not see the later pieces of its word either
 # (arXiv:2305.10588, "within-word left-to-right"); with `token`, it sees all others (arXiv:1910.14659).
 MASKING = ("word", "token")
-INSIDE = re.compile(r"\w\w")
 
 
-def is_causal(directory, model) -> bool:
-    """Returns whether a model is a causal LM; otherwise it is a masked one.
+def is_causal(model) -> bool:
+    """Returns whether a model has logits of the next token."""
+    return "lm_logits" in model.objective.vocabulary_outputs
 
-    Raises BadInput for a model that is neither, or whose head is not trained.
-    """
-    objective = model.objective
-    if "mlm_logits" in objective.vocabulary_outputs:
+
+def check_language_model(directory, model) -> None:
+    """Raises BadInput for a model that is neither a causal nor a masked LM, or whose head is not trained."""
+    if not is_causal(model):
+        if "mlm_logits" not in model.objective.vocabulary_outputs:
+            hint = "expected a causal or a masked LM"
+            raise BadInput(f"{directory}: objective {model.config.objective.name!r}: {hint}")
         load_model.check_masks(directory, model)
-        return False
-    if "lm_logits" not in objective.vocabulary_outputs:
-        hint = "expected a causal or a masked LM"
-        raise BadInput(f"{directory}: objective {model.config.objective.name!r}: {hint}")
-    head = objective.heads.get("lm_logits", set())
+        return
+    head = model.objective.heads.get("lm_logits", set())
     if not head.isdisjoint(load_model.untrained_parts(model)):
         raise BadInput(f"{directory}: its head over the vocabulary is not trained; train it first")
-    return True
 
 
 def with_context(model, ids: list[int]) -> list[int]:
@@ -63,11 +62,12 @@ def score_sentences(
     places: of the texts, for messages.
     masking: of MASKING, for a masked model; default: word.
 
-    Raises BadInput for a text without tokens, or with more than the positions that training has reached.
+    Raises BadInput for a text without tokens, or with more than the positions that training has reached, and for a
+    score that is not finite.
     """
     tokenizer = model.tokenizer
     room = load_model.trained_positions(model)
-    is_masked = "mlm_logits" in model.objective.vocabulary_outputs
+    is_masked = not is_causal(model)
     if is_masked:
         encoded = [*tokenizer.encode_with_offsets(texts)]
         ids = [tokens for tokens, _ in encoded]
@@ -94,6 +94,9 @@ def score_sentences(
     else:
         sizes -= model.vocabulary.sep is None  # the first token has no context
         scores = score_rows(model, [with_context(model, tokens) for tokens in ids], sizes)
+    for place, score in zip(places, scores, strict=True):
+        if not np.isfinite(score):
+            raise BadInput(f"{place}: its log-probability is {score}; the parameters are damaged")
     unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
     return scores, sizes, unknown
 
@@ -101,7 +104,8 @@ def score_sentences(
 def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarray:
     """Returns int64[size]: for each token of a text, where its word ends, as a number of tokens.
 
-    A word is a run of letters, digits and "_", or a part of it where the vocabulary begins words within a run.
+    A word is a run of letters, digits, "_" and combining marks, or a part of it where the vocabulary begins words
+    within a run.
 
     begins_word: bool[size], whether each piece begins a word, see `Tokenizer.word_starts`.
     offsets: where each token begins and ends in the text.
@@ -109,12 +113,12 @@ def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.n
     is_start = begins_word.copy()
     before = (0, 1)
     for number, (start, stop) in enumerate(offsets):
-        is_inside = (
+        continues = (
             start < before[1]  # pieces of one character have the same offsets
             or not text[slice(*before)].strip()  # a piece of a space alone begins the word after it
-            or INSIDE.match(text, start - 1)
+            or is_inside(text, start)
         )
-        is_start[number] |= number == 0 or not is_inside
+        is_start[number] |= number == 0 or not continues
         before = (start, stop)
     edges = np.append(np.flatnonzero(is_start), len(is_start))
     return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
@@ -186,7 +190,7 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> np.n
     for numbers, count, length in similar_rows(sizes[owners] + 2, longest_row(model.config)):
         rows = [masked(number) for number in numbers]
         batch = batches.make_batch(rows, count, length, length, vocabulary)
-        for name in MASKED.split():
+        for name in MASKED_ARRAYS.split():
             batch[name] = batch[name][:, :1]  # of the masks, only the first is scored
         batch["masked_targets"][: len(numbers), 0] = targets[numbers]
         nats, _ = run(params, batch)

@@ -1,7 +1,7 @@
 """Windows of text with the same words masked in several vocabularies, and what a model makes of them. W masked words.
 
-A word is a run of letters, digits and "_". It is tokenized by itself, and so is the text between two words. All pieces
-of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
+A word is a run of letters, digits, "_" and combining marks. It is tokenized by itself, and so is the text between two
+words. All pieces of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
 """
 
 import math
@@ -16,9 +16,9 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.inference import fill_mask, table
+from bert_jax.inference.words import part_pattern
 
 RATE = 0.15  # share of the words that are chosen
-PART = re.compile(r"\w+|[^\w\s]+")
 
 
 class Window(NamedTuple):
@@ -44,7 +44,7 @@ def windows(documents: Iterable[list[str]], tokenizers: list, limit: int) -> Ite
         window = Window(document, [], [], [])
         sizes = 0
         text = f" {' '.join(sentences)}"
-        for match in PART.finditer(text):
+        for match in part_pattern().finditer(text):
             pieces = encode(match[0], not text[match.start() - 1].isspace())
             part_sizes = np.array([*map(len, pieces)])
             if part_sizes.max() > limit:

@@ -4,8 +4,10 @@ A model decodes by `step(tokens int32[B], cache) -> (logits float32[B, V], cache
 model's `start(batch)` returns; every array in it has the rows B as its first axis. `step` appends a token to each row
 and returns the logits of the next one. A beam search calls it with a row for each hypothesis, but see `Split`.
 
-Each function is one `lax.while_loop` of fixed shapes, which ends early when all rows have ended. The result of a row
-depends neither on other rows nor on the mesh, and rows stay on their devices. Log-probabilities are in nats, float32.
+`greedy`, `sample` and `beam` are each one `lax.while_loop` of fixed shapes, which ends early when all rows have ended.
+The result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
+them; inference/generate.py draws by `draw` in a loop of its own, which shows each token. Log-probabilities are in nats,
+float32.
 
 B batch, N hypotheses per row, T tokens at most, V padded vocabulary.
 """

@@ -1,5 +1,6 @@
 """Texts that causal LMs continue: against the compiled loops of decoding.py, in other batches and under a mesh."""
 
+import gzip
 import json
 import sys
 
@@ -25,7 +26,7 @@ KEYS += ["model.layers=1", "model.max_length=64", "phases.main.length=64"]
 PROMPTS = ["once upon", "a", "", "three\n\nlines ", "to be", "or not", "ä€", "x y z"]
 ASCII_END = 5 + 128
 T = 12
-DRAWS = Request(T, temperature=1.0, top_k=50, seed=3)
+DRAWS = Request(T, temperature=1.5, top_k=50, top_p=0.9, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def expected(model):
 
         caches = apply(batch, length + T, method="start")
         stop = decoding.Stop(model.vocabulary.sep, T)
-        cut = decoding.Cut(1.0, 50)
+        cut = decoding.Cut(1.5, 50, 0.9)
         search = decoding.Search(3, 0.5, "transformers")
         return {
             Request(T): decoding.greedy(step, caches, first, stop),
@@ -99,6 +100,13 @@ def test_texts_depend_neither_on_the_batch_nor_on_the_mesh(model, expected, monk
     monkeypatch.setattr(generate, "ROWS", 3)
     for request in (Request(T), DRAWS):
         assert texts(model, request) == expected[request]
+
+
+@pytest.mark.parametrize("name, value", [("top_k", 3), ("top_p", 0.5), ("samples", 2), ("seed", 7)])
+def test_options_of_draws_make_the_temperature_1(name, value):
+    assert generate.make_request({name: value}).temperature == 1
+    assert generate.make_request({name: value, "temperature": 0.5}).temperature == 0.5
+    assert generate.make_request({"tokens": 3}).temperature == 0
 
 
 @pytest.mark.slow
@@ -135,7 +143,7 @@ def test_draws_are_those_of_the_seed_and_the_sample(model):
 
 @pytest.mark.slow
 def test_a_text_ends_at_the_end_token_or_in_front_of_a_string(model):
-    """The text in front is that of a request without an end. [PAD] is never drawn, even if it is the most probable."""
+    """The text in front is that of a request without an end. [PAD] and [END] are never drawn."""
     words = model.params["encoder"]["embedder"]["words"]
     embedder = {"words": words.at[ASCII_END:].set(0)}
     encoder = model.params["encoder"]
@@ -146,9 +154,10 @@ def test_a_text_ends_at_the_end_token_or_in_front_of_a_string(model):
     token = model.tokenizer.encode([text[place]])[0][0]
     special = model.vocabulary._replace(sep=token)
     assert texts(model._replace(vocabulary=special), DRAWS, ["a"]) == [[text[:place]]]
-    special = model.vocabulary._replace(pad=token)
-    ((other,),) = texts(model._replace(vocabulary=special), DRAWS, ["a"])
-    assert other[:place] == text[:place] and other[place] != text[place]
+    for name in ("pad", "end"):
+        special = model.vocabulary._replace(**{name: token})
+        ((other,),) = texts(model._replace(vocabulary=special), DRAWS, ["a"])
+        assert other[:place] == text[:place] and other[place] != text[place]
     stop = text[place : place + 2]
     request = DRAWS._replace(stop=("none", text[place + 1 :], stop))
     assert texts(model, request, ["a"]) == [[text[:place]]]
@@ -205,6 +214,7 @@ REFUSED = {
     "--top-k -1": ("--top-k -1",),
     "--samples 0": ("--samples",),
     "--length-penalty -1 --beam 2": ("--length-penalty -1",),
+    "--length-penalty 2 --seed 1": ("--length-penalty", "--beam"),
     "--beam 2 --seed 1": ("--seed", "beam"),
     "--beam 2 --temperature 0": ("--temperature", "beam"),
 }
@@ -266,5 +276,27 @@ def test_the_command_prints_prompts_and_their_continuations(run, tmp_path, capsy
     printed = capsys.readouterr().out
     assert printed == f"a b{results[0]['continuations'][0]}\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    parts = []
+    follow = generate.follow
+
+    def record(*arguments):
+        follow(*arguments)
+        parts.append(capsys.readouterr().out)
+
+    monkeypatch.setattr(generate, "follow", record)
     assert main([*model, "a b", "--seed", "7"]) == 0
-    assert capsys.readouterr().out == printed
+    # The line ends after the last token.
+    assert parts == [printed.removesuffix("\n")] and capsys.readouterr().out == "\n"
+
+
+@pytest.mark.slow
+def test_prompts_are_lines_or_texts_of_a_table(run, tmp_path, capsys):
+    prompts = ["a b", "x\ny"]
+    lines = [json.dumps({"text": prompt}) for prompt in prompts]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(lines))
+    (tmp_path / "prompts.txt.gz").write_bytes(gzip.compress(b"a b\r\nx\r\n"))
+    for name, texts in {"prompts.jsonl": prompts, "prompts.txt.gz": ["a b", "x"]}.items():
+        file = ["--input", str(tmp_path / name)]
+        assert main(["predict", "--model", str(run), "--tokens", "2", *file, "--json", "-"]) == 0
+        results = json.loads(capsys.readouterr().out)
+        assert [result["text"] for result in results] == texts

@@ -99,6 +99,7 @@ def test_pairs_and_sentences_have_the_same_scores(run, tmp_path, capsys):
         ("a.txt", "a\n\nb\n", ":2: no sentence"),
         ("a.txt", "a\n" + "a " * 40, ":2: 40 tokens"),
         ("a.txt", "", "no sentences"),
+        ("a.jsonl", "", "no sentences"),
     ],
 )
 def test_bad_input_is_named(run, tmp_path, name, content, named):
@@ -112,14 +113,17 @@ def test_bad_input_is_named(run, tmp_path, name, content, named):
     [
         ("a.txt", ["--text", "text"]),
         ("a.txt", ["--by", "UID"]),
+        ("a.txt", ["--good", "x"]),
         ("text.jsonl", ["--good", "x"]),
+        ("text.jsonl", ["--text", "nothing"]),
         ("text.jsonl", ["--text", "other", "--bad", "x"]),
         ("text.jsonl", ["--masking", "token"]),  # the model is causal
     ],
 )
 def test_an_option_that_does_not_apply_is_refused(run, tmp_path, name, options):
     write(tmp_path / name, [{"text": "a", "other": "b"}])
-    assert options[-2] in refused("score", "--model", run, "--input", tmp_path / name, *options)
+    line = refused("score", "--model", run, "--input", tmp_path / name, *options)
+    assert options[-1] in line if options[-1] == "nothing" else line.startswith(f"{options[-2]}: ")
 
 
 @pytest.mark.parametrize("name", ["A.JSONL", "a.jsonl"])
@@ -129,13 +133,15 @@ def test_a_table_is_known_by_its_name_and_read_once(tmp_path, monkeypatch, name)
     read_text = tables.read_text
     monkeypatch.setattr(tables, "read_text", lambda path: parts.append(path) or read_text(path))
     options = Namespace(input=path, good=None, bad=None, by=None, text=None)
-    names, keys, rows = score.read(options)
-    assert names == ["sentence_good", "sentence_bad"] and keys == ["field", "UID"]
-    assert rows[1] == (f"{path}:2", ["The dogs sleep.", "The dogs sleeps.", "", "b"])
+    sentences = score.read(options)
+    assert sentences.is_paired and sentences.groups == {"field": ["1", "", "1"], "UID": [*"abb"]}
+    assert sentences.texts[2:4] == ["The dogs sleep.", "The dogs sleeps."]
+    assert sentences.places[2:4] == [f"{path}:2: sentence_good", f"{path}:2: sentence_bad"]
     assert parts == [path]
     path = path.rename(tmp_path / f"{name}.txt")
-    names, _, rows = score.read(Namespace(input=path, good=None, bad=None, by=None, text=None))
-    assert names == [""] and json.loads(rows[0][1][0]) == PAIRS[0]
+    sentences = score.read(Namespace(input=path, good=None, bad=None, by=None, text=None))
+    assert not sentences.is_paired and json.loads(sentences.texts[0]) == PAIRS[0]
+    assert sentences.places[0] == f"{path}:1"
 
 
 def test_a_model_that_is_no_language_model_is_refused(tmp_path):

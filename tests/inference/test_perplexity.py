@@ -131,6 +131,7 @@ def test_text_without_a_score_is_not_counted(tmp_path, monkeypatch):
     assert values["tokens"] == tokens and len(rests) < 20
     assert values["bits_per_byte"] == pytest.approx(tokens / math.log(2) / len(rests))
     assert values["nats_per_word"] == pytest.approx(tokens / len(rests.split()))
+    assert perplexity.evaluate(model, ["🙂 the 🙂", "🙂"], 0)["unknown"] == 1
     with pytest.raises(BadInput, match="no token"):
         perplexity.evaluate(model, ["the"], 0)
 
@@ -171,6 +172,8 @@ def test_documents_are_files_or_lines_of_json(tmp_path):
         ("a.JSON", '[{"text": "a"}, {"text": ""}]', "row 2"),
         ("a.csv", "text\na, b\n", "a.csv:2"),
         ("a.tsv", "id\n1\n", "a.tsv: 0 columns 'text'"),
+        ("a.txt", "", "a.txt: has no text"),
+        ("a.jsonl", "", "a.jsonl: is empty"),
     ],
 )
 def test_a_table_without_text_is_refused(tmp_path, name, content, named):
@@ -179,7 +182,7 @@ def test_a_table_without_text_is_refused(tmp_path, name, content, named):
         [*command.read_documents(tmp_path / name)]
 
 
-def test_what_does_not_compare_is_refused(evaluate, models, tmp_path):
+def test_what_does_not_compare_is_refused(evaluate, models, tmp_path, monkeypatch):
     objective = models["masked"].objective._replace(vocabulary_outputs=())
     neither = models["masked"]._replace(objective=objective)
     with pytest.raises(BadInput, match="masked"):
@@ -188,8 +191,11 @@ def test_what_does_not_compare_is_refused(evaluate, models, tmp_path):
         evaluate(["n"], n=neither)
     with pytest.raises(BadInput, match="--stride: masked"):
         evaluate(["masked"], stride=3)
-    with pytest.raises(BadInput, match="--stride 32"):
-        evaluate(["wordpiece"], stride=LENGTH)
+    monkeypatch.setattr(token_scores, "score_rows", None)  # before anything is computed
+    lengths = "model.max_length=64", "phases.main.length=64"
+    longer = untrained(models["wordpiece"].tokenizer, *CAUSAL, *lengths)
+    with pytest.raises(BadInput, match="--stride 32: .*32 positions of wordpiece"):
+        evaluate(["longer", "wordpiece"], stride=LENGTH, longer=longer)
     (tmp_path / "empty.txt").write_text(" \n")
     with pytest.raises(BadInput, match="empty.txt"):
         evaluate(["wordpiece"], tmp_path / "empty.txt")
@@ -212,6 +218,7 @@ def test_the_command(tmp_path, capsys):
         (["--input", "text.txt", "--beam", "2"], "evaluate: "),
         (["--input", "text.txt", "--config", "demo"], "evaluate: "),
         (["--reference", "text.txt"], "evaluate: "),
+        (["--input", "text.txt", "--config.seed=1", "--config.dtype=float32"], "dtype"),
     ],
 )
 def test_options_without_their_text_are_refused(options, named):

@@ -1,5 +1,6 @@
 """Log-probabilities of sentences: equal to one row at a time in NumPy, and to transformers; which pieces are masked."""
 
+import jax
 import numpy as np
 import pytest
 from kits.runs import untrained
@@ -50,7 +51,7 @@ def score(model, texts=TEXTS, masking="word"):
 )
 def test_a_causal_score_is_the_sum_over_tokens_given_those_before(changes):
     model = make_model("wordpiece", *changes)
-    assert token_scores.is_causal("", model)
+    assert token_scores.is_causal(model)
     scores, sizes, unknown = score(model)
     ids = model.tokenizer.encode(TEXTS)
     assert sizes.tolist() == [*map(len, ids)] and len({-(-(size + 1) // 32) for size in sizes}) > 1
@@ -70,7 +71,7 @@ def test_a_causal_score_is_the_sum_over_tokens_given_those_before(changes):
 )
 def test_a_masked_score_is_the_sum_over_tokens_that_are_masked_in_turn(kind, masking):
     model = make_model(kind)
-    assert not token_scores.is_causal("", model)
+    assert not token_scores.is_causal(model)
     tokenizer = model.tokenizer
     texts = TEXTS[:2]
     scores, sizes, _ = score(model, texts, masking)
@@ -98,6 +99,8 @@ def test_a_masked_score_is_the_sum_over_tokens_that_are_masked_in_turn(kind, mas
         ("wordpiece", "well-known cafés.", ["well", "-", "known", "cafes", "."]),
         ("byte_bpe", "well-known cafés. 🙂🙂", ["well", "-", "known", " cafés", ".", " 🙂", "🙂"]),
         ("unigram", "well-known words.", ["well", "-", "known", "words", "."]),
+        ("byte_bpe", "यह हिन्दी है।", ["यह", " हिन्दी", " है", "।"]),  # vowel signs
+        ("byte_bpe", "cafe\u0301s x", ["cafe\u0301s", " x"]),
     ],
 )
 def test_words_end_where_letters_and_digits_do(kind, text, words):
@@ -124,6 +127,13 @@ def test_a_text_that_cannot_be_scored_is_named(changes):
             score(model, ["fine", text])
 
 
+def test_a_score_that_is_no_number_is_refused():
+    model = make_model("wordpiece", *CAUSAL)
+    damaged = jax.tree.map(lambda array: array * np.nan, model.params)
+    with pytest.raises(BadInput, match="line 0: .* nan"):
+        score(model._replace(params=damaged), ["fine"])
+
+
 def test_a_model_without_a_trained_language_model_is_refused():
     model = make_model("wordpiece", *CAUSAL)
     objective = model.objective
@@ -131,8 +141,8 @@ def test_a_model_without_a_trained_language_model_is_refused():
     fresh = model._replace(step=0, info={"fresh": ["lm"]})
     for refused in (other, fresh):
         with pytest.raises(BadInput, match="m: "):
-            token_scores.is_causal("m", refused)
-    assert token_scores.is_causal("m", fresh._replace(step=1))
+            token_scores.check_language_model("m", refused)
+    token_scores.check_language_model("m", fresh._replace(step=1))
 
 
 @pytest.mark.full

@@ -34,7 +34,7 @@ def epoch(store, **changes):
 
 def one_pair_per_row(batch):
     """Returns the sequences of a batch in order, each in its own row. It may have no pairs and no masks."""
-    no_masks = dict.fromkeys(mlm_batch.MASKED.split(), np.zeros((len(batch["tokens"]), 0)))
+    no_masks = dict.fromkeys(mlm_batch.MASKED_ARRAYS.split(), np.zeros((len(batch["tokens"]), 0)))
     no_pairs = dict.fromkeys(
         ("pair_labels", "pair_weights"), np.zeros(batch["cls_positions"].shape)
     )

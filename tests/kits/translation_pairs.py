@@ -20,7 +20,7 @@ def check(config):
 
 def make(config, store=None):
     def shapes(phase, rows):
-        masked = batch.structs({mlm_batch.MASKED: (rows, phase.keys.max_predictions)})
+        masked = batch.structs({mlm_batch.MASKED_ARRAYS: (rows, phase.keys.max_predictions)})
         return batch.shapes(rows, phase.length) | masked
 
     def rows(phase, split, epoch):

@@ -56,7 +56,6 @@ DEFAULTS = {
     **UNLABELLED,
     "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
 }
-OTHER_COLUMNS = "has another number of columns than the first row"
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -242,7 +241,7 @@ def drop_unusable(examples: list[Example], labelled: bool) -> list[Example]:
     """
     broken = [example.place for example in examples if not example.texts]
     if broken:
-        message = f"{broken[0]}: {OTHER_COLUMNS}, as {len(broken)} of {len(examples)} rows"
+        message = f"{broken[0]}: {tables.OTHER_COLUMNS}, as {len(broken)} of {len(examples)} rows"
         if len(broken) > len(examples) / 100:
             raise BadInput(message)
         print(f"skipped {message}", file=sys.stderr)

@@ -26,6 +26,7 @@ from bert_jax.errors import BadInput, one_line
 Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
 Table = tuple[list[str], Rows]  # names of the columns, and the rows
 COMPRESSED = ("", ".gz", ".bz2", ".zst")  # ends of names
+OTHER_COLUMNS = "has another number of columns than the first row"
 
 
 def read(source: Path | str, columns: list[str], optional: str = "", table=None) -> Rows:
@@ -51,6 +52,8 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
         names, rows = read_parallel(paths)
     else:
         names, rows = read_file(source, columns, optional)
+    if not names:
+        raise BadInput(f"{source}: is empty")
     if NESTED in names:
         names, rows = unnest(names, rows)
     for name in columns:
@@ -120,6 +123,17 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
+def read_texts(path: Path) -> list[tuple[str, str]]:
+    """Returns (place, text) of the rows of a table, which has the column `text`, or of the lines of another file."""
+    if not suffix_of(path):
+        return [(f"{path}:{number}", line) for number, line in enumerate(read_lines(path), 1)]
+    rows = read(path, ["text"])
+    for place, values in rows:
+        if values == [None]:
+            raise BadInput(f"{place}: {OTHER_COLUMNS}")
+    return [(place, text) for place, [text] in rows]
+
+
 def suffix_of(path: Path) -> str:
     """Returns the end of the name of a table, in lower case and without that of its compression; '' of another file."""
     pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.zst)?$"
@@ -151,7 +165,7 @@ def read_bytes(path: Path, is_table: bool = False):
         with pyarrow.input_stream(str(path), compression="detect") as file:
             return file.read()
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read as a table ({one_line(error, 300)})") from None
+        raise BadInput(f"{path}: cannot be read ({one_line(error, 300)})") from None
 
 
 def read_text(path: Path) -> str:

@@ -92,7 +92,7 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         return max(2, phase.length // 3)
 
     def shapes(phase, rows: int) -> dict:
-        masked = batch.structs({mlm_batch.MASKED: (rows, phase.keys.max_predictions)})
+        masked = batch.structs({mlm_batch.MASKED_ARRAYS: (rows, phase.keys.max_predictions)})
         return batch.shapes(rows, phase.length, sequences(phase)) | masked
 
     def make_batch(phase, split: str, rows, keys) -> dict:

@@ -12,14 +12,14 @@ B rows, L length, P predictions per row, S sequences packed in a row.
 
 from bert_jax.data import batch
 
-MASKED = "masked_positions masked_targets masked_weights"
+MASKED_ARRAYS = "masked_positions masked_targets masked_weights"
 
 
 def shapes(rows: int, length: int, predictions: int, sequences: int = 1) -> dict:
     """Returns {name: jax.ShapeDtypeStruct} of a batch. predictions, sequences: per row."""
     return batch.shapes(rows, length, sequences) | batch.structs(
         {
-            MASKED: (rows, predictions),
+            MASKED_ARRAYS: (rows, predictions),
             "pair_labels pair_weights": (rows, sequences),
         }
     )
