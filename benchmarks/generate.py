@@ -6,17 +6,17 @@ Weights are random, in float32. Prints a line of JSON for each number of rows: t
 which take turns. Needs the extra `parity`.
 """
 
-import argparse
 import json
+import sys
 import time
 
 import jax
 import numpy as np
-import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
+from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert.load_model import Model
+from bert_jax.errors import BadInput
 from bert_jax.inference import generate
 from bert_jax.inference.batches import random_batch
 from bert_jax.objectives import base
@@ -24,14 +24,21 @@ from bert_jax.runs import jax_setup
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> int:
+    parser = cli.Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch")
-    options = parser.parse_args()
+    try:
+        options = parser.parse_args(arguments)
+    except BadInput as error:
+        cli.print_error(str(error))
+        return 2
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     torch.set_num_threads(options.threads)
     config = jax_setup.start(configs.load("gpt2_small", ["dtype=float32"]))
     vocabulary = Vocabulary(GPT2Config().vocab_size)
@@ -59,7 +66,8 @@ def main() -> None:
                 speed = rows * options.tokens / (time.perf_counter() - start)
                 best[name] = max(best[name], speed)
         print(json.dumps({"rows": rows, "tokens_per_second": best}), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,12 +3,12 @@
     python benchmarks/shakespeare.py --text input.txt --runs runs/shakespeare --seeds 3
 
 Prints a line of JSON for each seed: the validation loss in nats, over the whole last tenth of the text, and the seconds
-of the steps. Both sides run in processes of their own, with all cores: `bert-jax pretrain`, as its users start it, and
-PyTorch, which draws random blocks as nanoGPT does, at a constant rate and without validation. Runs are resumed by the
-same command. Keys of the config follow as --config.KEY=VALUE. Needs the extra `parity`.
+of the steps, without those of compilation and validation. Both sides run in processes of their own, with all cores:
+`bert-jax pretrain`, as its users start it, and PyTorch, which draws random blocks as nanoGPT does, at a constant rate
+and without validation. Runs are resumed by the same command. Keys of the config follow as --config.KEY=VALUE. Needs the
+extra `parity`.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -23,15 +23,15 @@ from bert_jax.runs import workdir
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    words, overrides = cli.split_overrides(arguments)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = cli.Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--runs", type=Path, required=True, help="where to train")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--torch", action="store_true", help="run as the process of PyTorch")
-    options = parser.parse_args(words)
-    keys = [f"corpus.source={options.text}", f"store={options.runs / 'store'}", *overrides]
     try:
+        words, overrides = cli.split_overrides(arguments)
+        options = parser.parse_args(words)
+        keys = [f"corpus.source={options.text}", f"store={options.runs / 'store'}", *overrides]
         config = configs.load("shakespeare_char", keys)
     except BadInput as error:
         cli.print_error(str(error))

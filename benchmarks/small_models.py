@@ -12,7 +12,8 @@ Prints a Markdown table of the accuracy (`bert-jax score`) on minimal pairs, wit
 kind of pair, and the F1 of WNUT-17 after fine-tuning (`bert-jax finetune`). The pairs are made here, from words that
 are frequent in encyclopedias. GPT's vectors of words know only the words before them.
 
-Every result is a file in --output, and the same command skips what is finished and resumes what was killed.
+Every result is a file in --output, and the same command skips what is finished and resumes what was killed; another one
+is refused there. Overrides of the config are those of the training, not of the fine-tuning.
 """
 
 import json
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
         options = parser.parse_args(words)
         options.keys = [f"--config.{key}" for key in overrides]
-        options.output.mkdir(parents=True, exist_ok=True)
+        check_command(options)
         lines = [json.dumps(pair) + "\n" for pair in make_pairs()]
         (options.output / "pairs.jsonl").write_text("".join(lines))
         steps = max(1, round(options.tokens / (ROWS * LENGTH)))
@@ -80,6 +81,19 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"small_models.py: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def check_command(options) -> None:
+    """Writes what decides the results of --output into it. Raises BadInput if other ones are there."""
+    file = options.output / "command.json"
+    names = "text", "format", "wnut", "tokens", "keys"
+    command = {name: getattr(options, name) for name in names}
+    text = json.dumps(command, default=str)
+    if not file.exists():
+        options.output.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    elif file.read_text() != text:
+        raise BadInput(f"--output {options.output}: has results of another command; see {file}")
 
 
 def make_pairs() -> list[dict]:

@@ -1,3 +1,3 @@
-"""BERT pretraining in JAX: raw text in, a downstream-ready BERT out."""
+"""Pretraining of BERT, GPT and relatives in JAX: raw text in, a network for downstream tasks out."""
 
 __version__ = "0.2.0"

@@ -15,7 +15,7 @@ from types import ModuleType
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
 from bert_jax.storage.remote import address
 
-DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
+DESCRIPTION = """Pretraining of BERT, GPT and relatives in JAX: raw text in, a network for downstream tasks out.
 
 Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4."""
 EXIT_CODES = """exit codes:

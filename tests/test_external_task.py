@@ -132,7 +132,7 @@ def test_what_it_cannot_do_is_refused(finished, tmp_path):
     output = tmp_path / "output"
     assert "my_code.model" in refused("export", "--workdir", run, "--output", output)
     assert "my_code.objective" in refused("predict", "--model", run, "a [MASK]")
-    files = "--input", run / "config.json", "--output", tmp_path / "vectors.npy"
+    files = "--input", run / "tokenizer/vocab.txt", "--output", tmp_path / "vectors.npy"
     assert "my_code.model" in refused("features", "--model", run, *files)
     saving = "inspect", "--config", run / "config.json", "--steps", "0:2", "--save", output
     assert "kits.scored_task" in refused(*saving)

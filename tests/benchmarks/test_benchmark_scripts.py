@@ -11,7 +11,9 @@ from kits.slices import needs_libtpu
     [
         ("accelerator", ["--config", "nowhere"], "nowhere"),
         ("shakespeare", ["--text", "x", "--runs", "y", "--config.nothing=1"], "nothing"),
+        ("shakespeare", ["--seeds", "x"], "--seeds"),
         ("small_models", ["--config.mask=1", "--seed", "x"], "--seed"),
+        ("generate", ["--rows", "x"], "--rows"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
         ("gpu", ["--topology", "h101:1"], "--topology h101:1"),
