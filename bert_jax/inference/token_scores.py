@@ -16,7 +16,7 @@ from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, fill_mask
-from bert_jax.inference.words import is_inside
+from bert_jax.inference.words import inner_places
 from bert_jax.objectives import base
 from bert_jax.tasks.text.mlm_batch import MASKED_ARRAYS
 
@@ -111,12 +111,13 @@ def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.n
     offsets: where each token begins and ends in the text.
     """
     is_start = begins_word.copy()
+    inner = inner_places(text)
     before = (0, 1)
     for number, (start, stop) in enumerate(offsets):
         continues = (
             start < before[1]  # pieces of one character have the same offsets
             or not text[slice(*before)].strip()  # a piece of a space alone begins the word after it
-            or is_inside(text, start)
+            or start in inner
         )
         is_start[number] |= number == 0 or not continues
         before = (start, stop)

@@ -1,4 +1,4 @@
-"""Words of texts: runs of letters, digits, "_", and combining marks, such as accents and vowel signs."""
+"""Words of texts: runs of letters, digits, "_", and combining marks behind them, such as accents and vowel signs."""
 
 import re
 import sys
@@ -8,18 +8,16 @@ from functools import cache
 
 @cache
 def part_pattern() -> re.Pattern:
-    """Returns the pattern of a word, or of a run of other characters without white space."""
-    marks = "".join(filter(is_mark, map(chr, range(sys.maxunicode + 1))))
-    return re.compile(rf"[\w{marks}]+|[^\w\s{marks}]+")
+    """Returns the pattern of a word, which is its first group, or of a run of other characters without white space."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    marks = [mark for mark in characters if unicodedata.category(mark).startswith("M")]
+    return re.compile(rf"(\w[\w{''.join(marks)}]*)|[^\w\s]+")
 
 
-def is_mark(character: str) -> bool:
-    return unicodedata.category(character).startswith("M")
-
-
-def is_inside(text: str, place: int) -> bool:
-    """Returns whether a word goes on at a place of a text: the characters in front of it and at it are of words."""
-    pair = text[place - 1 : place + 1]
-    return len(pair) == 2 and all(
-        character.isalnum() or character == "_" or is_mark(character) for character in pair
-    )
+def inner_places(text: str) -> set[int]:
+    """Returns the places of a text in front of which a word has begun that goes on there."""
+    places = set()
+    for match in part_pattern().finditer(text):
+        if match[1]:
+            places.update(range(match.start() + 1, match.end()))
+    return places

@@ -101,6 +101,7 @@ def test_a_masked_score_is_the_sum_over_tokens_that_are_masked_in_turn(kind, mas
         ("unigram", "well-known words.", ["well", "-", "known", "words", "."]),
         ("byte_bpe", "यह हिन्दी है।", ["यह", " हिन्दी", " है", "।"]),  # vowel signs
         ("byte_bpe", "cafe\u0301s x", ["cafe\u0301s", " x"]),
+        ("byte_bpe", "❤\ufe0fa", ["❤", "\ufe0f", "a"]),  # a mark of another character
     ],
 )
 def test_words_end_where_letters_and_digits_do(kind, text, words):
