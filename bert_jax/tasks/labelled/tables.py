@@ -52,8 +52,8 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
         names, rows = read_parallel(paths)
     else:
         names, rows = read_file(source, columns, optional)
-    if not names:
-        raise BadInput(f"{source}: is empty")
+        if not names:
+            raise BadInput(f"{source}: is empty")
     if NESTED in names:
         names, rows = unnest(names, rows)
     for name in columns:
