@@ -55,8 +55,12 @@ def run(options, overrides) -> int:
     if options.stride and not has_text:
         raise BadInput("--stride: needs a text, by --input or --config")
     if has_text:
-        if options.input:  # the words that masked models predict are drawn by a seed
-            cli.refuse_overrides([key for key in overrides if not key.startswith("seed=")])
+        for key in overrides:
+            # The words that masked models predict are drawn by the seed.
+            if options.input and not key.startswith("seed="):
+                raise BadInput(
+                    f"--config.{key}: with --input there is no config, but --config.seed"
+                )
         config = configs.load(options.config or "base", overrides)
         values = evaluate_models(
             options.model, config, cli.log_progress, options.input, options.stride
