@@ -49,6 +49,10 @@ def test_commands_are_valid_and_run_once(commands, tmp_path, capsys):
     assert tables[0][2].startswith("| BERT | 1.5 | 0.750 ± 0.020 | 0.50 |")
     assert tables[0][3].startswith("| BERT, random weights |")
     assert (tmp_path / "out/GPT_10_0").is_dir()
+    # Results of another command are not taken for its own.
+    assert small_models.main([*data, "--tokens", "41001"]) == 2
+    assert "has results of another command" in capsys.readouterr().err
+    assert len(commands) == 18
 
 
 def test_pairs_are_distinct_and_balanced():
