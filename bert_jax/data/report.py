@@ -204,11 +204,17 @@ def find_few(config, report: dict) -> Iterator[tuple]:
     if heldout < FEW_HELDOUT and is_heldout_by_hash(config):
         documents = heldout + report["train"]["documents"]
         share = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / documents):.1g}")
+        count = round(share * documents)
+        remedy = (
+            f"--config.corpus.heldout={share:g} (now {config.corpus.heldout:g}) with a new"
+            f" --config.store would hold out about {count:,}"
+        )
+        if count <= heldout:
+            remedy = "add documents to config.corpus.source"
         yield (
             "few_heldout",
             f"documents held out: only {heldout}, so held-out metrics will be noisy",
-            f"--config.corpus.heldout={share:g} (now {config.corpus.heldout:g}) with a new"
-            f" --config.store would hold out about {share * documents:,.0f}",
+            remedy,
         )
 
 
