@@ -118,6 +118,8 @@ def get_config(
     config.filter.duplicates = True  # drop documents whose text equals that of an earlier one
     config.filter.document_characters = 0  # drop documents with fewer characters
     config.filter.line_stops = False  # drop lines that do not end with a sentence's punctuation
+    # drop files that `prepare` refuses otherwise: not UTF-8, of another format, damaged, or an archive
+    config.filter.unusable_files = False
 
     config.tokenizer = ConfigDict()
     # what to train: wordpiece, unigram, bpe or byte_bpe; or bytes, the 256 of UTF-8, which are not trained

@@ -28,6 +28,9 @@ PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES = 5
 MOST_BAD_SHARE = 0.05
+# What an error names, at most.
+MOST_FILES = 10
+MOST_ENCODINGS = 4  # of a file
 # How a file of a format begins, and one that is of none.
 SIGNS = {
     "wiki": rb"<doc ",
@@ -39,7 +42,7 @@ SIGNS = {
 class Reading(NamedTuple):
     """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
-    form: str  # format: lines, files, wiki, jsonl or parquet; text for a library's data set
+    form: str  # one of config.corpus.format; text for a library's data set
     sentences: str  # lines, rules or none
     field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
@@ -69,6 +72,7 @@ class Source(NamedTuple):
     # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
+    refused: dict[Path, str] = {}  # those of `paths` that cannot be used, which are left out; why
     # the block with the first character that is held out, and the characters before it there; None: held out by hash
     cut: tuple[float, float] | None = None
 
@@ -81,14 +85,16 @@ class Source(NamedTuple):
         if library := library_of(self.name):
             yield from library.texts(self.name, self.reading.field)
         for path in self.paths:
+            if path in self.refused:
+                add_problem(problems, files.REFUSED, path.stat().st_size)
+                continue
             if not path.stat().st_size:
                 problems[files.EMPTY] += 1
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
-            elif self.reading.form != "jsonl" and self.reading.sentences == "none":
-                yield from files.exact_texts(path, self.reading.form, problems, BLOCK)
-            else:
-                yield from files.texts(path, self.reading.form, problems, BLOCK)
+                continue
+            is_exact = self.reading.form != "jsonl" and self.reading.sentences == "none"
+            yield from files.texts(path, self.reading.form, problems, BLOCK, is_exact)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
@@ -126,9 +132,18 @@ def open_sources(config) -> list[Source]:
     if len(formats) == 1:
         formats *= len(names)
     try:
-        return [open_source(config, name, form) for name, form in zip(names, formats, strict=True)]
+        opened = [
+            open_source(config, name, form) for name, form in zip(names, formats, strict=True)
+        ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
+    reasons = [reason for source in opened for reason in source.refused.values()]
+    if reasons and not config.filter.unusable_files:
+        raise BadInput(
+            f"config.corpus.source: unusable files ({len(reasons):,}): {'; '.join(reasons[:MOST_FILES])};"
+            " config.filter.unusable_files=True leaves such files out, iconv -f ENCODING -t UTF-8 converts one"
+        )
+    return opened
 
 
 def library_of(name: str) -> ModuleType | None:
@@ -164,23 +179,26 @@ def open_source(config, name: str, form: str) -> Source:
     if name == "pydocs":
         return Source(name, reading)
     paths = files.find_files(name)
+    refused = {}
     for path in paths:
-        if form == "parquet":
-            parquet.check(path, field)
-        else:
-            check_format(path, reading)
-    return Source(name, reading, paths=tuple(paths))
+        try:
+            if form == "parquet":
+                parquet.check(path, field)
+            else:
+                check_file(path, reading)
+        except BadInput as error:
+            refused[path] = str(error)
+    return Source(name, reading, paths=tuple(paths), refused=refused)
 
 
-def check_format(path: Path, reading: Reading) -> None:
+def check_file(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     form = reading.form
     with files.open_text(path) as file:
         start = file.read(PROBE)
     if files.ARCHIVE.match(start):
         raise BadInput(
-            f"config.corpus.source: {path}: an archive, or compressed in a way that its name does not say;"
-            " unpack it"
+            f"{path}: an archive, or compressed in a way that its name does not say (unpack it)"
         )
     problems = Counter()
     pieces = files.read_lines(path, form, problems, PROBE)
@@ -196,13 +214,11 @@ def check_format(path: Path, reading: Reading) -> None:
     if form not in (likely, "files"):
         words = start[:40].decode(errors="replace").split()
         raise BadInput(
-            f"config.corpus.format={form}: {path} begins like {likely}: {' '.join(words)}"
+            f"{path}: begins like {likely}, not config.corpus.format={form}: {' '.join(words)}"
         )
     if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
-        reasons = describe(problems)
-        if "without" in reasons:
-            reasons += "; set config.corpus.field"
-        raise BadInput(f"config.corpus.format={form}: {path} begins with {reasons}")
+        keys = f"config.corpus.format={form}, config.corpus.field={reading.field}"
+        raise BadInput(f"{path}: begins with {describe(problems)} ({keys})")
 
 
 def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> None:
@@ -210,13 +226,13 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> 
 
     usable: the number of lines, or of records, without problems.
     """
-    _, escaped = encodings.escaped_lines(lines)
+    escaped = sum(map(bool, map(encodings.ESCAPE.search, lines.split(b"\n"))))
     bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
     good = max(0, usable - escaped)
     if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
         share = f"{bad / (good + bad):.0%} of its beginning"
-        likely = encodings.likely_encoding(lines)
-        raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
+        likely = " or ".join(encodings.likely_encodings(lines)[:MOST_ENCODINGS])
+        raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:

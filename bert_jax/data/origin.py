@@ -27,7 +27,8 @@ def made_from(config) -> dict:
     if count := len(heldout_sources(config)):
         values["corpus.heldout_source"] = f"the last {count} of the sources"
     for key, value in config.filter.items():
-        values[f"filter.{key}"] = value
+        if value or key != "unusable_files":
+            values[f"filter.{key}"] = value
     return values | tokenizer_keys(config)
 
 

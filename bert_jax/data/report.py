@@ -61,7 +61,9 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
     report = {
         **{key: counts[key] for key in COUNTS},
-        "bytes": counts["bytes"] + problems[BYTES + files.TOO_LONG],
+        "bytes": counts["bytes"]
+        + problems[BYTES + files.TOO_LONG]
+        + problems[BYTES + files.REFUSED],
         "problems": dict(sorted(problems.items())),
         "train": count_split(train),
         "heldout": count_split(heldout),

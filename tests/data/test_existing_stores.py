@@ -83,6 +83,20 @@ def test_edited_text_is_told_in_one_line(make, places):
         prepare(config)
 
 
+def test_files_that_are_left_out_belong_to_the_text_of_a_store(make, places):
+    """A store without the key is the same as before the key existed."""
+    key = "filter.unusable_files"
+    store = prepare(make([], "corpus.source=text"))
+    assert key not in store.manifest["made_from"]
+    Path("elsewhere/copy/c.txt").write_bytes("Die Stra\xdfe.\n".encode("latin-1") * 9)
+    config = make([], "corpus.source=elsewhere", f"{key}=True", "store=other")
+    other = prepare(config)
+    assert other.splits["train"].tokens.tolist() == store.splits["train"].tokens.tolist()
+    assert corpora.report_of(other)["problems"]["files left out"] == 1
+    _, changed = preparing.open_matching(config)
+    assert not changed
+
+
 @pytest.mark.parametrize(
     "change",
     ["corpus.heldout=0.2", "corpus.source=pydocs", "filter.line_stops=True", "tokenizer.size=201"],

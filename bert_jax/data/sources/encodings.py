@@ -1,83 +1,36 @@
-"""Names the likely encoding of text that is not UTF-8."""
+"""Names the likely encodings of text that is not UTF-8."""
 
-import contextlib
 import re
 
-# The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
-# them is here.
+# The encodings that an error may name: for each language, the one that contains its others, such as CP949 for EUC-KR.
 ENCODINGS = """
-    utf_16 utf_16_le utf_16_be utf_32 cp1252 cp1251 cp1253 cp1255 cp1256 cp874
-    koi8_r koi8_u iso8859_5 iso8859_6 cp866
+    utf_16 utf_16_le utf_16_be utf_32 cp949 johab cp932 euc_jp gb18030 cp950 iso2022_jp iso2022_jp_2 iso2022_kr
+    cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 iso8859_2 iso8859_5 iso8859_6
+    koi8_r koi8_u cp850 cp852 cp857 cp866 mac_roman
 """.split()
-# Those of two bytes a character, by the bytes of common characters: punctuation, kana, the first part of each table.
-# CP949 and CP932 have more characters than the encoding before them.
-PAIRS = {
-    rb"[\xa1\xa3\xb0-\xc8][\xa1-\xfe]": ("EUC-KR", "CP949"),
-    rb"[\xa1\xa3-\xa5\xb0-\xcf][\xa1-\xfe]": ("EUC-JP",),
-    rb"[\xa1\xa3\xb0-\xd7][\xa1-\xfe]": ("GB18030",),
-    rb"[\xa1\xa4-\xc6][\x40-\x7e\xa1-\xfe]": ("BIG5",),
-    rb"[\x81-\x83\x88-\x97][\x40-\xfc]": ("SHIFT-JIS", "CP932"),
-}
-COMMON = 0.85  # share of the characters
-# Encodings that write all characters in ASCII, by their mark of other characters.
-ESCAPES = {
-    "ISO-2022-JP": rb"\x1b\$",
-    "ISO-2022-JP-2": rb"\x1b\$",
-    "ISO-2022-KR": rb"\x1b\$",
-    "HZ": rb"~\{",
-    "UTF-7": rb"\+[A-Za-z]",
-}
-# Other characters of such a text, at least: in plain English, "+yes" may be UTF-7 by chance.
-LEAST_OTHERS = 8
-LEAST_SHARE = 0.05
+# Differences from the best encoding below which another one is as likely, in two measures of charset_normalizer.
+CHAOS = 0.03  # share of improbable characters: this much more
+COHERENCE = 0.8  # how far the letters are as frequent as in a language: at least this much of it
+MOST_CHAOS = 0.3
+MOST_LINES = 200
+# Begins a part of ISO 2022 that is not ASCII, although all its bytes are.
+ESCAPE = re.compile(rb"\x1b\$|\x0e")
 
 
-def likely_encoding(text: bytes) -> str:
-    """Returns what an error says about a text that is not UTF-8: its likely encoding, and how to convert it."""
-    name, _ = escaped_lines(text)
-    name = name or encoding_of_pairs(text) or best_encoding(text)
-    if not name:
-        return "not UTF-8; is it text?"
-    advice = f"not UTF-8 but probably {name}; convert it, and look at the result"
-    if name == "HZ":  # glibc's iconv has none
-        return advice
-    return f"{advice}: iconv -f {name} -t UTF-8 FILE > NEW"
-
-
-def escaped_lines(text: bytes) -> tuple[str, int]:
-    """Returns the encoding of ESCAPES of a text, and the number of lines with other characters; ('', 0) for UTF-8."""
-    for name, mark in ESCAPES.items():
-        if not re.search(mark, text):
-            continue
-        with contextlib.suppress(UnicodeDecodeError):
-            decoded = text.decode(name)
-            others = len(decoded) - sum(map(str.isascii, decoded))
-            if others >= max(LEAST_OTHERS, LEAST_SHARE * len(decoded)):
-                lines = decoded.split("\n")
-                return name, sum(not line.isascii() for line in lines)
-    return "", 0
-
-
-def encoding_of_pairs(text: bytes) -> str:
-    """Returns the encoding of PAIRS whose common characters make up most of a text; '' if there is none."""
-    shares = {"": COMMON}
-    for pair, names in PAIRS.items():
-        characters = re.findall(rb"(%b)|[\x80-\xff]." % pair, text, re.DOTALL)
-        common = sum(map(bool, characters))
-        for name in names:
-            errors = text.decode(name, "replace").count("\ufffd")
-            if errors < common / 100:
-                shares[name] = common / len(characters)
-    return max(shares, key=shares.get)
-
-
-def best_encoding(text: bytes) -> str:
-    """Returns which of ENCODINGS a text probably has, as iconv spells it; '' if it has none of them."""
+def likely_encodings(text: bytes) -> list[str]:
+    """Returns the encodings that a text may have, as iconv spells them, the likeliest first; [] if it has none."""
     import charset_normalizer  # only here: a machine that trains on saved batches may lack it
 
-    even = text[: len(text) // 2 * 2]  # of UTF-16, the last line break may be cut in half
-    best = charset_normalizer.from_bytes(even, cp_isolation=ENCODINGS).best()
-    if not best:
-        return ""
-    name = best.encoding.upper().replace("_", "-")
-    return name.replace("16-", "16").replace("ISO", "ISO-")
+    if b"\0" in text:
+        text = text[: len(text) // 4 * 4]  # of UTF-16 and 32, the last character may be cut
+    else:
+        lines = [line for line in text.split(b"\n") if ESCAPE.search(line) or not line.isascii()]
+        text = b"\n".join(lines[:MOST_LINES])
+    matches = charset_normalizer.from_bytes(text, cp_isolation=ENCODINGS, threshold=MOST_CHAOS)
+    names = []
+    for match in matches:
+        is_likely = match.chaos <= matches[0].chaos + CHAOS
+        if is_likely and match.coherence >= COHERENCE * matches[0].coherence:
+            name = match.encoding.upper().replace("_", "-").replace("MAC-ROMAN", "MACINTOSH")
+            names.append(name.replace("16-", "16").replace("ISO", "ISO-"))
+    return names

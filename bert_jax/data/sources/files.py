@@ -20,6 +20,7 @@ from bert_jax.storage import checksums
 
 # Reasons in the counts of problems.
 EMPTY = "empty files"
+REFUSED = "files left out"
 TOO_LONG = "records over 16 MB"
 CUTS = "cuts in lines over 1 MB"
 PARTED = "documents parted"
@@ -65,8 +66,8 @@ def find_files(source: str) -> list[Path]:
     paths = {Path(name) for name in names if os.path.isfile(name)}
     if not paths:
         raise BadInput(
-            f"config.corpus.source: {source}: no such file (expected files, pydocs, tfds:NAME or hf:NAME;"
-            " a comma separates sources, write ? for one in a path)"
+            f"config.corpus.source: {source}: names no file (expected files, directories with visible files,"
+            " pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path)"
         )
     return sorted(paths)
 
@@ -194,36 +195,32 @@ def find_cut(line: bytes) -> int:
     return max(last_character, half)
 
 
-def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
-    """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT."""
+def read_exactly(path: Path, size: int) -> Iterator[bytes]:
+    """Yields pieces of all bytes of a file except a byte order mark at its beginning. Raises as `read_lines` does."""
+    with open_text(path) as file:
+        yield file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
+        yield from iter(lambda: file.read(size), b"")
+
+
+def texts(
+    path: Path, form: str, problems: Counter, size: int = PIECE, is_exact: bool = False
+) -> Iterator[bytes]:
+    """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT.
+
+    is_exact: keeps all bytes, as `read_exactly` does.
+    """
+    pieces = read_exactly(path, size) if is_exact else read_lines(path, form, problems, size)
     text = b""
-    for lines in read_lines(path, form, problems, size):
-        text += lines
+    for piece in pieces:
+        text += piece
         cut = last_boundary(text, form)
         if not cut and len(text) > LONGEST_DOCUMENT:
-            add_problem(problems, PARTED, len(text))
-            cut = len(text)
+            part = text[:LONGEST_DOCUMENT]
+            cut = part.rfind(b"\n") + 1 or find_cut(part)
+            add_problem(problems, PARTED, cut)
         if cut:
             yield text[:cut]
             text = text[cut:]
-    if text:
-        yield text
-
-
-def exact_texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
-    """Works like `texts`, but keeps all bytes except a byte order mark at the beginning of the file."""
-    with open_text(path) as file:
-        text = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
-        while data := file.read(size):
-            text += data
-            cut = last_boundary(text, form)
-            if not cut and len(text) > LONGEST_DOCUMENT:
-                part = text[:LONGEST_DOCUMENT]
-                cut = part.rfind(b"\n") + 1 or find_cut(part)
-                add_problem(problems, PARTED, cut)
-            if cut:
-                yield text[:cut]
-                text = text[cut:]
     if text:
         yield text
 
@@ -233,8 +230,8 @@ BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 
 def last_boundary(text: bytes, form: str) -> int:
     """Returns where the last, possibly incomplete document begins in `text`; 0 if it is the only one."""
-    if form == "jsonl":  # every line is a document
-        return len(text)
+    if form == "jsonl":
+        return text.rfind(b"\n") + 1
     if form == "wiki":
         return text.rfind(b"\n<doc ") + 1
     if form == "lines":
