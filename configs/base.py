@@ -94,14 +94,15 @@ def get_config(
     # text to train on: pydocs (docstrings of Python), tfds:NAME (TensorFlow Datasets), hf:NAME (Hugging Face), a file,
     # a directory or a glob; several are separated by commas. In a path, write ? for a comma
     config.corpus.source = "pydocs"
-    # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
-    # WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all sources, or one per
-    # source, those of heldout_source last, separated by commas
+    # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
+    # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all
+    # sources, or one per source, those of heldout_source last, separated by commas
     config.corpus.format = "lines"
     config.corpus.field = "text"  # field with the text, in JSON lines, Parquet, and data sets
-    # how text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
-    # lines, rules otherwise and for pydocs), none (a document keeps its exact characters, spaces and line breaks
-    # included, as one sentence: for token_blocks and other tasks that need no sentences; see docs/text.md)
+    # how text is split into sentences: lines (one per line), rules (at punctuation), wrapped (by rules, after the lines
+    # of each paragraph are joined), auto (lines if the format is lines, rules otherwise and for pydocs), none (a
+    # document keeps its exact characters, spaces and line breaks included, as one sentence: for token_blocks and other
+    # tasks that need no sentences; see docs/text.md)
     config.corpus.sentences = "auto"
     # share that is held out for evaluation: of the documents, at least two, or one with sentences=none; with
     # heldout_by=end, of the characters. Not used with heldout_source
@@ -276,7 +277,7 @@ def get_config(
 CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),
     "gradient_dtype": ("float32", "bfloat16"),
-    "corpus.sentences": ("auto", "lines", "rules", "none"),
+    "corpus.sentences": ("auto", "lines", "rules", "wrapped", "none"),
     "corpus.heldout_by": ("hash", "end"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe", "bytes"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
@@ -297,7 +298,7 @@ NOT_NEGATIVE = """
     optimizer.unfreeze_every schedule.decay
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
-FORMATS = ("lines", "files", "wiki", "jsonl", "parquet")
+FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet")
 
 
 def check(config: ConfigDict) -> None:

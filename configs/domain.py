@@ -17,7 +17,7 @@ def get_config():
     config = bert_base.get_config()
     config.store = "stores/domain"
     config.corpus.source = "text"
-    config.corpus.sentences = "rules"  # lines are paragraphs
+    config.corpus.sentences = "rules"  # lines are paragraphs; or "wrapped"
     config.optimizer.learning_rate = 5e-5
     config.schedule.warmup = 5_000
     config.phases.short.steps = 80_000

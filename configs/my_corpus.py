@@ -18,13 +18,15 @@ def get_config():
 
     # A directory, a file or a glob, or several separated by commas; plain, .gz, .bz2, .xz or .zst. The format is one of
     #   lines   one sentence or paragraph per line, a blank line between documents
+    #   document_per_line  one document per line
     #   files   one document per file
     #   jsonl   one JSON object per line, with the text in `corpus.field`
     #   parquet one document per row, with the text in the column `corpus.field`
     #   wiki    the output of WikiExtractor
     config.corpus.source = "text"
     config.corpus.format = "lines"
-    config.corpus.sentences = "rules"  # if lines are paragraphs; "lines" if they are sentences
+    # "lines" if lines are sentences, "wrapped" if sentences go on in the next line
+    config.corpus.sentences = "rules"
 
     config.tokenizer.kind = "wordpiece"
     config.tokenizer.size = 16_000

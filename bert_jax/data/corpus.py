@@ -43,7 +43,7 @@ class Reading(NamedTuple):
     """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
     form: str  # one of config.corpus.format; text for a library's data set
-    sentences: str  # lines, rules or none
+    sentences: str  # lines, rules, wrapped or none
     field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
     line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
@@ -300,11 +300,10 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     problems: counts what is dropped, by reason; see problems.py.
     """
     reading = block.reading
-    is_exact = reading.sentences == "none"
     split = SPLITTERS[reading.sentences]
     documents = []
     for piece in block.texts:
-        for lines in text.parse(piece, reading.form, reading.field, problems, is_exact):
+        for lines in text.parse(piece, reading.form, reading.field, problems, reading.sentences):
             if reading.line_stops:
                 lines = keep_stops(lines, problems)
             if characters(lines) < reading.document_characters:
@@ -312,12 +311,17 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
                 add_problem(problems, reason, len("".join(lines).encode()))
                 continue
             documents.append([sentence for line in lines for sentence in split(line)])
-    if is_exact and block.trained:
+    if reading.sentences == "none" and block.trained:
         return cut_document(documents, block.trained)
     return documents
 
 
-SPLITTERS = {"lines": cap, "rules": split_sentences, "none": lambda line: [line]}
+SPLITTERS = {
+    "lines": cap,
+    "rules": split_sentences,
+    "wrapped": split_sentences,
+    "none": lambda line: [line],
+}
 
 
 def cut_document(documents: list[list[str]], trained: float) -> list[list[str]]:

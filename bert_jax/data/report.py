@@ -25,6 +25,7 @@ SHOWN_SENTENCES = 3
 SHOWN_PIECES = 30
 # A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
+WRAPPED = 0.1  # share of the sentences
 LARGEST_DOCUMENT = 0.1  # share of the training tokens
 COPIES = 0.2  # share of the documents read
 LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filters apart
@@ -74,6 +75,7 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "altered_share": share_altered(tokenizer),
         "longest_document_share": int(np.diff(document_ends, prepend=0).max()) / len(train.tokens),
         "single_sentence_share": float(np.mean(np.diff(train.document_ends, prepend=0) == 1)),
+        "wrapped_share": counts["wrapped"] / max(counts["sampled"], 1),
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
@@ -164,14 +166,18 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
     """Yields warnings, as find_warnings does, about documents and sentences."""
     pairs = config.task.get("pair_task", "none")
     if pairs != "none" and report["single_sentence_share"] > SHORT_DOCUMENTS:
-        rules = ", or try config.corpus.sentences=rules"
-        if config.corpus.sentences == "rules":
-            rules = ""
         yield (
             "short_documents",
             f"{report['single_sentence_share']:.0%} of the documents have a single sentence, too short for"
             f" pairs ({pairs})",
-            f"set config.task.pair_task=none, or put blank lines only between documents{rules}",
+            "set config.task.pair_task=none, put blank lines only between documents, or try another"
+            f" config.corpus.sentences than {config.corpus.sentences}",
+        )
+    if report["wrapped_share"] > WRAPPED:
+        yield (
+            "wrapped_lines",
+            f"{report['wrapped_share']:.0%} of the sentences are parts of one, divided by the end of a line",
+            "set config.corpus.sentences=wrapped, which joins the lines of a paragraph",
         )
     if report["longest_document_share"] > LARGEST_DOCUMENT:
         yield (

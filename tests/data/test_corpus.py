@@ -50,7 +50,7 @@ def test_sentences_by_lines_or_rules_after_filters(tmp_path, sentences, form, nu
     assert read(*keys, "filter.document_characters=23")[0] == []
 
 
-@pytest.mark.parametrize("form", ["lines", "files", "wiki", "jsonl"])
+@pytest.mark.parametrize("form", ["lines", "document_per_line", "files", "wiki", "jsonl"])
 def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
     draw = random.Random(1)
     for number in range(5):

@@ -68,6 +68,7 @@ def problem(reason: str, number: int, size: int) -> dict[str, int]:
         ("short_documents", {"single_sentence_share": 0.3}, "seed=0"),
         ("", {"single_sentence_share": 0.3}, "task.pair_task=none"),
         ("long_sentences", {"mean_sentence": 101}, "seed=0"),
+        ("wrapped_lines", {"wrapped_share": 0.3}, "seed=0"),
         ("unknown_pieces", {"unknown_share": 0.02}, "seed=0"),
         ("cased_vocabulary", {"altered_share": 0.02}, "tokenizer.path=vocab.txt"),
         ("stripped_marks", {"stripped_share": 0.02}, "seed=0"),

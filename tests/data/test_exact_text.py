@@ -91,6 +91,9 @@ def test_lines_keep_their_characters(path, documents):
     blocks = [f'<doc id="1" title="T">\nT\n\n{text}\n\n\n</doc>\n' for text in texts]
     path.write_bytes("".join(blocks).replace("&", "&amp;").encode())
     assert read(path, "wiki") == (stripped, {})
+    lines = [text.replace("\n", "").replace("\r", "") for text in texts]
+    path.write_bytes("\n\r\n".join(lines).encode())
+    assert read(path, "document_per_line") == (lines, {})
 
 
 @pytest.mark.parametrize("texts", [["a\rb\r\rc"], ["one " * 30 + "\r" + "two" * 30, "\r x\r y"]])

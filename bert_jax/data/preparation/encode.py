@@ -14,6 +14,7 @@ from bert_jax.data import corpus
 from bert_jax.data import store as stores
 from bert_jax.data.preparation.lost_text import count_lost, cut
 from bert_jax.data.preparation.shards import Shard
+from bert_jax.data.sources.wrapped import count_wrapped
 from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.corpus_encoder import flatten
@@ -96,6 +97,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
         "documents_read": len(documents),
         "empty": int((in_documents == 0).sum()),
         **count_lost(sentences, tokenizer, is_exact),
+        **count_wrapped(sentences),
     }
     arrays = {
         "tokens": tokens.astype(stores.token_type(tokenizer.size)),

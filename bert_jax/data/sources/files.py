@@ -230,7 +230,7 @@ BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 
 def last_boundary(text: bytes, form: str) -> int:
     """Returns where the last, possibly incomplete document begins in `text`; 0 if it is the only one."""
-    if form == "jsonl":
+    if form in ("jsonl", "document_per_line"):
         return text.rfind(b"\n") + 1
     if form == "wiki":
         return text.rfind(b"\n<doc ") + 1

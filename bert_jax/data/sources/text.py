@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import add_problem
+from bert_jax.data.sources.wrapped import join_lines
 
 # Reasons in the counts of problems: to drop a line, and of records that are kept.
 NOT_UTF8 = "lines not UTF-8"
@@ -24,19 +25,27 @@ JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
 def parse(
-    text: bytes, form: str, field: str, problems: Counter, is_exact: bool = False
+    text: bytes, form: str, field: str, problems: Counter, sentences: str = "lines"
 ) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document.
 
-    is_exact: yields [the characters of a document], with all white space; [] if it has none. In the formats lines and
-        wiki, the line breaks around a document are left out.
+    sentences: with none, yields [the characters of a document], with all white space; [] if it has none. In the formats
+        lines and wiki, the line breaks around a document are left out. With wrapped, yields paragraphs in place of
+        lines.
     """
+    is_exact = sentences == "none"
     if form in ("lines", "wiki") or not is_exact:
         text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
     split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
-    parts = records(text, field, problems) if form == "jsonl" else [text]
+    parts = [text]
+    if form == "jsonl":
+        parts = records(text, field, problems)
+    elif form == "document_per_line":
+        parts = filter(bytes.strip, text.splitlines())
     for part in parts:
         for lines in split(decode(part, problems)):
+            if sentences == "wrapped":
+                lines = join_lines(lines)
             if not is_exact:
                 yield list(filter(None, map(str.strip, lines)))
                 continue

@@ -1,0 +1,45 @@
+"""Hard-wrapped text, whose lines end at a width and not with a sentence: recognizes it, and joins its lines."""
+
+import re
+from collections.abc import Iterator
+
+from bert_jax.data.sources.sentences import CLOSING, SPACED, STOPS, UNSPACED
+
+# A sample of the sentences of a block: so many, from so many places.
+SENTENCES = 25
+PLACES = 20
+STOP = re.compile(rf"[{re.escape(SPACED)}](?!\S)|[{UNSPACED}]")
+UNFINISHED = re.compile(rf"[^\n{re.escape(STOPS + CLOSING)}]\n([^\W\d_])")
+# What begins a line of a list, a table, a quotation or a heading.
+MARK = r"(?:[-*+•|>#]|\d{1,2}[.)])[ \t]++"
+INDENT = r"[ \t\u3000]*+"
+# Lines with words, of the indentation of the first one or none, or of an item of a list; each but the last is too long
+# for a heading or an address. Otherwise, any line.
+PARAGRAPH = re.compile(
+    rf"^({INDENT})({MARK})?(?=.*\w)\S.*"
+    rf"(?:(?<=.{{20}})\n(?(2){INDENT}|(?:\1)?)(?!{MARK})(?=\S.*\w|\w).*)*|.+",
+    re.MULTILINE,
+)
+WIDE = r"\u3001-\u30ff\u3400-\u9fff\uff00-\uffef"  # ideographs, kana and their punctuation
+WIDE_BREAK = re.compile(rf"(?<=[{WIDE}])\n(?=[{WIDE}])")
+
+
+def count_wrapped(sentences: list[str]) -> dict[str, int]:
+    """Returns counts of a sample: sentences, and those without a stop in front of one without a capital, but at most as
+    many as there are stops: code, tables, and text without stops are not wrapped."""
+    sampled = 0
+    wrapped = 0
+    for first in range(0, len(sentences), len(sentences) // PLACES + 1):
+        sample = sentences[first : first + SENTENCES]
+        text = "\n".join(sample)
+        unfinished = sum(not letter.isupper() for letter in UNFINISHED.findall(text))
+        sampled += len(sample)
+        wrapped += min(unfinished, len(STOP.findall(text)))
+    return {"sampled": sampled, "wrapped": wrapped}
+
+
+def join_lines(lines: list[str]) -> Iterator[str]:
+    """Yields paragraphs, of which the lines are joined by spaces; those of ideographs by nothing."""
+    for match in PARAGRAPH.finditer("\n".join(lines)):
+        paragraph = "\n".join(map(str.strip, match[0].split("\n")))
+        yield WIDE_BREAK.sub("", paragraph).replace("\n", " ")
