@@ -4,7 +4,8 @@ B batch, L length of the queries, M length of the keys, H heads, K head size.
 
 - `xla` is the reference (attention_xla.py). It supports every case and keeps all probabilities in memory, but on GPUs
   those of long rows, see LONGEST_SAVED.
-- `fused` is this project's TPU kernel (attention_kernel.py). It reads whole rows, and rotates and drops out itself.
+- `fused` is this project's TPU kernel (attention_kernel.py). It reads whole rows, and rotates and drops out itself. The
+  keys may be of a second sequence with rows as long.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
 In all of them a real token attends only to real tokens of its own packed sequence, if attention is causal only to
@@ -33,7 +34,7 @@ from bert_jax.layers import (
     rotary,
 )
 from bert_jax.layers.attention_kernel import LANES, LONGEST, LONGEST_LOCAL
-from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.layers.attention_spec import OTHER_KEYS, Mask, Spec
 from bert_jax.parallel import constraints
 from bert_jax.parallel.cards import CARDS
 
@@ -69,6 +70,7 @@ class Case(NamedTuple):
     heads: int  # per device
     dtype: str
     properties: tuple[str, ...] = ()  # of the mask, see Mask.properties
+    keys: int = 0  # M with other keys than those of the queries
 
 
 def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
@@ -83,7 +85,8 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
         spec = spec._replace(dropout=0.0)
     heads = q_BLHK.shape[2] // constraints.tensor_parts()
     shape = q_BLHK.shape[1], heads, q_BLHK.dtype.name
-    name = choose(spec, Case(*device_and_kernels(), *shape, mask.properties()))
+    case = Case(*device_and_kernels(), *shape, mask.properties(), k_BMHK.shape[1])
+    name = choose(spec, case)
     if mask.angles and name != "fused":
         q_BLHK = rotary.rotate(q_BLHK, *mask.angles)
         k_BMHK = rotary.rotate(k_BMHK, *mask.angles)
@@ -134,7 +137,10 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
     """Yields each property of a case that an implementation does not support."""
     if name == "xla":
         return
-    yield from case.properties
+    can_have_other_keys = name == "fused" and case.keys == case.length
+    for description in case.properties:
+        if description != OTHER_KEYS or not can_have_other_keys:
+            yield description
     if name not in case.kernels:
         yield f"{case.device}, only {DEVICES[name]}"
     if spec.window and name == "cudnn":
@@ -210,15 +216,17 @@ def fused(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, interpret: bool 
     if keys is None:
         keys = jnp.zeros(len(mask.query_ids), jnp.uint32)
 
-    def part(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *angles):
+    def part(q_BLHK, k_BMHK, v_BMHK, query_ids, key_ids, keys, *angles):
         first_head = constraints.tensor_part() * q_BLHK.shape[2]
         drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first_head[None])
         vectors = (x.reshape(*x.shape[:2], -1) for x in (q_BLHK, k_BMHK, v_BMHK))
-        mixed = attention_kernel.attend(*vectors, sequence_ids, angles, drop, options)
+        ids = query_ids, key_ids
+        mixed = attention_kernel.attend(*vectors, ids, angles, drop, options)
         return mixed.reshape(q_BLHK.shape)
 
     kernel = constraints.by_heads(part)
-    return kernel(q_BLHK, k_BMHK, v_BMHK, mask.query_ids, keys, *mask.angles)
+    key_ids = mask.query_ids if mask.key_ids is None else mask.key_ids
+    return kernel(q_BLHK, k_BMHK, v_BMHK, mask.query_ids, key_ids, keys, *mask.angles)
 
 
 def splash(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, interpret: bool = False):

@@ -55,14 +55,14 @@ class Options(NamedTuple):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6,))
-def attend(q_BLD, k_BMD, v_BMD, sequence_ids, angles: tuple, drop: Drop, options: Options):
-    """Returns [B, L, D]: for each head of `size` lanes, dropout(softmax(q k^T)) v.
+def attend(q_BLD, k_BMD, v_BMD, ids: tuple, angles: tuple, drop: Drop, options: Options):
+    """Returns [B, L, D]: for each head of `size` lanes, dropout(softmax(q k^T)) v. M is L.
 
-    sequence_ids: int32[B, L]. A token attends to the tokens with its own id.
+    ids: int32[B, L] of the queries, int32[B, M] of the keys. A query attends to the keys with its own id.
     angles: those of `rotary.angles`, by which queries and keys are rotated, or none.
     """
     vectors = q_BLD, k_BMD, v_BMD
-    return call(_forward_kernel, 1, vectors, sequence_ids, angles, drop, options)[0]
+    return call(_forward_kernel, 1, vectors, ids, angles, drop, options)[0]
 
 
 def _forward(*arguments):
@@ -70,16 +70,16 @@ def _forward(*arguments):
 
 
 def _backward(options, inputs, gradient):
-    *vectors, sequence_ids, angles, drop = inputs
+    *vectors, ids, angles, drop = inputs
     vectors.append(gradient)
-    gradients = call(_backward_kernel, 3, vectors, sequence_ids, angles, drop, options)
+    gradients = call(_backward_kernel, 3, vectors, ids, angles, drop, options)
     return *gradients, None, None, None
 
 
 attend.defvjp(_forward, _backward)
 
 
-def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, options: Options):
+def call(kernel, results: int, vectors, ids, angles, drop: Drop, options: Options):
     """Runs a kernel over all rows and all groups of heads that share 128 lanes; returns `results` arrays [B, L, D]."""
     batch, length, width = vectors[0].shape
     dtype = vectors[0].dtype
@@ -88,8 +88,9 @@ def call(kernel, results: int, vectors, sequence_ids, angles, drop: Drop, option
     # As many keys on each side of a block, except at the ends of the row.
     starts = np.arange(0, length, queries) - (keys - queries) // 2
     starts = np.clip(starts, 0, length - keys).astype(np.int32)
-    k_ids = jnp.stack([sequence_ids[:, start : start + keys] for start in starts], 1)
-    operands = *drop, starts, sequence_ids[:, :, None], k_ids, *by_lanes(angles), *vectors
+    q_ids, k_ids = ids
+    k_ids = jnp.stack([k_ids[:, start : start + keys] for start in starts], 1)
+    operands = *drop, starts, q_ids[:, :, None], k_ids, *by_lanes(angles), *vectors
     out_shapes = [jax.ShapeDtypeStruct(vectors[0].shape, dtype)] * results
 
     # The ids and angles of the next row are fetched early, if there is memory for them.

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+OTHER_KEYS = "ids of other keys"  # of Mask.properties
+
 
 class Spec(NamedTuple):
     """The static settings of the attention of a layer."""
@@ -41,7 +43,7 @@ class Mask(NamedTuple):
     def properties(self) -> tuple[str, ...]:
         """Returns what the mask has besides the ids of one sequence and angles, in the words of a message."""
         fields = {
-            "ids of other keys": self.key_ids,
+            OTHER_KEYS: self.key_ids,
             "a mask of pairs": self.pairs,
             "a bias": self.bias,
         }

@@ -52,17 +52,27 @@ def compute(function, arrays, dtype=jnp.float32):
     return result, *gradients
 
 
-def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
+def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None, key_ids=None):
     """block: of queries, with a window; None: all."""
     block = ids.shape[1] if block is None else block
     spec = Spec("xla", q.shape[-1], window, causal, rate)
-    return attention_xla.attend(spec, Mask(ids), q, k, v, keys_of(ids), block)
+    return attention_xla.attend(spec, Mask(ids, key_ids), q, k, v, keys_of(ids), block)
 
 
-def fused(q, k, v, ids, angles=(), **options):
+def fused(q, k, v, ids, angles=(), key_ids=None, **options):
     """In the emulated kernel. Options: `causal`, `window`, and `rate` for dropout."""
     spec = Spec("fused", q.shape[-1], dropout=options.pop("rate", 0.0), **options)
-    return attention.fused(spec, Mask(ids, angles=angles), q, k, v, keys_of(ids), interpret=True)
+    mask = Mask(ids, key_ids, angles)
+    return attention.fused(spec, mask, q, k, v, keys_of(ids), interpret=True)
+
+
+def to_context(function):
+    """Returns attention(q, k, v, ids, ...) to a second sequence: its sequences come in the opposite order."""
+
+    def attend(q, k, v, ids, **options):
+        return function(q, k, v, ids, key_ids=ids[:, ::-1], **options)
+
+    return attend
 
 
 def rotated(function):

@@ -74,6 +74,7 @@ causal_rotated = partial(rotated_plain, causal=True)
         full(partial(interpreted, **near), partial(plain, **near, block=65), 5, 1024, 1),
         (partial(interpreted, **near, causal=True), partial(causal_plain, **near), 5, 640, 1),
         (partial(fused, causal=True), causal_plain, 4, 640, 8),  # in five blocks of queries
+        (kit.to_context(dropping), kit.to_context(dropping_plain), 4, 128, 8),
         full(partial(rotated, window=128), partial(rotated_plain, window=128), 3, 384, 8),
         (partial(rotated, **near, causal=True), partial(causal_rotated, **near), 2, 512, 8),
         full(partial(rotated, causal=True), causal_rotated, 2, 128, 8),

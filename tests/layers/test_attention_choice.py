@@ -15,7 +15,7 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
-from bert_jax.layers.attention_spec import Spec
+from bert_jax.layers.attention_spec import OTHER_KEYS, Spec
 from bert_jax.tasks import base as tasks
 
 ABLE = {
@@ -28,6 +28,8 @@ REFUSALS = [
     ("fused", dict(length=1152), "phases.main.length=1152"),
     ("fused", dict(head_size=96), "model.width/model.heads=96"),
     ("fused", dict(heads=3), "192"),
+    ("fused", dict(properties=(OTHER_KEYS,), keys=1), OTHER_KEYS),
+    ("splash", dict(properties=(OTHER_KEYS,), keys=2048), OTHER_KEYS),
     ("splash", dict(length=100), "phases.main.length=100"),
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1"),
     ("cudnn", dict(kernels=("splash",), device="TPU v4"), "TPU v4"),
@@ -64,6 +66,7 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
     [
         ("fused", dict(length=256), "fused"),
         ("fused", dict(length=128), "xla"),
+        ("fused", dict(properties=(OTHER_KEYS,), keys=512), "fused"),
         ("fused", dict(length=8192, window=128, dropout=0.0), "fused"),
         ("splash", dict(length=384, heads=3), "splash"),
         ("splash", dict(length=8192 + 128, window=128), "splash"),
