@@ -157,7 +157,7 @@ def make_steps(model, request: Request) -> Callable:
 
     @jax.jit
     def start(params, batch):
-        length = batch["tokens"].shape[1] + request.tokens
+        length = batch["tokens"].shape[1] + request.tokens * max(1, request.beams)
         return apply(params, batch, length, method="start")
 
     @partial(jax.jit, donate_argnames="caches")

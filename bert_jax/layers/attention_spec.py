@@ -97,12 +97,41 @@ class Cache(NamedTuple):
         )
 
 
+class Branches(NamedTuple):
+    """Which tokens of the Cache of a row each of its N hypotheses has: those of a prompt, which all have, and its own.
+    After the prompt come a token of each hypothesis, then another one of each, and so on."""
+
+    visible: jax.Array  # bool[B N, M]
+    prompt: jax.Array  # int32[B N], tokens of the prompt
+
+    def append(self, position) -> tuple[Mask, "Branches"]:
+        """Returns the mask of the next token of each hypothesis, N queries a row, and the branches with these tokens.
+
+        position: that of the cache, int32[B].
+        """
+        rows = len(position)
+        position = position[:, None]
+        count = len(self.prompt) // rows
+        prompt = self.prompt.reshape(rows, count)[:, :1]
+        places = jnp.arange(self.visible.shape[1])
+        is_own = places == (position + jnp.arange(count))[..., None]
+        visible = self.visible.reshape(rows, count, -1) | is_own
+        behind = jnp.maximum(places - prompt, 0)
+        queries = jnp.broadcast_to(prompt + (position - prompt) // count, (rows, count))
+        keys = places - behind + behind // count
+        mask = Mask(
+            jnp.ones_like(queries),
+            jnp.ones_like(keys),
+            positions=(queries, keys),
+            pairs=visible,
+        )
+        return mask, self._replace(visible=visible.reshape(self.visible.shape))
+
+
 class Context(NamedTuple):
     """A second sequence that the queries attend to."""
 
-    # its states [B, M, D], or a Cache of their keys and values, then also of fewer rows: each is that of as many
-    # consecutive rows of the queries
-    source: Any
+    source: Any  # its states [B, M, D], or a Cache of their keys and values
     mask: Mask  # with its key_ids
 
 

@@ -107,7 +107,6 @@ class Attention(nn.Module):
             q_BLHK = self.split_heads(self.query(x))
             if isinstance(context, Cache):
                 k_BMHK, v_BMHK = context.read()
-                q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *q_BLHK.shape[2:])
             else:
                 k_BMHK, v_BMHK = self.keys_and_values(context)
         if self.is_initializing() or cache is not None:

@@ -1,8 +1,9 @@
 """Decoding: greedy, sampling and beam search, as pure functions of a model's `step` and of a cache.
 
-A model decodes by `step(tokens int32[B], cache) -> (logits float32[B, V], cache)`. The cache is a pytree, which the
-model's `start(batch)` returns; every array in it has the rows B as its first axis. `step` appends a token to each row
-and returns the logits of the next one. A beam search calls it with a row for each hypothesis, but see `Split`.
+A model decodes by `step(tokens int32[B N], cache) -> (logits float32[B N, V], cache)`. The cache is a pytree, which the
+model's `start(batch, length)` returns; every array in it has the rows B as its first axis. `step` appends a token to
+each row and returns the logits of the next one. A beam search calls it with a token of each of the N hypotheses of a
+row; the cache needs room for N T tokens. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
 
 `greedy`, `sample` and `beam` are each one `lax.while_loop` of fixed shapes, which ends early when all rows have ended.
 The result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
@@ -26,9 +27,11 @@ RULES = ("gnmt", "transformers")
 
 
 class Split(NamedTuple):
-    """A cache of which all hypotheses of a row share a part: that part is not copied for each of them."""
+    """A cache of which all hypotheses of a row share a part, such as keys and values: that part is not copied for each
+    of them, and a beam search does not select from it. To select the keys and values of the hypotheses that go on
+    takes longer than to compute the attention of each to those of all, see `attention_spec.Branches`."""
 
-    shared: Any  # arrays [B, ...], which do not change
+    shared: Any  # arrays [B, ...]
     own: Any  # arrays [B, ...], or [B N, ...] in a beam search
 
 
@@ -36,7 +39,7 @@ class Stop(NamedTuple):
     """When a row ends."""
 
     end: int  # the end token
-    length: int  # T; the cache has room for as many tokens
+    length: int  # T
     # int32[B], tokens of each row at most, with the end token, None: T
     limits: jax.Array | None = None
 

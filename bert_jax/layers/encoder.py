@@ -12,8 +12,9 @@ from flax import linen as nn
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, blocks, rotary
-from bert_jax.layers.attention_spec import Cache, Mask, Spec, empty_cache
+from bert_jax.layers.attention_spec import Branches, Cache, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import ACTIVATIONS, Dropouts, LayerOptions
+from bert_jax.layers.decoding import Split
 from bert_jax.layers.embeddings import Embedder
 
 
@@ -79,18 +80,30 @@ class Encoder(nn.Module, kw_only=True):
         masks = self.make_masks(Mask(batch["sequence_ids"]), batch["positions"])
         return self.apply_blocks(self.embed(batch, keys), keys, blocks.Inputs(masks))[0]
 
-    def start(self, batch, length: int) -> list[Cache]:
-        """Returns the caches of rows that have one sequence each, with padding at its end: they have all its tokens
-        but the last, and room for `length`. Attention is causal."""
-        rows = len(batch["tokens"])
-        cache = empty_cache(rows, length, self.heads, self.make_spec(), self.dtype)
-        _, caches = self.read(batch["tokens"], [cache] * self.layers)
-        sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32)
-        return [cache._replace(position=sizes - 1) for cache in caches]
+    def start(self, batch, length: int) -> Split:
+        """Returns the cache of rows that have one sequence each, with padding at its end: it has all its tokens but the
+        last, and room for `length`; see decoding.py. Attention is causal."""
+        tokens = batch["tokens"]
+        cache = empty_cache(len(tokens), length, self.heads, self.make_spec(), self.dtype)
+        _, caches = self.read(tokens, [cache] * self.layers, cache.mask(tokens.shape[1]))
+        sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32) - 1
+        visible = jnp.arange(length) < sizes[:, None]
+        caches = [cache._replace(position=sizes) for cache in caches]
+        return Split(caches, Branches(visible, sizes))
 
-    def read(self, tokens, caches: list[Cache]) -> tuple:
-        """Returns the last states [B, L, D] of tokens int32[B, L] behind those of the caches, and these with them."""
-        mask = caches[0].mask(tokens.shape[1])
+    def read_next(self, tokens, cache: Split) -> tuple:
+        """Returns the last states [B N, D] of one more token int32[B N] of each hypothesis, and the cache with it."""
+        caches, branches = cache
+        position = caches[0].position
+        mask, branches = branches.append(position)
+        x, caches = self.read(tokens.reshape(len(position), -1), caches, mask)
+        return x.reshape(len(tokens), -1), Split(caches, branches)
+
+    def read(self, tokens, caches: list[Cache], mask: Mask) -> tuple:
+        """Returns the last states [B, L, D] of tokens int32[B, L] behind those of the caches, and these with them.
+
+        mask: that of the tokens.
+        """
         positions = mask.positions[0]
         batch = {"tokens": tokens, "positions": positions, "segments": jnp.zeros_like(tokens)}
         inputs = blocks.Inputs(self.make_masks(mask, positions), caches=caches)

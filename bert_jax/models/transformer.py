@@ -15,7 +15,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import attention, blocks, encoder, pooling
-from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
+from bert_jax.layers.attention_spec import Branches, Context, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Dropouts, LayerOptions
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
@@ -166,23 +166,26 @@ class Network(nn.Module):
         return self.encoder.vocabulary_logits(x)
 
     def start(self, batch, length: int):
-        """Returns the cache of a target without tokens, for at most `length` of them; see decoding.py."""
+        """Returns the cache of a target without tokens, with room for `length` of them; see decoding.py."""
+        source_ids = batch["sequence_ids"]
         memories = self.decoder.memorize(self.encoder(batch))
-        rows = len(batch["tokens"])
+        rows = len(source_ids)
         cache = empty_cache(rows, length, self.encoder.heads, self.decoder.spec, self.encoder.dtype)
-        return Split((batch["sequence_ids"], memories), [cache] * self.decoder_layers)
+        branches = Branches(jnp.zeros((rows, length), bool), jnp.zeros(rows, jnp.int32))
+        return Split((source_ids, memories, [cache] * self.decoder_layers), branches)
 
     def step(self, tokens, cache):
-        """Returns float32[B, V], the logits after one more token int32[B] of each target, and the cache with it."""
-        (source_ids, memories), caches = cache
-        mask = caches[0].mask(1)
-        x = self.encoder.embed(tokens[:, None], mask.positions[0], None)
-        # The hypotheses of a row are queries of its source.
-        context_mask = Mask(jnp.ones_like(tokens.reshape(len(source_ids), -1)), source_ids)
+        """Returns float32[B N, V], the logits after one more token int32[B N] of each target, and the cache with it."""
+        (source_ids, memories, caches), branches = cache
+        mask, branches = branches.append(caches[0].position)
+        tokens = tokens.reshape(len(source_ids), -1)
+        x = self.encoder.embed(tokens, mask.positions[0], None)
+        context_mask = Mask(jnp.ones_like(tokens), source_ids)
         contexts = [Context(memory, context_mask) for memory in memories]
         inputs = blocks.Inputs([mask] * self.decoder_layers, contexts, caches)
         x, caches = self.decoder(x, None, inputs)
-        return self.vocabulary_logits(x[:, 0]), cache._replace(own=caches)
+        logits = self.vocabulary_logits(x.reshape(-1, x.shape[-1]))
+        return logits, Split((source_ids, memories, caches), branches)
 
 
 def make(config, vocabulary_size: int, **fields) -> Network:

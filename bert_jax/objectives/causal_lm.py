@@ -38,13 +38,13 @@ class LanguageModel(nn.Module):
         return {"lm_logits": self.lm(x, self.encoder.vocabulary_logits)}
 
     def start(self, batch, length: int):
-        """Returns the caches of prompts; see `layers.encoder.Encoder.start`."""
+        """Returns the cache of prompts; see `layers.encoder.Encoder.start`."""
         return self.encoder.start(batch, length)
 
-    def step(self, tokens, caches):
-        """Returns float32[B, V], the logits after one more token int32[B] of each row, and the caches with it."""
-        x, caches = self.encoder.read(tokens[:, None], caches)
-        return self.lm(x[:, 0], self.encoder.vocabulary_logits), caches
+    def step(self, tokens, cache):
+        """Returns float32[B, V], the logits after one more token int32[B] of each row, and the cache with it."""
+        x, cache = self.encoder.read_next(tokens, cache)
+        return self.lm(x, self.encoder.vocabulary_logits), cache
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:

@@ -9,6 +9,7 @@ from bert_jax.objectives import base
 
 DEFAULTS = {}
 NEW = 12  # tokens of a continuation, at most
+BEAMS = 4  # hypotheses of a row, at most
 
 
 def check(config): ...
@@ -21,11 +22,11 @@ class Generator(nn.Module):
         return {"lm_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
 
     def start(self, batch):
-        return self.encoder.start(batch, batch["tokens"].shape[1])
+        return self.encoder.start(batch, batch["tokens"].shape[1] + BEAMS * NEW)
 
-    def step(self, tokens, caches):
-        x, caches = self.encoder.read(tokens[:, None], caches)
-        return self.encoder.vocabulary_logits(x[:, 0]), caches
+    def step(self, tokens, cache):
+        x, cache = self.encoder.read_next(tokens, cache)
+        return self.encoder.vocabulary_logits(x), cache
 
 
 def make(config, vocabulary, **fields):

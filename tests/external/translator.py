@@ -73,6 +73,7 @@ class Network(nn.Module):
         return source_ids, memories, [cache] * self.layers
 
     def step(self, tokens, cache):
+        """A beam search copies and selects the whole cache."""
         source_ids, memories, caches = cache
         mask = caches[0].mask(1)
         x = self.embed(tokens[:, None], mask.positions[0])
