@@ -157,8 +157,10 @@ def make_steps(model, request: Request) -> Callable:
 
     @jax.jit
     def start(params, batch):
-        length = batch["tokens"].shape[1] + request.tokens * max(1, request.beams)
-        return apply(params, batch, length, method="start")
+        room = request.tokens
+        if request.beams:
+            room = decoding.rooms(room)[0] * request.beams
+        return apply(params, batch, batch["tokens"].shape[1] + room, method="start")
 
     @partial(jax.jit, donate_argnames="caches")
     def advance(params, tokens, caches, keys, number):

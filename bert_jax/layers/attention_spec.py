@@ -53,6 +53,13 @@ class Mask(NamedTuple):
         return tuple(names)
 
 
+class Memory(NamedTuple):
+    """The keys and values of a second sequence. Heads come first, as in a Cache."""
+
+    keys: jax.Array  # [B, H, M, K]
+    values: jax.Array  # [B, H, M, K]
+
+
 class Cache(NamedTuple):
     """The keys and values of a layer, for the tokens of each row so far: arrays of a fixed size.
 
@@ -62,10 +69,6 @@ class Cache(NamedTuple):
     keys: jax.Array  # [B, H, M, K], rotated
     values: jax.Array  # [B, H, M, K]
     position: jax.Array  # int32[B], the number of tokens in it
-
-    def read(self) -> tuple:
-        """Returns keys and values [B, M, H, K]."""
-        return self.keys.swapaxes(1, 2), self.values.swapaxes(1, 2)
 
     def append(self, keys, values) -> "Cache":
         """Returns the cache with the keys and values [B, L, H, K] of the next L tokens of each row.
@@ -82,6 +85,11 @@ class Cache(NamedTuple):
             place(self.values, values),
             self.position + keys.shape[1],
         )
+
+    def grow(self, length: int) -> "Cache":
+        """Returns the cache with room for `length` more tokens."""
+        widths = (0, 0), (0, 0), (0, length), (0, 0)
+        return self._replace(keys=jnp.pad(self.keys, widths), values=jnp.pad(self.values, widths))
 
     def mask(self, length: int) -> Mask:
         """Returns the mask of the next `length` tokens of each row. A prompt with padding at its end needs causal
@@ -103,6 +111,10 @@ class Branches(NamedTuple):
 
     visible: jax.Array  # bool[B N, M]
     prompt: jax.Array  # int32[B N], tokens of the prompt
+
+    def grow(self, length: int) -> "Branches":
+        """Returns the branches with room for `length` more tokens."""
+        return self._replace(visible=jnp.pad(self.visible, ((0, 0), (0, length))))
 
     def append(self, position) -> tuple[Mask, "Branches"]:
         """Returns the mask of the next token of each hypothesis, N queries a row, and the branches with these tokens.
@@ -131,7 +143,7 @@ class Branches(NamedTuple):
 class Context(NamedTuple):
     """A second sequence that the queries attend to."""
 
-    source: Any  # its states [B, M, D], or a Cache of their keys and values
+    source: Any  # its states [B, M, D], or a Memory
     mask: Mask  # with its key_ids
 
 

@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from bert_jax import prng
 from bert_jax.layers import attention, gpu, rotary
-from bert_jax.layers.attention_spec import Cache, Context, Mask, Spec
+from bert_jax.layers.attention_spec import Cache, Context, Mask, Memory, Spec
 from bert_jax.layers.dense import Dense, joint_affine
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
@@ -88,11 +88,9 @@ class Attention(nn.Module):
             vectors = [layer(x) for layer in layers]
         return [self.split_heads(y) for y in vectors]
 
-    def memorize(self, states) -> Cache:
-        """Returns the keys and values of a second sequence, of states [B, M, D]."""
-        keys, values = self.keys_and_values(states)
-        position = jnp.full(len(states), states.shape[1], jnp.int32)
-        return Cache(keys.swapaxes(1, 2), values.swapaxes(1, 2), position)
+    def memorize(self, states) -> Memory:
+        """Returns the keys and values of a second sequence, of its states [B, M, D]."""
+        return Memory(*(y.swapaxes(1, 2) for y in self.keys_and_values(states)))
 
     def __call__(self, x, mask: Mask, keys, context=None, cache: Cache | None = None):
         """Returns ([B, L, D], the cache with the tokens of x, or None).
@@ -105,8 +103,8 @@ class Attention(nn.Module):
             q_BLHK, k_BMHK, v_BMHK = self.queries_keys_and_values(x)
         else:
             q_BLHK = self.split_heads(self.query(x))
-            if isinstance(context, Cache):
-                k_BMHK, v_BMHK = context.read()
+            if isinstance(context, Memory):
+                k_BMHK, v_BMHK = (y.swapaxes(1, 2) for y in context)
             else:
                 k_BMHK, v_BMHK = self.keys_and_values(context)
         if self.is_initializing() or cache is not None:
@@ -118,7 +116,8 @@ class Attention(nn.Module):
                 k_BMHK = rotary.rotate(k_BMHK, *mask.angles)
                 mask = mask._replace(angles=())
             cache = cache.append(k_BMHK, v_BMHK)
-            k_BMHK, v_BMHK = cache.read()
+            k_BMHK = cache.keys.swapaxes(1, 2)
+            v_BMHK = cache.values.swapaxes(1, 2)
         mixed_BLHK = attention.attend(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
         return self.out(mixed_BLHK.reshape(x.shape)), cache
 
@@ -222,8 +221,8 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(self.hidden, options, self.gated, self.dropouts.hidden)
         self.feed_forward_norm = make_norm()
 
-    def memorize(self, states) -> Cache:
-        """Returns the keys and values of the second sequence, of its states [B, M, D], as a Context's source."""
+    def memorize(self, states) -> Memory:
+        """Returns the keys and values of the second sequence, of its states [B, M, D]."""
         return self.context.memorize(states)
 
     def __call__(self, x, mask: Mask, keys, context: Context | None = None, cache=None):

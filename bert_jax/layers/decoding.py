@@ -3,9 +3,10 @@
 A model decodes by `step(tokens int32[B N], cache) -> (logits float32[B N, V], cache)`. The cache is a pytree, which the
 model's `start(batch, length)` returns; every array in it has the rows B as its first axis. `step` appends a token to
 each row and returns the logits of the next one. A beam search calls it with a token of each of the N hypotheses of a
-row; the cache needs room for N T tokens. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
+row. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
 
-`greedy`, `sample` and `beam` are each one `lax.while_loop` of fixed shapes, which ends early when all rows have ended.
+`greedy`, `sample` and `beam` are loops of fixed shapes, `lax.while_loop`, which end early when all rows have ended. Most
+texts are short, and attention reads all of a cache: it has room for N rooms(T)[0] tokens, and grows for the next loop.
 The result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
 them; inference/generate.py draws by `draw` in a loop of its own, which shows each token. Log-probabilities are in nats,
 float32.
@@ -13,6 +14,7 @@ float32.
 B batch, N hypotheses per row, T tokens at most, V padded vocabulary.
 """
 
+import itertools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,10 +22,12 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import prng
+from bert_jax.layers.attention_spec import Branches, Cache
 from bert_jax.layers.dense import MASKED
 from bert_jax.parallel import constraints
 
 RULES = ("gnmt", "transformers")
+ROOM = 16  # tokens of a hypothesis for which a cache has room at first
 
 
 class Split(NamedTuple):
@@ -197,7 +201,7 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
         bound = log_probs[:, 0] / length_penalty(limits, search)
         return cache, bound > scores[:, -1], Beams(_select(tokens, order), log_probs, finished)
 
-    tokens, log_probs, finished = _loop(turn, cache, limits, state)
+    tokens, log_probs, finished = _loop(turn, cache, limits, state, rooms(stop.length), count)
     if search.rule == "gnmt":
         lengths = jnp.where(log_probs > -jnp.inf, limits[:, None], 0)
         is_finished = finished.scores[:, 0] > -jnp.inf
@@ -273,21 +277,42 @@ def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
         path = Decoded(tokens, path.lengths + 1, path.scores + log_probs)
         return cache, last != stop.end, path
 
-    path = _loop(turn, cache, limits, state)
+    path = _loop(turn, cache, limits, state, rooms(stop.length))
     return _result(jax.tree.map(lambda array: array[:, None], path))
 
 
-def _loop(turn, cache, limits, state):
+def rooms(length: int) -> list[int]:
+    """Returns the tokens of a hypothesis for which a cache has room in each loop: ROOM, twice as many, and so on, and at
+    last `length`. Each loop is compiled by itself."""
+    sizes = []
+    size = ROOM
+    while 2 * size <= length:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, length]
+
+
+def _grow(cache, length: int):
+    """Returns the cache with room for `length` more tokens of each row."""
+
+    def is_growing(part):
+        return isinstance(part, Cache | Branches)
+
+    def grow(part):
+        return part.grow(length) if is_growing(part) else part
+
+    return jax.tree.map(grow, cache, is_leaf=is_growing)
+
+
+def _loop(turn, cache, limits, state, sizes: list[int], count: int = 1):
     """Repeats turn(length, cache, state) -> (cache, is_open, state) until no row is open; returns the state.
 
     length: int32[], the tokens that a row has after the turn.
     limits: int32[B], the largest length of each row.
     is_open: bool[B]. A row that has ended keeps its part of the state, a tree of arrays [B, ...].
+    sizes: the lengths up to which the cache has room, at first and each time that it has grown.
+    count: hypotheses of a row.
     """
-
-    def has_open_row(carry):
-        _, _, is_open, _ = carry
-        return is_open.any()
 
     def advance(carry):
         length, cache, is_open, state = carry
@@ -296,8 +321,17 @@ def _loop(turn, cache, limits, state):
         is_open &= can_continue & (length < limits)
         return length + 1, cache, is_open, jax.tree.map(constraints.stream, state)
 
-    *_, state = jax.lax.while_loop(has_open_row, advance, (jnp.int32(1), cache, limits > 0, state))
-    return state
+    carry = jnp.int32(1), cache, limits > 0, state
+    for before, size in itertools.pairwise([sizes[0], *sizes]):
+
+        def can_advance(carry, size=size):
+            length, _, is_open, _ = carry
+            return is_open.any() & (length <= size)
+
+        length, cache, is_open, state = carry
+        cache = _grow(cache, (size - before) * count)
+        carry = jax.lax.while_loop(can_advance, advance, (length, cache, is_open, state))
+    return carry[-1]
 
 
 def _choose_rows(is_first, first, second):

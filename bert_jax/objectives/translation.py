@@ -90,7 +90,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         length = batch["tokens"].shape[1] + LONGER
         stop = decoding.Stop(vocabulary.sep, length, sizes + LONGER)
         first = jnp.full_like(sizes, vocabulary.cls)
-        cache = call("start")(batch, length * keys.beams)
+        cache = call("start")(batch, decoding.rooms(length)[0] * keys.beams)
         if keys.beams == 1:
             decoded = decoding.greedy(call("step"), cache, first, stop)
         else:

@@ -64,7 +64,7 @@ def expected(model):
         def apply(*arguments, method):
             return model.objective.network.apply({"params": params}, *arguments, method=method)
 
-        caches = apply(batch, length + 3 * T, method="start")
+        caches = apply(batch, length + 3 * decoding.rooms(T)[0], method="start")
         stop = decoding.Stop(model.vocabulary.sep, T)
         cut = decoding.Cut(1.5, 50, 0.9)
         search = decoding.Search(3, 0.5, "transformers")
