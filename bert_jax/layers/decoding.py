@@ -5,9 +5,9 @@ model's `start(batch, length)` returns; every array in it has the rows B as its 
 each row and returns the logits of the next one. A beam search calls it with a token of each of the N hypotheses of a
 row. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
 
-`greedy`, `sample` and `beam` are loops of fixed shapes, `lax.while_loop`, which end early when all rows have ended. Most
-texts are short, and attention reads all of a cache: it has room for N rooms(T)[0] tokens, and grows for the next loop.
-The result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
+`greedy`, `sample` and `beam` are `lax.while_loop`s of fixed shapes, which end early when all rows have ended. Attention
+reads all of a cache, and most texts are short: it has room for N rooms(T)[0] tokens, and grows for the next loop. The
+result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
 them; inference/generate.py draws by `draw` in a loop of its own, which shows each token. Log-probabilities are in nats,
 float32.
 
@@ -282,7 +282,7 @@ def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
 
 
 def rooms(length: int) -> list[int]:
-    """Returns the tokens of a hypothesis for which a cache has room in each loop: ROOM, twice as many, and so on, and at
+    """Returns the tokens of a hypothesis for which a cache has room in each loop: ROOM, twice as many, and so on, at
     last `length`. Each loop is compiled by itself."""
     sizes = []
     size = ROOM
