@@ -18,7 +18,7 @@ from bert_jax import config as configs
 from bert_jax.convert.load_model import Model
 from bert_jax.errors import BadInput
 from bert_jax.inference import generate
-from bert_jax.inference.batches import random_batch
+from bert_jax.inference.batches import make_batch
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     config = jax_setup.start(configs.load("gpt2_small", ["dtype=float32"]))
     vocabulary = Vocabulary(GPT2Config().vocab_size)
     objective = base.make(config, vocabulary)
-    params = jax.jit(objective.init)(jax.random.key(0), random_batch(64, vocabulary))
+    params = jax.jit(objective.init)(jax.random.key(0), make_batch([], 1, 64, 0, vocabulary))
     ours = Model(config, {}, vocabulary, None, objective, 0, params)
     theirs = GPT2LMHeadModel(GPT2Config()).eval()
     request = generate.Request(options.tokens)

@@ -11,9 +11,7 @@ from bert_jax.errors import LOST
 from bert_jax.runs import cuda, libtpu, malloc
 
 # Commands whose time is that of training steps, or of programs like them.
-COMPUTING = set(
-    "prepare pretrain finetune evaluate predict score features compare benchmark".split()
-)
+COMPUTING = set("prepare pretrain finetune evaluate predict score features benchmark".split())
 
 
 def run() -> None:

@@ -47,7 +47,6 @@ COMMANDS = {
     "predict": "Predict the pieces at [MASK], the labels, a translation, or how texts continue.",
     "score": "Compute the log-probabilities of sentences, or the accuracy on minimal pairs.",
     "features": "Write vectors of the tokens or the lines of a text file.",
-    "compare": "Compare two models: settings, tensors, vocabulary, outputs.",
     "env": 'Print environment variables for faster steps of other programs on CPUs: eval "$(bert-jax env)".',
 }
 LONGEST = 900  # characters of an error message

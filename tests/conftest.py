@@ -52,7 +52,7 @@ SLOWEST = """
     commands/test_evaluate_models.py test_ends.py commands/test_benchmark.py
     test_external_task.py test_micro_batches.py layers/test_attention.py runs/test_bucket.py parallel/test_processes.py
     commands/test_import_model.py test_golden.py test_phases.py data/test_batch_files.py test_step.py
-    parallel/test_meshes.py commands/test_compare.py commands/test_export.py
+    parallel/test_meshes.py commands/test_export.py
     planning/test_plan.py test_wheel.py test_optimizer.py runs/test_jax_setup.py checkpoints/test_reader.py
 """.split()
 

@@ -270,9 +270,6 @@ def test_commands_read_the_transformer(worlds, tmp_path, capsys):
         expected.append(np.concatenate(states, axis=-1)[0])
     np.testing.assert_allclose(np.load(output), np.concatenate(expected), atol=1e-5)
     assert run("status", "--workdir", workdir)["state"] == "done"
-    compared = run("compare", "--a", workdir, "--b", workdir)
-    same = [*compared["tensors"], *compared["outputs"].values()]
-    assert [*compared["outputs"]] == ["target_logits"] and all(entry["bitwise"] for entry in same)
 
 
 @needs_libtpu

@@ -10,8 +10,6 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 32  # texts at once: few enough for the memory of their logits
 MULTIPLE = 32  # of the lengths of batches, so that texts share compiled programs
-PAIRS = 4  # of the rows of a random batch
-LENGTH = 64  # of these rows, at most
 
 
 def make_batch(
@@ -45,20 +43,3 @@ def make_batch(
 def padded_length(size: int, longest: int) -> int:
     """Returns the length of a batch for a text of `size` tokens, at most the `longest` that the model can have."""
     return min(longest, -(-size // MULTIPLE) * MULTIPLE)
-
-
-def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
-    """Returns a batch of random tokens to compare models on; every second row is half padding.
-
-    longest: the largest number of positions that a row may have.
-    """
-    length = min(LENGTH, longest)
-    generator = np.random.default_rng(0)
-    texts = []
-    for size in (length, length // 2) * PAIRS:
-        ids = generator.integers(vocabulary.size, size=size - 2)
-        if vocabulary.mask is not None:
-            ids[::8] = vocabulary.mask
-        texts.append(ids)
-    predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
-    return make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)

@@ -86,4 +86,3 @@ def test_batches_of_texts_have_the_special_tokens_that_there_are(special, tokens
     assert batch["tokens"].tolist() == [tokens]
     assert batch["sequence_ids"].sum() == 2 + len({"cls", "sep"} & special.keys())
     assert batch["masked_weights"].sum() == ("mask" in special)
-    assert batches.random_batch(16, vocabulary)["tokens"].max() < vocabulary.size
