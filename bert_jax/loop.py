@@ -100,8 +100,6 @@ class Loop:
             with self.watchdog.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step, self.trainer.compile_seconds)
-            # Of the run's first step, and the mean of its first report.
-            self.losses = self.processes.from_main(metrics.first_losses(self.reporter.read()))
             stopped = self.stop.requested()
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params) or self.is_over()
@@ -255,7 +253,6 @@ class Loop:
         if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
         self.bad_in_a_row = int(verdict.bad_in_a_row)
-        self.losses = self.losses or [float(verdict.loss)]
         if self.bad_in_a_row < min(self.config.guard.stop_after, self.last_step):
             return
         first = step - self.bad_in_a_row + 1
@@ -286,7 +283,6 @@ class Loop:
             "peak_bytes": chips.peak_bytes(self.trainer.mesh.local_devices),
         }
         self.reporter.report(step, "train", values)
-        self.losses = step_guard.check_level(step, values["loss"], self.losses, self.config.guard)
 
     def evaluate(self, phase, step: int, params) -> bool:
         """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a

@@ -82,28 +82,6 @@ def follow(band: Band, loss, window: int) -> Band:
     return Band(count, band.mean + distance / count, deviation)
 
 
-def check_level(step: int, loss: float, losses: list[float], config) -> list[float]:
-    """Raises FloatingPointError if the mean loss of a report is far above the level at which the run began.
-
-    losses: of the first step, and then of the first report. That of a step is the loss of one batch, and may be small
-        by chance, so the first report may be more than `diverged` times higher, up to its square. The 1 is for losses
-        near 0.
-    config: the group `guard`.
-
-    Returns `losses`, with that of the first report.
-    """
-    is_first = len(losses) == 1
-    highest = config.diverged * (1 + losses[-1])
-    if is_first:
-        highest *= config.diverged
-    if config.diverged and loss > highest:
-        text = f"step {step}: the mean loss {loss:.4g} is far above {losses[-1]:.4g}, that of the start"
-        raise FloatingPointError(f"{text}; reduce the learning rate, or see config.guard.diverged")
-    if is_first and math.isfinite(loss):
-        return [*losses, loss]
-    return losses
-
-
 def apply_if(is_applied, apply, old):
     """Returns apply(*old) if is_applied, else `old`: a tuple of trees.
 

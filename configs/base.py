@@ -238,9 +238,6 @@ def get_config(
     # number of steps that the running mean covers, about; no spike is detected before that many steps
     config.guard.window = 100
     config.guard.skip_spikes = False  # whether to skip the update of a spike
-    # the run stops if the mean loss of a report is more than this many times (1 + that of the run's first report); the
-    # first one may be more than its square times (1 + the loss of the first step). 0: never
-    config.guard.diverged = 10.0
 
     config.log = ConfigDict()
     config.log.every = 100  # steps between reports; there is also one before each evaluation
@@ -294,7 +291,7 @@ NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay train.tokens_per_device evaluate.every
-    evaluate.batch checkpoint.keep_every checkpoint.compare guard.diverged evaluate.patience
+    evaluate.batch checkpoint.keep_every checkpoint.compare evaluate.patience
     optimizer.unfreeze_every schedule.decay
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32

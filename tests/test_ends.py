@@ -11,7 +11,6 @@ from kits.runs import assert_same_bits, lines, load, params, pretraining, signal
 
 from bert_jax import loop, train
 from bert_jax.checkpoints import reader
-from bert_jax.cli import main
 from bert_jax.convert import load_model
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
@@ -64,20 +63,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(finished, tmp_path, changes, nam
         train.pretrain(load(finished[0], **changes), tmp_path / "run")
     assert status.status(tmp_path / "run")["state"] == "failed"
     assert not list(tmp_path.glob("run/checkpoints/[0-9]*"))
-
-
-@pytest.mark.full
-def test_a_run_that_diverges_stops_also_after_a_restart(finished, tmp_path, capsys):
-    """At the second report. The next start resumes from the last checkpoint, and stops at the same step."""
-    keys = {"optimizer.learning_rate": 1.0, "checkpoint.every": 5}
-    command = pretraining(finished[0], tmp_path / "run", **keys)
-    for _ in range(2):
-        assert main(command) == 1
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert "step 10" in error and "guard.diverged" in error
-        assert [line["step"] for line in lines(tmp_path / "run")] == [5, 10]
-        assert reader.steps(tmp_path / "run/checkpoints") == [5]
-    assert status.status(tmp_path / "run")["state"] == "failed"
 
 
 # The loss of step 10 is above that of step 5, whose checkpoint is kept.

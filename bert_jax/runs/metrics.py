@@ -108,15 +108,6 @@ def is_over(config, best: dict) -> bool:
     return 0 < config.evaluate.patience <= best.get("later", 0)
 
 
-def first_losses(lines: list[dict] | None) -> list[float]:
-    """Returns the loss of the first report of training twice, as `step_guard.check_level` takes it; [] before there is
-    one. lines: of metrics.jsonl."""
-    for line in lines or []:
-        if line["split"] == "train" and line.get("loss") is not None:
-            return [line["loss"]] * 2
-    return []
-
-
 def plain(value):
     """Converts a number to JSON: values that are not finite become null. A text stays as it is."""
     if isinstance(value, str):
