@@ -1,5 +1,7 @@
 """`prepare`: converts raw text, or the examples of a task, to a token store, and reports on it."""
 
+from functools import partial
+
 import jax
 
 from bert_jax import cli
@@ -8,10 +10,11 @@ from bert_jax.config_checks import require
 from bert_jax.convert import init_from
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
+from bert_jax.runs import workdir
 from bert_jax.tasks.labelled import example_report, examples
 
-TOKENS = 2048  # of a timed step on a device, about: few enough to take seconds for any model
-STEPS = 2  # that are timed
+TOKENS = 8192  # of a timed step on a device, at most: few enough to take seconds
+STEPS = 5  # that are timed
 OPTIONS = [
     cli.CONFIG,
     cli.option("--runner", "runner of Apache Beam; default: local processes", default=""),
@@ -28,26 +31,30 @@ def run(options, overrides) -> int:
             config = init_from.resolve(config, overrides)
         values = example_report.build(config, examples.open_or_build(config))
         return cli.show(options, values, "\n".join(example_report.describe(values)))
-    from bert_jax.data import prepare, report
+    from bert_jax.data import prepare, recommendation, report
     from bert_jax.data.preparation import beam
 
     if options.options and not options.runner:
         raise BadInput(f"prepare: {' '.join(options.options)}: not an option; quote globs: '*.txt'")
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
-    recommended = values["recommendation"]
-    if "size" in recommended:
-        changes = [f"{key}={value}" for key, value in recommended["changes"].items()]
-        recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
-    lines = report.describe(values, options.config, overrides)
+    run = workdir.of_config(options.config)
+    values["recommended"] = recommendation.recommend(
+        config, values, partial(time_step, options.config, overrides), is_run=bool(run)
+    )
+    for each in values["recommended"]:
+        each["arguments"] = recommendation.arguments(each, options.config, overrides)
+    lines = report.describe(values, recommendation.describe(values, run))
     if "seconds" in values:
         speed = "{seconds:.1f} s, {megabytes_per_second:.1f} MB/s".format(**values)
         lines.append(f"text read and store written: {speed}")
     return cli.show(options, values, "\n".join(lines))
 
 
-def estimate_hours(name: str, overrides: list[str]) -> float | None:
-    """Returns the hours that the steps of a config take on this machine, from a few timed steps of few rows.
+def time_step(name: str, overrides: list[str], changes: dict) -> float | None:
+    """Returns the seconds of a step of a config on this machine, the mean of its phases, from a few timed steps.
+
+    changes: {key: value} that differ from those of the config.
 
     Returns None on TPUs, whose hosts wait for each other (`plan` estimates them), and if the steps cannot run.
     """
@@ -55,14 +62,16 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
         return None
     from bert_jax.commands import benchmark
 
-    cli.log_progress("prepare: timing a few steps of the recommended run")
     try:
-        config = configs.load(name, overrides)
+        keys = [f"{key}={value}" for key, value in changes.items()]
+        config = configs.load(name, [*overrides, *keys])
+        size = f"{config.model.layers} x {config.model.width}"
+        cli.log_progress(f"prepare: timing a few steps of a model of {size}")
         phases = configs.phases(config)
         config.train.update(micro_batches=1, tokens_per_device=0)
         for phase in phases:
-            rows = max(1, TOKENS // phase.length)
-            phase.keys.batch = rows * jax.device_count()
+            most = max(1, TOKENS // phase.length) * jax.device_count()
+            phase.keys.batch = min(phase.batch, most)
         timings = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
@@ -71,4 +80,4 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
     for phase in phases:
         step_seconds = phase.batch / timings[phase.name]["rows_per_second"]
         seconds += (phase.stop - phase.first) * step_seconds
-    return seconds / 3600
+    return seconds / configs.total_steps(config)

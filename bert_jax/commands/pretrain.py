@@ -1,9 +1,12 @@
 """`pretrain`: trains, or resumes from the newest checkpoint of the workdir."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from bert_jax import cli
+from bert_jax.config import STARTS
 from bert_jax.data import download
+from bert_jax.runs import workdir
 from bert_jax.tasks.labelled import epochs, examples
 
 OPTIONS = [cli.CONFIG, cli.WORKDIR]
@@ -13,8 +16,28 @@ def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     from bert_jax.train import pretrain
 
+    for line in left_behind(options, overrides, config):
+        cli.log_progress(line)
     resolve = None
     if examples.module_of(config) and not (config.init_from or config.batches):
         config.store = config.store or f"{download.absolute(str(options.workdir))}.store"
         resolve = partial(epochs.resolve, overrides=overrides)
     return pretrain(config, options.workdir, resolve)
+
+
+def left_behind(options, overrides: list[str], config) -> Iterator[str]:
+    """Yields a line if --config is that of a run whose parameters a new run in another workdir does not use."""
+    from bert_jax.checkpoints import reader
+
+    source = workdir.of_config(options.config)
+    is_chosen = any(text.partition("=")[0] in STARTS for text in overrides)
+    if not source or is_chosen or workdir.of_config(f"{options.workdir}/config.json"):
+        return
+    with workdir.opened(source, "run.json") as run:
+        step = reader.newest(run.checkpoints)
+    if step is not None:
+        start = config.init_from or config.continue_from or "random weights"
+        yield (
+            f"pretrain: the parameters of {source}, at step {step}, are not used: this run starts from {start};"
+            f" --workdir {source} continues that run, --config.init_from={source} starts from its encoder"
+        )

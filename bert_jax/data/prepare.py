@@ -116,9 +116,7 @@ def read_report(config, log: Callable) -> dict:
     if changed:
         raise BadInput(f"{changed}; to use it, name another config.store")
     log(f"prepare: {config.store} is already prepared")
-    values = json.loads((store.path / "report.json").read_text())
-    report.recommend(config, values)
-    return values
+    return json.loads((store.path / "report.json").read_text())
 
 
 def workspace_key(config, text: dict) -> str:

@@ -1,170 +1,212 @@
-"""Recommends a model size and a run for a corpus, as changes of the config that prepared it."""
+"""Recommends runs for a corpus and for budgets of time on this machine, as changes of the config that prepared it."""
 
+import itertools
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax import config as configs
 
-# The published sizes (arXiv:1908.08962, arXiv:1810.04805): layers and width, smallest first.
-SIZES = {
-    "tiny": (2, 128),
-    "mini": (4, 256),
-    "small": (4, 512),
-    "medium": (8, 512),
-    "base": (12, 768),
-    "large": (24, 1024),
-}
-TOKENS_PER_PARAMETER = 10
-PASSES = 40
+MINUTES = (10, 60, 480)  # the budgets
+SHARE = 0.9  # of a budget that is spent on steps, not on compiling, evaluations and checkpoints
+SEEN = 20  # tokens seen for each parameter, at least (arXiv:2203.15556)
+TOKENS_PER_PARAMETER = 10  # distinct ones, at least
+PASSES = 40  # at most
 STEPS = 1_000_000
-ROWS = (256, 128, 64, 32)  # per step
-UPDATES = 10_000  # a run with fewer steps gets a smaller batch
-HEAD = 64  # width of an attention head
-SMALL_RATE = 5e-4
-PUBLISHED_RATE = 1e-4
+WARMUP = 0.1  # share of the steps, unless the recipe has a larger one
+MOST_WARMUP = 10_000  # steps
+# Shipped configs with changes, smallest model first: a run takes size, optimizer, schedule and shapes of rows from one.
+# Short rows and high rates leave the frequencies of tokens early. Sizes below base have the rate of ELECTRA-Small
+# (arXiv:2003.10555).
+RATE = "optimizer.learning_rate=5e-4"
+RECIPES = {
+    "bert": (
+        ("demo",),
+        ("first_real",),
+        ("my_corpus",),
+        ("bert_small", RATE),
+        ("bert_medium", RATE),
+        ("bert_base",),
+        ("bert_large",),
+    ),
+    "gpt": (
+        ("gpt_demo",),
+        ("gpt_demo", "model.layers=4", "model.width=256", "optimizer.learning_rate=2e-3"),
+        ("gpt2_small",),
+        ("gpt2_medium",),
+    ),
+}
+SIZE = "layers width heads dropout attention_dropout initializer".split()
+# Held-out losses at [MASK] of whole runs.
+REACHED = {"first_real": "3.1 nats under frequencies after 9,000 steps, on Wikipedia"}
 
 
-def choose_run(tokens: int, length: float) -> dict:
-    """Recommends a run for a number of distinct training tokens: {tokens, size, steps, rows, passes}.
+def recommend(
+    config, report: dict, time_step: Callable[[dict], float | None], is_run: bool = False
+) -> list[dict]:
+    """Returns a run for each budget, [{minutes, changes, layers, width, steps, passes, takes, reached}].
 
-    length: of a row in tokens, the mean over the steps.
+    report: of the store; `train` and `warnings` are read.
+    time_step: {key: value} -> seconds of a step of the config with these values on this machine; None: unknown.
+    is_run: whether the config is that of a run with parameters, which keeps its model and its steps.
 
-    Of the result, `rows` are those of one step, and `passes` are over the training tokens.
+    `changes` are the keys of the config with another value in this run: {key: value}. `takes` are the minutes that the
+    run takes, less than `minutes` if more passes would seldom help. Both are None if steps have no time: the text alone
+    decides.
 
-    Size: the largest published size with at least ten training tokens for each parameter of the encoder's blocks
-    (12 * layers * width**2). BERT-large, with 302M parameters and 3.3 billion words (arXiv:1810.04805), has the fewest
-    words per parameter of the published sizes: eleven. Base models trained on 4 GB of text were as good as those
-    trained on over 130 GB (CamemBERT, arXiv:1911.03894).
+    Size: the largest one that sees 20 tokens for each parameter of its blocks within the budget, and whose text has
+    ten; BERT-large, with 302M and 3.3 billion words (arXiv:1810.04805), has the fewest of the published sizes: eleven.
+    Base models trained on 4 GB of text were as good as those trained on over 130 GB (CamemBERT, arXiv:1911.03894).
 
-    Steps: at most 40 passes, up to rounding to two digits, and at most the published million. arXiv:1810.04805 calls
-    its million steps "approximately 40 epochs", counting 512 tokens for every row; here rows count with their
-    length. T5, an encoder-decoder, lost little with 64 passes, more with 256 and much with 1,024 (arXiv:1910.10683,
-    table 9).
+    Steps: those that the budget has time for, at most 40 passes over the text, the number of arXiv:1810.04805, and a
+    million steps, as there. T5 lost little with 64 passes, more with 256 and much with 1,024 (arXiv:1910.10683, table
+    9).
 
-    Batch: the published 256 rows, halved down to 32 while the run has fewer than 10,000 steps, the published warm-up.
-    This is a rule of thumb: with few tokens, the number of updates is the limit.
+    Models without recipes, and those that start from other parameters, keep the run of their config: one without
+    minutes and changes.
     """
-    size = "tiny"
-    for name in SIZES:
-        if TOKENS_PER_PARAMETER * parameters(name) <= tokens:
-            size = name
-    all_rows = PASSES * tokens / length
-    rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
-    steps = min(STEPS, max(10, all_rows / rows))
-    steps = int(float(f"{steps:.2g}"))
-    passes = steps * rows / all_rows * PASSES
-    return {"tokens": tokens, "size": size, "steps": steps, "rows": rows, "passes": passes}
+    tokens = report["train"]["tokens"]
+    recipes = [configs.load(name, changes) for name, *changes in RECIPES.get(config.model.name, ())]
+    if is_run or not recipes or config.init_from or config.continue_from:
+        steps = configs.total_steps(config)
+        passes = steps * seen_tokens(config, report) / tokens
+        return [{"minutes": None, "changes": {}, "steps": steps, "passes": passes}]
+    fitting = [each for each in recipes if TOKENS_PER_PARAMETER * parameters(each) <= tokens]
+    fitting = fitting or recipes[:1]
+    chosen = {}
+    for recipe in fitting:
+        after = apply(config, report, recipe, 1000)
+        seconds = time_step(changes_of(config, after))
+        if not seconds:
+            break
+        for minutes in MINUTES:
+            steps = SHARE * 60 * minutes / seconds
+            seen = steps * seen_tokens(after, report)
+            if recipe is fitting[0] or seen >= SEEN * parameters(recipe):
+                chosen[minutes] = recipe, steps, seconds
+        if chosen[MINUTES[-1]][0] is not recipe:
+            break
+    chosen = chosen or {None: (fitting[-1], STEPS, None)}
+    return [make_run(config, report, minutes, *chosen[minutes]) for minutes in chosen]
 
 
-def parameters(size: str) -> int:
+def parameters(config) -> int:
     """Returns the number of weights in the blocks: per layer 4 width**2 in attention, 8 width**2 in feed-forward."""
-    layers, width = SIZES[size]
-    return 12 * layers * width**2
+    return 12 * config.model.layers * config.model.width**2
 
 
-def recommend(config, tokens: int, short_documents: bool) -> dict:
-    """Returns `choose_run` and its `changes`: {key: value} of the config's keys that have another value in this run.
+def seen_tokens(config, report: dict) -> float:
+    """Returns the tokens of a step, the mean over the phases; a row of pairs has no more than the mean document."""
+    most = math.inf
+    if config.task.name == "sentence_pairs":
+        most = report["train"]["tokens"] / report["train"]["documents"]
+    phases = configs.phases(config)
+    tokens = [each.keys.steps * each.batch * min(most, each.length) for each in phases]
+    return sum(tokens) / phases[-1].stop
 
-    Other models than BERT have no published sizes for little text. Their configs keep their own run, without `size`.
+
+def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> dict:
+    """Returns a run of a recipe, see `recommend`.
+
+    steps: at most; the text may allow fewer.
+    seconds: of a step, or None.
     """
-    total = configs.total_steps(config)
-    total_length = 0  # of one row a step
-    seen_tokens = 0
-    for phase in configs.phases(config):
-        positions = (phase.stop - phase.first) * phase.length
-        total_length += positions
-        seen_tokens += positions * phase.batch
-    if config.model.name != "bert":
-        return {"tokens": tokens, "steps": total, "passes": seen_tokens / tokens, "changes": {}}
-    run = choose_run(tokens, total_length / total)
-    keys = model_keys(config, run["size"]) | run_keys(config, run)
-    if short_documents:
-        keys["task.pair_task"] = "none"
-    now = configs.flatten(config)
-    run["changes"] = {key: value for key, value in keys.items() if now[key] != value}
-    return run
-
-
-def model_keys(config, size: str) -> dict:
-    """Returns the keys of a model of this size, and its learning rate if the config has another size.
-
-    Sizes below base get the rate of ELECTRA-Small (arXiv:2003.10555).
-    """
-    layers, width = SIZES[size]
-    if (config.model.layers, config.model.width) == SIZES[size]:
-        return {}
+    tokens = report["train"]["tokens"]
+    seen = seen_tokens(apply(config, report, recipe, 1000), report)
+    steps = min(STEPS, steps, PASSES * tokens / seen)
+    steps = int(float(f"{max(10, steps):.2g}"))
+    after = apply(config, report, recipe, steps)
     return {
-        "model.layers": layers,
-        "model.width": width,
-        "model.heads": width // HEAD,
-        "model.feed_forward": config.model.feed_forward * width // config.model.width,
-        "optimizer.learning_rate": PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE,
+        "minutes": minutes,
+        "changes": changes_of(config, after),
+        "layers": after.model.layers,
+        "width": after.model.width,
+        "steps": steps,
+        "passes": steps * seen / tokens,
+        "takes": seconds and steps * seconds / 60 / SHARE,
+        "reached": REACHED.get(Path(recipe.store).name, ""),
     }
 
 
-def run_keys(config, run: dict) -> dict:
-    """Returns the keys of a run with the config's phases, which keep their shares of the steps."""
-    steps = run["steps"]
-    total = configs.total_steps(config)
-    keys = {}
+def changes_of(config, after) -> dict:
+    """Returns {key: value} of the keys that have another value in `after`."""
+    now = configs.flatten(config)
+    return {key: value for key, value in configs.flatten(after).items() if value != now[key]}
+
+
+def apply(config, report: dict, recipe, steps: int):
+    """Returns the config with a recipe. Its phases keep their shares of the steps, and get the shape of the recipe's
+    phase of their number, or of the last one."""
+    after = config.copy_and_resolve_references()
+    after.model.update({key: recipe.model[key] for key in SIZE})
+    after.model.feed_forward = config.model.feed_forward * recipe.model.width // config.model.width
+    after.optimizer.update(recipe.optimizer)
+    after.train.update(micro_batches=1, tokens_per_device=recipe.train.tokens_per_device)
+    if any(warning["name"] == "short_documents" for warning in report["warnings"]):
+        after.task.pair_task = "none"
+    shapes = configs.phases(recipe)
     first = 0
     for phase in configs.phases(config):
-        stop = max(first + 1, round(steps * phase.stop / total))
-        keys[f"phases.{phase.name}.steps"] = stop - first
-        keys[f"phases.{phase.name}.batch"] = run["rows"]
+        shape = shapes[min(phase.number, len(shapes) - 1)]
+        stop = max(first + 1, round(steps * phase.stop / configs.total_steps(config)))
+        keys = after.phases[phase.name]
+        keys.update(steps=stop - first, batch=shape.batch, length=shape.length)
         first = stop
-    keys["schedule.warmup"] = min(UPDATES, steps // 10)
-    reports = math.ceil(min(5000, max(100, steps // 2000 * 100)) / config.log.every)
-    for key in ("evaluate.every", "checkpoint.every"):
-        keys[key] = reports * config.log.every
-    return keys
+        share = shape.length / phase.length
+        for key, factor in (("max_predictions", share), ("max_packed", min(1, share))):
+            if key in keys:
+                keys[key] = math.ceil(keys[key] * factor)
+    after.model.max_length = max(phase.length for phase in configs.phases(after))
+    warmup = max(WARMUP, recipe.schedule.warmup / configs.total_steps(recipe))
+    warmup = min(MOST_WARMUP, round(warmup * steps))
+    after.schedule.update(name=recipe.schedule.name, warmup=warmup, decay=0)
+    after.log.every = int(float(f"{min(100, max(1, steps / 50)):.1g}"))
+    every = after.log.every * math.ceil(min(5000, steps / 5) / after.log.every)
+    after.evaluate.every = every
+    after.checkpoint.every = every
+    return after
 
 
-def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[str]:
-    """Yields the recommendation as text: the run, the reason, how long it takes, and its command.
+# --- Text -----------------------------------------------------------------------------------------
+
+
+def arguments(run: dict, name: str, overrides: list[str]) -> list[str]:
+    """Returns the arguments of `pretrain` for a run, without --workdir.
 
     name, overrides: of the config that prepared the store.
     """
-    tokens = recommendation["tokens"]
-    passes = f"{recommendation['passes']:.3g} passes over {tokens:,} training tokens"
-    steps = f"{recommendation['steps']:,} steps"
-    if size := recommendation.get("size"):
-        weights = parameters(size)
-        yield (
-            f"recommended start: the size of bert_{size}, {steps} of {recommendation['rows']} rows,"
-            f" {passes}"
-        )
-        yield (
-            f"  why: {tokens / weights:,.0f} training tokens for each of its {weights / 1e6:,.1f} M parameters"
-            f" without embeddings; at least {TOKENS_PER_PARAMETER} are advised, and at most {PASSES} passes"
-        )
-    else:
-        yield f"the run of this config: {steps}, {passes}"
-    if hours := recommendation.get("hours"):
-        time = hours
-        unit = "hours"
-        if hours < 1:
-            time = 60 * hours
-            unit = "minutes"
-        yield f"  how long: about {float(f'{time:.2g}'):,g} {unit} on this machine, by a few steps"
-    changes = recommendation["changes"]
-    parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir {free_workdir(name)}"]
-    for override in overrides:
-        key, _, _ = override.partition("=")
-        if key not in changes:
-            parts.append(shlex.quote(f"--config.{override}"))
-    for key, value in changes.items():
-        parts.append(shlex.quote(f"--config.{key}={value}"))
-    yield from ("", "    " + " \\\n    ".join(parts), "")
+    kept = [text for text in overrides if text.partition("=")[0] not in run["changes"]]
+    changed = [f"{key}={value}" for key, value in run["changes"].items()]
+    return ["--config", name, *(f"--config.{text}" for text in [*kept, *changed])]
 
 
-def free_workdir(name: str) -> str:
-    """Returns runs/NAME, with a number if that exists, for a config whose name or path is given."""
+def describe(report: dict, workdir: str = "") -> Iterator[str]:
+    """Yields the recommended runs of a report as text, each with its command.
+
+    workdir: that of a run that exists, whose config prepared the store.
+    """
+    tokens = f"{report['train']['tokens']:,} training tokens"
+    for run in report["recommended"]:
+        minutes = run["minutes"]
+        head = f"the run of {workdir or 'this config'}"
+        if "layers" in run:
+            head = f"recommended: {run['layers']} layers of width {run['width']}"
+        if minutes:
+            head = f"{run['takes']:.0f} of {minutes} minutes on this machine, {head}"
+        yield f"{head}, {run['steps']:,} steps, {run['passes']:.3g} passes over {tokens}"
+        if run.get("reached"):
+            yield f"  expect {run['reached']}"
+        _, name, *keys = run["arguments"]
+        place = shlex.quote(workdir or free_workdir(name, minutes))
+        command = f"bert-jax pretrain --config {shlex.quote(name)} --workdir {place}"
+        yield from ("", "    " + " \\\n    ".join([command, *map(shlex.quote, keys)]), "")
+
+
+def free_workdir(name: str, minutes: int | None) -> str:
+    """Returns runs/NAME_MINUTESmin, with a number if that exists, for a config whose name or path is given."""
     workdir = f"runs/{Path(name).stem}"
-    number = 1
-    while Path(workdir).exists():
-        number += 1
-        workdir = f"runs/{Path(name).stem}{number}"
-    return workdir
+    if minutes:
+        workdir += f"_{minutes}min"
+    numbers = (f"{workdir}_{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([workdir], numbers) if not Path(free).exists())

@@ -1,17 +1,16 @@
-"""The report at the end of `prepare`: statistics of the corpus, warnings, and a recommended run.
+"""The report at the end of `prepare`: statistics of the corpus, and warnings.
 
 Arrays are memory-mapped. Memory holds 24 bytes per document; few of the tokens are read.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.config_checks import is_heldout_by_hash
-from bert_jax.data import recommendation
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import lost_text
 from bert_jax.data.sources import files
@@ -85,7 +84,6 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         {"name": name, "what": what, "remedy": remedy}
         for name, what, remedy in find_warnings(config, report)
     ]
-    recommend(config, report)
     return report
 
 
@@ -116,14 +114,6 @@ def share_altered(tokenizer) -> float:
     # Without the spaces that BERT's rules put around ideographs.
     texts = [tokenizer.normalize(piece).replace(" ", "") for piece in pieces]
     return float(np.mean(np.array(texts) != np.array(pieces)))
-
-
-def recommend(config, report: dict) -> None:
-    """Sets `recommendation` of a report: for this config, which may differ from that which prepared the store."""
-    are_short = any(warning["name"] == "short_documents" for warning in report["warnings"])
-    report["recommendation"] = recommendation.recommend(
-        config, report["train"]["tokens"], are_short
-    )
 
 
 def count_split(split: stores.Split) -> dict[str, int]:
@@ -299,11 +289,8 @@ def share_of_text(report: dict, reason: str) -> float:
 # --- Text -----------------------------------------------------------------------------------------
 
 
-def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
-    """Returns the report as lines of text.
-
-    name, overrides: of the config, in the recommended command.
-    """
+def describe(report: dict, recommended: Iterable[str]) -> list[str]:
+    """Returns the report as lines of text. recommended: those about runs."""
     train = report["train"]
     return [
         *describe_counts(report),
@@ -314,7 +301,7 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
         "the first documents, as the model will see them:",
         *report["first_documents"],
         "",
-        *recommendation.describe(report["recommendation"], name, overrides),
+        *recommended,
         *(f"warning: {warning['what']}; {warning['remedy']}" for warning in report["warnings"]),
     ]
 

@@ -233,6 +233,13 @@ def check_writable(directory: Path) -> None:
         raise BadInput(f"--workdir {directory}: {parent} cannot be written")
 
 
+def of_config(name: str) -> str:
+    """Returns the workdir of the run whose config the value of --config names, or '' if it is not a run's."""
+    directory, _, file = name.rpartition("/")
+    directory = (directory or ".") if file == "config.json" else name
+    return directory if remote.exists(f"{directory}/run.json") else ""
+
+
 def below(directory: Path) -> str:
     """Returns what an error says about the first directory below this one that has a run or a model; '' for none."""
     for path in (*directory.glob("*"), *directory.glob("*/*")):

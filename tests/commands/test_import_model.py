@@ -10,7 +10,7 @@ from kits.malformed_inputs import FORMATS, refused
 from kits.malformed_inputs import write as write_model
 from kits.runs import assert_same_bits, lines
 
-from bert_jax import config, train
+from bert_jax import cli, config, train
 from bert_jax.commands import export, import_model, predict
 from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.convert import load_model
@@ -45,6 +45,29 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     workdir.rename(tmp_path / "moved")
     moved = config.load(str(tmp_path / "moved/config.json"))
     assert moved.tokenizer.path == str(tmp_path / "moved/tokenizer/vocab.txt")
+
+
+def test_the_report_for_an_imported_run_names_the_run(source, tmp_path, capsys, monkeypatch):
+    """A new run elsewhere with its config says that it starts without its parameters."""
+    monkeypatch.chdir(tmp_path)
+    corpus = write(tmp_path / "corpus.txt", make_text(60))
+    settings = [f"corpus.source={corpus}", "corpus.heldout=0.1"]
+    import_model.import_model(source, "runs/started", None, settings)
+    file = "runs/started/config.json"
+    for name in (file, "runs/started"):
+        assert cli.main(["prepare", "--config", name, "--json", "report.json"]) == 0
+        command = f"pretrain --config {name} --workdir runs/started"
+        assert command in capsys.readouterr().out
+        recommended = json.loads((tmp_path / "report.json").read_text())["recommended"]
+        assert [run["arguments"] for run in recommended] == [["--config", name]]
+    started = []
+    monkeypatch.setattr(train, "pretrain", lambda config, *_: started.append(config) or 0)
+    others = ("--config.init_from=runs/started",), ()
+    for keys in others:
+        assert cli.main(["pretrain", "--config", file, "--workdir", "runs/other", *keys]) == 0
+        assert ("runs/started" in capsys.readouterr().err) == (not keys)
+    assert cli.main(["pretrain", "--config", file, "--workdir", "runs/started"]) == 0
+    assert "runs/started" not in capsys.readouterr().err and len(started) == 3
 
 
 @pytest.mark.full

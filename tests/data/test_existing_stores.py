@@ -29,7 +29,7 @@ def test_a_finished_store_is_reused(make, tmp_path):
     store = stores.open_store(tmp_path / "elsewhere")
     times = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     report = preparing.prepare(make(TEXTS, "corpus.workers=2"), lambda line: None)
-    assert report == {key: made[key] for key in report} and report["recommendation"]
+    assert report == {key: made[key] for key in report} and report["train"]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
     config = make(TEXTS)
     Path(config.corpus.source).unlink()
