@@ -1,9 +1,9 @@
 """Your own text: a vocabulary trained on it, and a BERT of 4 layers and width 256. Copy this file and change it.
 
-`prepare` reports statistics of the text, recommends a model size, and names problems to fix. `pretrain` reports
-statistics of the rows before step 0. Compare the held-out `mlm_loss_masked` with `unigram_entropy`; the log has both.
-While they are equal, the model has learnt token frequencies only. On prose that may last one or two thousand steps;
-then the loss falls.
+`prepare` reports statistics of the text, recommends runs for ten minutes, an hour and eight hours of this machine, and
+names problems to fix. `pretrain` reports statistics of the rows before step 0. Compare the held-out `mlm_loss_masked`
+with `unigram_entropy`; the log has both. While they are equal, the model has learnt token frequencies only. On prose
+that may last one or two thousand steps; then the loss falls.
 
     bert-jax prepare  --config my_corpus --config.corpus.source='text/*.txt'
     bert-jax pretrain --config my_corpus --config.corpus.source='text/*.txt' --workdir runs/my_corpus

@@ -1,7 +1,5 @@
 """`prepare`: converts raw text, or the examples of a task, to a token store, and reports on it."""
 
-from functools import partial
-
 import jax
 
 from bert_jax import cli
@@ -39,9 +37,7 @@ def run(options, overrides) -> int:
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
     run = workdir.of_config(options.config)
-    values["recommended"] = recommendation.recommend(
-        config, values, partial(time_step, options.config, overrides), is_run=bool(run)
-    )
+    values["recommended"] = recommendation.recommend(config, values, time_step, bool(run))
     for each in values["recommended"]:
         each["arguments"] = recommendation.arguments(each, options.config, overrides)
     lines = report.describe(values, recommendation.describe(values, run))
@@ -51,10 +47,8 @@ def run(options, overrides) -> int:
     return cli.show(options, values, "\n".join(lines))
 
 
-def time_step(name: str, overrides: list[str], changes: dict) -> float | None:
+def time_step(config) -> float | None:
     """Returns the seconds of a step of a config on this machine, the mean of its phases, from a few timed steps.
-
-    changes: {key: value} that differ from those of the config.
 
     Returns None on TPUs, whose hosts wait for each other (`plan` estimates them), and if the steps cannot run.
     """
@@ -62,22 +56,19 @@ def time_step(name: str, overrides: list[str], changes: dict) -> float | None:
         return None
     from bert_jax.commands import benchmark
 
+    cli.log_progress(f"prepare: timing steps of {config.model.layers} x {config.model.width}")
+    phases = configs.phases(config)
+    few = config.copy_and_resolve_references()
+    few.train.tokens_per_device = 0
     try:
-        keys = [f"{key}={value}" for key, value in changes.items()]
-        config = configs.load(name, [*overrides, *keys])
-        size = f"{config.model.layers} x {config.model.width}"
-        cli.log_progress(f"prepare: timing a few steps of a model of {size}")
-        phases = configs.phases(config)
-        config.train.update(micro_batches=1, tokens_per_device=0)
         for phase in phases:
             most = max(1, TOKENS // phase.length) * jax.device_count()
-            phase.keys.batch = min(phase.batch, most)
-        timings = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
+            few.phases[phase.name].batch = min(phase.batch, most)
+        timings = benchmark.benchmark(few, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
         return None
-    seconds = 0
-    for phase in phases:
-        step_seconds = phase.batch / timings[phase.name]["rows_per_second"]
-        seconds += (phase.stop - phase.first) * step_seconds
-    return seconds / configs.total_steps(config)
+    seconds = [
+        phase.keys.steps * phase.batch / timings[phase.name]["rows_per_second"] for phase in phases
+    ]
+    return sum(seconds) / configs.total_steps(config)

@@ -27,17 +27,11 @@ def run(options, overrides) -> int:
 
 def left_behind(options, overrides: list[str], config) -> Iterator[str]:
     """Yields a line if --config is that of a run whose parameters a new run in another workdir does not use."""
-    from bert_jax.checkpoints import reader
-
     source = workdir.of_config(options.config)
     is_chosen = any(text.partition("=")[0] in STARTS for text in overrides)
-    if not source or is_chosen or workdir.of_config(f"{options.workdir}/config.json"):
-        return
-    with workdir.opened(source, "run.json") as run:
-        step = reader.newest(run.checkpoints)
-    if step is not None:
+    if source and not is_chosen and not workdir.of_config(f"{options.workdir}/config.json"):
         start = config.init_from or config.continue_from or "random weights"
         yield (
-            f"pretrain: the parameters of {source}, at step {step}, are not used: this run starts from {start};"
-            f" --workdir {source} continues that run, --config.init_from={source} starts from its encoder"
+            f"pretrain: the parameters of {source} are not used: this run starts from {start};"
+            f" --workdir {source} continues that run, --config.init_from={source} takes its encoder"
         )

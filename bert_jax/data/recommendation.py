@@ -42,13 +42,11 @@ SIZE = "layers width heads dropout attention_dropout initializer".split()
 REACHED = {"first_real": "3.1 nats under frequencies after 9,000 steps, on Wikipedia"}
 
 
-def recommend(
-    config, report: dict, time_step: Callable[[dict], float | None], is_run: bool = False
-) -> list[dict]:
+def recommend(config, report: dict, time_step: Callable, is_run: bool = False) -> list[dict]:
     """Returns a run for each budget, [{minutes, changes, layers, width, steps, passes, takes, reached}].
 
     report: of the store; `train` and `warnings` are read.
-    time_step: {key: value} -> seconds of a step of the config with these values on this machine; None: unknown.
+    time_step: config -> seconds of a step on this machine; None: unknown.
     is_run: whether the config is that of a run with parameters, which keeps its model and its steps.
 
     `changes` are the keys of the config with another value in this run: {key: value}. `takes` are the minutes that the
@@ -77,7 +75,7 @@ def recommend(
     chosen = {}
     for recipe in fitting:
         after = apply(config, report, recipe, 1000)
-        seconds = time_step(changes_of(config, after))
+        seconds = time_step(after)
         if not seconds:
             break
         for minutes in MINUTES:
@@ -117,9 +115,10 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
     steps = min(STEPS, steps, PASSES * tokens / seen)
     steps = int(float(f"{max(10, steps):.2g}"))
     after = apply(config, report, recipe, steps)
+    now = configs.flatten(config)
     return {
         "minutes": minutes,
-        "changes": changes_of(config, after),
+        "changes": {key: new for key, new in configs.flatten(after).items() if new != now[key]},
         "layers": after.model.layers,
         "width": after.model.width,
         "steps": steps,
@@ -127,12 +126,6 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
         "takes": seconds and steps * seconds / 60 / SHARE,
         "reached": REACHED.get(Path(recipe.store).name, ""),
     }
-
-
-def changes_of(config, after) -> dict:
-    """Returns {key: value} of the keys that have another value in `after`."""
-    now = configs.flatten(config)
-    return {key: value for key, value in configs.flatten(after).items() if value != now[key]}
 
 
 def apply(config, report: dict, recipe, steps: int):
@@ -162,9 +155,8 @@ def apply(config, report: dict, recipe, steps: int):
     warmup = min(MOST_WARMUP, round(warmup * steps))
     after.schedule.update(name=recipe.schedule.name, warmup=warmup, decay=0)
     after.log.every = int(float(f"{min(100, max(1, steps / 50)):.1g}"))
-    every = after.log.every * math.ceil(min(5000, steps / 5) / after.log.every)
-    after.evaluate.every = every
-    after.checkpoint.every = every
+    after.evaluate.every = after.log.every * math.ceil(min(5000, steps / 5) / after.log.every)
+    after.checkpoint.every = after.evaluate.every
     return after
 
 

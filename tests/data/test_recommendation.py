@@ -24,9 +24,8 @@ def recommend(name="my_corpus", tokens=10**7, speed=10**12, short=False, overrid
         "warnings": [{"name": "short_documents"}] * short,
     }
 
-    def time_step(changes) -> float | None:
-        keys = [f"{key}={value}" for key, value in changes.items()]
-        after = configs.load(name, [*overrides, *keys])
+    def time_step(after) -> float | None:
+        configs.check(after)
         weights = 12 * after.model.layers * after.model.width**2
         phases = configs.phases(after)
         return speed and sum(6 * weights * each.length * each.batch for each in phases) / speed
