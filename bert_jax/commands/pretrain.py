@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from bert_jax import cli
-from bert_jax.config import STARTS
 from bert_jax.data import download
 from bert_jax.runs import workdir
 from bert_jax.tasks.labelled import epochs, examples
@@ -16,7 +15,7 @@ def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     from bert_jax.train import pretrain
 
-    for line in left_behind(options, overrides, config):
+    for line in left_behind(options, config):
         cli.log_progress(line)
     resolve = None
     if examples.module_of(config) and not (config.init_from or config.batches):
@@ -25,13 +24,12 @@ def run(options, overrides) -> int:
     return pretrain(config, options.workdir, resolve)
 
 
-def left_behind(options, overrides: list[str], config) -> Iterator[str]:
+def left_behind(options, config) -> Iterator[str]:
     """Yields a line if --config is that of a run whose parameters a new run in another workdir does not use."""
-    source = workdir.of_config(options.config)
-    is_chosen = any(text.partition("=")[0] in STARTS for text in overrides)
-    if source and not is_chosen and not workdir.of_config(f"{options.workdir}/config.json"):
-        start = config.init_from or config.continue_from or "random weights"
+    source = download.absolute(workdir.of_config(options.config))
+    start = download.absolute(config.init_from or config.continue_from).partition("@")[0]
+    if source not in ("", start) and not workdir.of_config(f"{options.workdir}/config.json"):
         yield (
-            f"pretrain: the parameters of {source} are not used: this run starts from {start};"
+            f"pretrain: the parameters of {source} are not used: this run starts from {start or 'random weights'};"
             f" --workdir {source} continues that run, --config.init_from={source} takes its encoder"
         )

@@ -33,6 +33,13 @@ RECIPES = {
     "gpt": (
         ("gpt_demo",),
         ("gpt_demo", "model.layers=4", "model.width=256", "optimizer.learning_rate=2e-3"),
+        (
+            "gpt2_small",
+            "model.layers=8",
+            "model.width=512",
+            "model.heads=8",
+            "phases.main.batch=128",
+        ),
         ("gpt2_small",),
         ("gpt2_medium",),
     ),
@@ -113,7 +120,9 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
     tokens = report["train"]["tokens"]
     seen = seen_tokens(apply(config, report, recipe, 1000), report)
     steps = min(STEPS, steps, PASSES * tokens / seen)
-    steps = int(float(f"{max(10, steps):.2g}"))
+    steps = max(10, steps)
+    unit = 10 ** int(math.log10(steps) - 1)
+    steps = int(steps // unit * unit)
     after = apply(config, report, recipe, steps)
     now = configs.flatten(config)
     return {

@@ -56,8 +56,8 @@ def test_more_text_or_time_never_gives_a_smaller_model(speed):
         assert all(now >= old for now, old in zip(sizes, before, strict=True))
         before = sizes
         for run in runs:
-            assert run["takes"] < 1.06 * run["minutes"] or run["steps"] == 10
-            assert run["passes"] < 42 or run["steps"] == 10
+            assert run["takes"] <= run["minutes"] or run["steps"] == 10
+            assert run["passes"] <= 40 or run["steps"] == 10
             weights = 12 * run["layers"] * run["width"] ** 2
             seen = run["passes"] * tokens
             assert size(run) == 0 or tokens >= 10 * weights and seen > 18 * weights
