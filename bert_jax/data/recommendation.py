@@ -52,7 +52,7 @@ REACHED = {"first_real": "3.1 nats under frequencies after 9,000 steps, on Wikip
 def recommend(config, report: dict, time_step: Callable, is_run: bool = False) -> list[dict]:
     """Returns a run for each budget, [{minutes, changes, layers, width, steps, passes, takes, reached}].
 
-    report: of the store; `train` and `warnings` are read.
+    report: of the store.
     time_step: config -> seconds of a step on this machine; None: unknown.
     is_run: whether the config is that of a run with parameters, which keeps its model and its steps.
 
@@ -139,14 +139,12 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
 
 def apply(config, report: dict, recipe, steps: int):
     """Returns the config with a recipe. Its phases keep their shares of the steps, and get the shape of the recipe's
-    phase of their number, or of the last one."""
+    phase of their number, or of the last one. There are no pairs where rows or documents are too short for them."""
     after = config.copy_and_resolve_references()
     after.model.update({key: recipe.model[key] for key in SIZE})
     after.model.feed_forward = config.model.feed_forward * recipe.model.width // config.model.width
     after.optimizer.update(recipe.optimizer)
     after.train.update(micro_batches=1, tokens_per_device=recipe.train.tokens_per_device)
-    if any(warning["name"] == "short_documents" for warning in report["warnings"]):
-        after.task.pair_task = "none"
     shapes = configs.phases(recipe)
     first = 0
     for phase in configs.phases(config):
@@ -159,7 +157,11 @@ def apply(config, report: dict, recipe, steps: int):
         for key, factor in (("max_predictions", share), ("max_packed", min(1, share))):
             if key in keys:
                 keys[key] = math.ceil(keys[key] * factor)
-    after.model.max_length = max(phase.length for phase in configs.phases(after))
+    lengths = [phase.length for phase in configs.phases(after)]
+    after.model.max_length = max(lengths)
+    is_short = any(warning["name"] == "short_documents" for warning in report["warnings"])
+    if is_short or ("pair_task" in after.task and 2 * report["mean_sentence"] > min(lengths)):
+        after.task.pair_task = "none"
     warmup = max(WARMUP, recipe.schedule.warmup / configs.total_steps(recipe))
     warmup = min(MOST_WARMUP, round(warmup * steps))
     after.schedule.update(name=recipe.schedule.name, warmup=warmup, decay=0)

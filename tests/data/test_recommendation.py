@@ -16,11 +16,14 @@ RECIPES = [configs.load(name).model for name, *_ in recommendation.RECIPES["bert
 ORDER = {(model.layers, model.width): number for number, model in enumerate(RECIPES)}
 
 
-def recommend(name="my_corpus", tokens=10**7, speed=10**12, short=False, overrides=(), **keys):
+def recommend(
+    name="my_corpus", tokens=10**7, speed=10**12, short=False, overrides=(), sentence=12, **keys
+):
     """Returns the runs for a text of this many tokens, on a machine of `speed` FLOPs a second."""
     config = configs.load(name, overrides)
     report = {
         "train": {"tokens": tokens, "documents": tokens // 500 + 1},
+        "mean_sentence": sentence,
         "warnings": [{"name": "short_documents"}] * short,
     }
 
@@ -111,6 +114,14 @@ def test_rows_end_with_short_documents():
     """So 40 passes over them take more rows than their tokens fill."""
     rows = [recommend(tokens=tokens, short=True)[-1]["steps"] for tokens in (10**5, 10**6)]
     assert rows[1] > 5 * rows[0]
+
+
+def test_rows_that_hold_no_two_sentences_have_no_pairs():
+    """Rows of 32 tokens, for sentences of 12 and 26; the longer ones of later budgets have room."""
+    runs = recommend(tokens=10**8, speed=2e11, sentence=26)
+    pairs = [run["changes"].get("task.pair_task", "nsp") for run in runs]
+    assert [run["width"] for run in runs] == [128, 192, 256] and pairs == ["none", "nsp", "nsp"]
+    assert "task.pair_task" not in recommend(tokens=10**8, speed=2e11)[0]["changes"]
 
 
 @pytest.mark.parametrize("name", ["demo", "gpt_demo"])
