@@ -17,13 +17,13 @@ ORDER = {(model.layers, model.width): number for number, model in enumerate(RECI
 
 
 def recommend(
-    name="my_corpus", tokens=10**7, speed=10**12, short=False, overrides=(), sentence=12, **keys
+    name="my_corpus", tokens=10**7, speed=10**12, short=False, overrides=(), entropy=5.8, **keys
 ):
     """Returns the runs for a text of this many tokens, on a machine of `speed` FLOPs a second."""
     config = configs.load(name, overrides)
     report = {
         "train": {"tokens": tokens, "documents": tokens // 500 + 1},
-        "mean_sentence": sentence,
+        "unigram_entropy": entropy,
         "warnings": [{"name": "short_documents"}] * short,
     }
 
@@ -116,12 +116,15 @@ def test_rows_end_with_short_documents():
     assert rows[1] > 5 * rows[0]
 
 
-def test_rows_that_hold_no_two_sentences_have_no_pairs():
-    """Rows of 32 tokens, for sentences of 12 and 26; the longer ones of later budgets have room."""
-    runs = recommend(tokens=10**8, speed=2e11, sentence=26)
+def test_prose_starts_with_the_model_that_leaves_its_frequencies():
+    """Without pairs, as in first_real; larger models have those of their recipes."""
+    runs = recommend(tokens=10**8, speed=2e11, entropy=7.2)
     pairs = [run["changes"].get("task.pair_task", "nsp") for run in runs]
-    assert [run["width"] for run in runs] == [128, 192, 256] and pairs == ["none", "nsp", "nsp"]
-    assert "task.pair_task" not in recommend(tokens=10**8, speed=2e11)[0]["changes"]
+    assert [run["width"] for run in runs] == [192, 192, 256] and pairs == ["none", "none", "nsp"]
+    others = [recommend(tokens=10**8, speed=2e11)[0], recommend("gpt_demo", entropy=7.2)[0]]
+    assert [run["width"] for run in others] == [128, 128]
+    assert "task.pair_task" not in others[0]["changes"] and all(run["reached"] for run in runs[:2])
+    assert recommend(tokens=1000, entropy=7.2)[0]["width"] == 192
 
 
 @pytest.mark.parametrize("name", ["demo", "gpt_demo"])
