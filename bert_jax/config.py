@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import runpy
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -178,19 +177,19 @@ def file_of(name: str) -> Path:
 def arguments(name: str) -> list[str]:
     """Returns the arguments of a config's function `get_config`: the keys of TASKS in its file. Raises BadInput."""
     path = file_of(name)
-    module = runpy.run_path(str(path))
-    if "TASKS" not in module:
-        raise BadInput(f"--config {name}:all: {path} has no TASKS")
-    return list(module["TASKS"])
+    with config_checks.running(path) as module:
+        if "TASKS" not in module:
+            raise BadInput(f"--config {name}:all: {path} has no TASKS")
+        return list(module["TASKS"])
 
 
 def execute(path: Path, argument=()) -> ConfigDict:
     """Returns the config of a Python file; raises BadInput with the line of any error in the file."""
     try:
-        module = runpy.run_path(str(path))
-        if "get_config" not in module:
-            raise TypeError("has no function get_config")
-        config = module["get_config"](*argument)
+        with config_checks.running(path) as module:
+            if "get_config" not in module:
+                raise TypeError("has no function get_config")
+            config = module["get_config"](*argument)
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # raises RecursionError for a config that contains itself

@@ -9,7 +9,10 @@ import math
 import operator
 import pkgutil
 import re
-from collections.abc import Iterable
+import runpy
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 from ml_collections import ConfigDict
@@ -37,6 +40,24 @@ SHORT_NAMES = {
     "num_layers": "layers",
     "num_heads": "heads",
 }
+
+
+@contextlib.contextmanager
+def running(path: Path) -> Iterator[dict]:
+    """Runs a Python file, and yields its names. Within the context, it can import the files beside it; afterwards,
+    neither `sys.path` nor `sys.modules` has them."""
+    directory = path.absolute().parent
+    paths = [*sys.path]
+    modules = {*sys.modules}
+    sys.path.append(str(directory))  # last, so that it hides no library
+    try:
+        yield runpy.run_path(str(path))
+    finally:
+        sys.path[:] = paths
+        for name, module in [*sys.modules.items()]:
+            file = Path(getattr(module, "__file__", None) or "")
+            if name.partition(".")[0] not in modules and directory in file.parents[:2]:
+                del sys.modules[name]
 
 
 def find_module(group: str, name: str) -> ModuleType:

@@ -110,6 +110,42 @@ def test_a_run_names_its_config(tmp_path, monkeypatch):
     assert config.load("demo").seed != 5
 
 
+BESIDE = """
+from helper import seed
+from bert_jax.configs import demo
+
+TASKS = {"one": seed}
+
+def get_config():
+    from helper import later
+    config = demo.get_config()
+    config.seed = seed + later
+    return config
+"""
+
+
+@pytest.mark.parametrize("file", ["helper.py", "helper/__init__.py"])
+def test_a_config_imports_the_files_beside_it(tmp_path, monkeypatch, file):
+    """Each its own, and nothing is left behind."""
+    before = [*sys.path], {*sys.modules}
+    for number, directory in enumerate((tmp_path / "one", tmp_path / "two")):
+        (directory / file).parent.mkdir(parents=True)
+        (directory / file).write_text(f"seed = {number}\nlater = 40\n")
+        (directory / "mine.py").write_text(BESIDE)
+        assert config.load(f"{directory}/mine.py").seed == 40 + number
+        assert config.arguments(f"{directory}/mine.py") == ["one"]
+        monkeypatch.chdir(directory)
+        assert config.load("mine.py").seed == 40 + number
+    assert ([*sys.path], {*sys.modules}) == before
+
+
+def test_a_file_beside_a_config_hides_no_library(tmp_path):
+    (tmp_path / "colorsys.py").write_text("raise SystemExit")
+    lines = "import colorsys", "from bert_jax.configs.demo import get_config"
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    assert config.load(f"{tmp_path}/mine.py").phase_order == ("main",)
+
+
 CYCLE = "import ml_collections\ndef get_config():\n    c = ml_collections.ConfigDict()\n"
 ODD = {
     "deep.json": "[" * 100_000,
