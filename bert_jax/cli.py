@@ -135,6 +135,14 @@ def to_address(text: str) -> str | Path:
     return address(text) if text else to_path(text)
 
 
+def to_output(text: str) -> Path:
+    """Converts the value of an option to the path of a file to write; an existing one is replaced."""
+    path = to_path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: expected a file in an existing directory")
+    return path
+
+
 def positive(text: str) -> int:
     """Converts the value of an option to a positive integer."""
     if not text.isdecimal() or int(text) < 1:
@@ -142,8 +150,21 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def amount(text: str) -> float:
+    """Converts the value of an option to a positive number."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text}: expected a number > 0")
+
+
 REQUIRED = dict(required=True)
-AS_JSON = option("--json", "also write JSON to FILE; - is standard output", metavar="FILE")
+AS_JSON = option(
+    "--json",
+    "also write JSON to FILE; - is standard output",
+    metavar="FILE",
+    type=lambda text: str(to_output(text)),
+)
 CONFIG = option("--config", "a shipped config (demo), a .py file, or a config.json", **REQUIRED)
 MODEL = place("--model --workdir", "a run, or a model of another program", **REQUIRED)
 WORKDIR = place("--workdir", "directory or address of the run", **REQUIRED)

@@ -108,6 +108,26 @@ def test_bad_input_is_named_in_one_line(command, named, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "command", [name for name in cli.COMMANDS if name not in ("pretrain", "env")]
+)
+@pytest.mark.parametrize("path", [".", "nowhere/file"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(
+    command, path, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    arguments = [command]
+    for option, settings in cli.load_command(command).OPTIONS:
+        if settings.get("required"):
+            arguments += [option.split()[0], REQUIRED.get(option, "somewhere")]
+    names = ["--json"]
+    if command in ("predict", "features"):
+        names.append("--output")
+    for name in names:
+        assert f"{name}: {path}" in refused(*arguments, name, path)
+    assert not list(tmp_path.iterdir())
+
+
 PATH_OPTIONS = [
     (command, option)
     for command in cli.COMMANDS

@@ -5,7 +5,6 @@ import numpy as np
 from bert_jax import cli
 from bert_jax.commands import predict
 from bert_jax.convert import load_model
-from bert_jax.errors import BadInput
 from bert_jax.inference import features
 from bert_jax.storage import atomic
 
@@ -17,7 +16,7 @@ OPTIONS = [
         "file of texts: a line each, or `text` of the rows of a table (.jsonl)",
         **cli.REQUIRED,
     ),
-    cli.path("--output", ".npy file to write", **cli.REQUIRED),
+    cli.option("--output", ".npy file to write", type=cli.to_output, **cli.REQUIRED),
     cli.option("--layers", "index or slice, as in Python; default: -1, the last", default="-1"),
     cli.option("--pool", POOL, choices=features.POOLS, default="none"),
     cli.AS_JSON,
@@ -28,9 +27,6 @@ def run(options, overrides) -> int:
     paths = [options.output]
     if options.pool == "none":
         paths.insert(0, options.output.with_suffix(".ends.npy"))
-    for path in paths:
-        if path.exists() or not path.parent.is_dir():
-            raise BadInput(f"--output {path}: expected a new file in an existing directory")
     lines = [text for _, text in predict.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.encoder_of(model).layers + 1

@@ -68,9 +68,10 @@ OPTIONS = [
         "file of examples, as the task reads it, with or without labels; for a masked or causal LM, texts: a line each,"
         " or `text` of the rows of a table (.jsonl)",
     ),
-    cli.path(
+    cli.option(
         "--output",
         "file for predictions: .tsv as GLUE wants it, .json as SQuAD wants it, or a line each",
+        type=cli.to_output,
     ),
     cli.path("--context", "file of a text that has the answer to --question"),
     cli.option("--question", "question about --context"),
@@ -88,9 +89,6 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    output = options.output
-    if output and not output.absolute().parent.is_dir():
-        raise BadInput(f"--output {output}: expected a file in an existing directory")
     parts = []
 
     def emit(part: str):
@@ -107,7 +105,7 @@ def run(options, overrides) -> int:
         emit if is_streamed else None,
     )
     lines = []
-    if output:
+    if output := options.output:
         atomic.write(output, predictions.text(results, output.suffix))
     elif not parts:
         lines += map(describe, results)

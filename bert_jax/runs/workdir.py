@@ -221,7 +221,9 @@ def check_new(name: Path | str) -> None:
         return
     with remote.explain(f"--workdir {name}"):
         if set(remote.Directory(name).names()) - {lock.LOCK}:
-            raise BadInput(f"--workdir {name}: exists and is not empty; name a new directory")
+            raise BadInput(
+                f"--workdir {name}: exists and is not empty; remove it, or name a new directory"
+            )
 
 
 def check_writable(directory: Path) -> None:

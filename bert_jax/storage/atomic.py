@@ -22,8 +22,13 @@ DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
 def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Opens a temporary file that replaces `path` when the context ends, and is deleted after a failure.
 
-    Readers see the old content or the new; with `sync` also after a power failure.
+    Readers see the old content or the new; with `sync` also after a power failure. What is no file, such as a pipe, is
+    written itself.
     """
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as opened:
+            yield opened
+        return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(temporary, "wb") as opened:
@@ -72,7 +77,9 @@ def check_free(directory: Path, option: str) -> None:
     if not directory.exists():
         return
     if not directory.is_dir() or any(directory.iterdir()):
-        raise BadInput(f"{option} {directory}: exists and is not empty; name a new directory")
+        raise BadInput(
+            f"{option} {directory}: exists and is not empty; remove it, or name a new directory"
+        )
 
 
 @contextmanager

@@ -58,7 +58,9 @@ def test_vectors_of_tokens(run, capsys):
     "pool, layers, number", [("first", "0", 0), ("mean", "-1", 2), ("max", "1:2", 1)]
 )
 def test_vectors_of_lines(run, pool, layers, number):
+    """An existing file is replaced."""
     directory, texts, states = run
+    (directory / f"{pool}{number}.npy").write_text("earlier vectors")
     vectors = features(directory, "--layers", layers, "--pool", pool, name=f"{pool}{number}")
     reduce = {"first": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pool]
     lines = [reduce(states[number, row, : len(ids) + 2]) for row, ids in enumerate(texts)]
@@ -90,8 +92,6 @@ def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
         ({"--input": "nowhere.txt"}, "nowhere.txt"),
         ({"--input": "latin.txt"}, "latin.txt:2"),
         ({"--input": "empty.txt"}, "empty.txt"),
-        ({"--output": "exists.npy"}, "exists.npy"),
-        ({"--output": "other.npy"}, "other.ends.npy"),
         ({"--pool": "summary", "--layers": "0:2"}, "--pool summary"),
         ({"--pool": "summary", "--input": "short.txt"}, "no trained pooler"),
     ],
@@ -101,8 +101,7 @@ def test_bad_input_writes_nothing(run, monkeypatch, changes, named):
     monkeypatch.chdir(directory)
     Path("short.txt").write_text("one\n")
     Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
-    for name in ("empty.txt", "exists.npy", "other.ends.npy"):
-        Path(name).touch()
+    Path("empty.txt").touch()
     before = sorted(directory.rglob("*"))
     options = {"--model": "run", "--input": "lines.txt", "--output": "out.npy"} | changes
     assert named in refused("features", *(f"{key}={value}" for key, value in options.items()))

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.storage import atomic
 from bert_jax.storage.atomic import new_directory
 
 
@@ -35,6 +36,14 @@ def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
     with pytest.raises(BadInput):
         write(name)
     assert names(tmp_path) == []
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    atomic.write(tmp_path / "pipe", "all of it")
+    assert os.read(reader, 99) == b"all of it" and names(tmp_path) == ["pipe"]
+    os.close(reader)
 
 
 def test_sigterm_leaves_no_files(tmp_path):
