@@ -1,6 +1,5 @@
 """`plan`: estimates memory, time and cost of a run on a TPU slice or on GPUs, without one."""
 
-import math
 import os
 
 from bert_jax import cli
@@ -10,7 +9,13 @@ NAME = "a slice, such as v5e:4x4 or v5litepod-16, or GPUs, such as h100:8; v5e o
 OPTIONS = [
     cli.CONFIG,
     cli.option("--topology", NAME, metavar="NAME", **cli.REQUIRED),
-    cli.option("--price", "of a chip-hour or GPU-hour", type=float),
+    cli.option("--price", "of a chip-hour or GPU-hour", type=cli.amount),
+    cli.option(
+        "--tokens",
+        "real tokens of the run, such as 3e9, instead of the config's steps; phases keep their shares",
+        type=cli.amount,
+        metavar="N",
+    ),
     cli.PHASE,
     cli.option(
         "--search",
@@ -31,19 +36,17 @@ def run(options, overrides) -> int:
     is_table = options.topology in (plan.ALL, *CHIPS)
     if options.search and is_table:
         raise BadInput(f"--search: needs one slice or GPUs, not --topology {options.topology}")
-    if options.price is not None and not 0 <= options.price < math.inf:
-        raise BadInput(f"--price {options.price}: expected a number >= 0")
-    if options.price is not None and (options.search or options.topology == plan.ALL):
+    if options.price and (options.search or options.topology == plan.ALL):
         raise BadInput("--price: needs one kind of chip, and cannot be used with --search")
     try:
+        job = plan.make_job(config, options.phase, cli.log_progress, options.tokens)
         if options.search:
-            values = plan.plan_search(config, options.topology, options.phase, cli.log_progress)
+            values = plan.plan_search(job, options.topology)
             return cli.show(options, values, describe.describe_search(values))
-        arguments = config, options.topology, options.price, options.phase, cli.log_progress
         if is_table:
-            values = plan.plan_all(*arguments)
+            values = plan.plan_all(job, options.topology, options.price)
             return cli.show(options, values, describe.describe_table(values))
-        values = plan.plan(*arguments)
+        values = plan.plan(job, options.topology, options.price)
         cli.show(options, values, describe.describe(values))
         plan.check_fits(values)
         return 0

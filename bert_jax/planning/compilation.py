@@ -39,6 +39,7 @@ from bert_jax.storage import atomic
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = "plans"
+STEPS = 1000  # of each phase in a program that is compiled here
 # The modules on which the cached estimates depend, beside the compiler's output.
 MODULES = (
     hlo,
@@ -85,7 +86,7 @@ def compile_step(job: Job, target: Target, mesh, phase) -> Step:
     """
 
     def compile_program() -> Step:
-        job.log(f"plan: compiling phase {phase.name} for {target.name}")
+        job.log(f"plan: compiling phase {phase.name} for {target.name}, for up to minutes")
         return compile_in_subprocess(job, target, phase)
 
     step = read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
@@ -134,11 +135,19 @@ def digest(text: str, mesh) -> str:
 
 
 def lower(job: Job, mesh, phase):
-    """Returns the lowered training step of a phase."""
-    design = build.design(job.config, mesh, job.vocabulary)
+    """Returns the lowered training step of a phase.
+
+    The numbers of steps, which are constants of the learning rate's schedule, are fixed ones, so that the program and
+    its cached estimates are the same for all.
+    """
+    config = job.config.copy_and_resolve_references()
+    for keys in config.phases.values():
+        keys.steps = STEPS
+    config.schedule.update(warmup=STEPS // 10, decay=STEPS // 10)
+    design = build.design(config, mesh, job.vocabulary)
     precision = "highest" if job.config.dtype == "float32" else None
     with jax.set_mesh(mesh), jax.default_matmul_precision(precision):
-        return build.lower_train(job.config, design, phase)
+        return build.lower_train(config, design, phase)
 
 
 @cache

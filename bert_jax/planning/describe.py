@@ -22,9 +22,11 @@ def describe(values: dict) -> str:
     ]
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])
-    if "hours" in values:  # all phases fit
+    if "hours" in values:
         cost = f", cost {with_range(values, 'cost')}" if values["cost"] is not None else ""
-        lines.append(f"total: {with_range(values, 'hours')} hours{cost}")
+        head = "total" if values["fits"] else "total, phases that do not fit as advised"
+        tokens = digits(values["tokens"])
+        lines.append(f"{head}: {tokens} tokens, {with_range(values, 'hours')} hours{cost}")
     return "\n".join([*lines, values["sources"] + BRACKETS])
 
 
@@ -54,7 +56,7 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"  {with_range(phase, 'tokens_per_second')} tokens/s, {phase['real_token_share']:.0%}"
         f" real tokens (from {phase['real_token_share_from']})",
         f"  utilization {with_range(phase, 'utilization')}; {with_range(phase, 'hours')} hours for"
-        f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
+        f" {phase['steps']:,} steps, {digits(phase['tokens'])} tokens; planned in {phase['seconds_planning']:.1f} s",
     ]
 
 
@@ -78,7 +80,11 @@ def with_range(values: dict, key: str) -> str:
 
 def describe_table(values: dict) -> str:
     """Returns the text of a table of slices."""
-    lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
+    tokens = digits(values["slices"][0]["tokens"])
+    lines = [
+        f"{tokens} tokens",
+        "topology    accelerator     chips     hours  chip-hours        cost  GiB a chip",
+    ]
     for row in values["slices"]:
         cost = "-" if row["cost"] is None else digits(row["cost"])
         numbers = f"{digits(row['hours']):>9} {digits(row['chip_hours']):>11} {cost:>11}"

@@ -46,6 +46,7 @@ def estimate(job: Job, target: Target, mesh, phase, step: Step) -> dict:
     hidden = min(max(0.0, round(computing + sending - elapsed, 12)), computing, sending)
     values = {
         "steps": phase.stop - phase.first,
+        "tokens": tokens_of(phase, work),
         "bytes_per_chip": used,
         "bytes_of_arguments": devices * step.memory.arguments,
         "bytes_of_temporaries": devices * step.memory.temporaries,
@@ -73,6 +74,11 @@ def estimate(job: Job, target: Target, mesh, phase, step: Step) -> dict:
     return values
 
 
+def tokens_of(phase, work: dict) -> float:
+    """Returns the real tokens of a phase. work: of a step, see `plan.expected_work`."""
+    return (phase.stop - phase.first) * work["real_token_share"] * work["tokens_per_step"]
+
+
 def rates(target: Target, phase, work: dict, seconds: float, end: str) -> dict:
     """Returns the numbers that follow from the seconds of a step. end: the suffix of their keys."""
     tokens = work["real_token_share"] * work["tokens_per_step"]
@@ -86,8 +92,8 @@ def rates(target: Target, phase, work: dict, seconds: float, end: str) -> dict:
 
 
 def total(target: Target, phases: list[dict], price: float | None) -> dict:
-    """Returns hours and cost of all phases. price: of a chip-hour; the cost has its currency."""
-    values = {}
+    """Returns tokens, hours and cost of all phases. price: of a chip-hour; the cost has its currency."""
+    values = {"tokens": sum(phase["tokens"] for phase in phases)}
     for end in ("", ALL_HIDDEN, NONE_HIDDEN):
         hours = sum(phase[f"hours{end}"] for phase in phases)
         values[f"hours{end}"] = hours

@@ -17,7 +17,7 @@ from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology, tpus
 from bert_jax.planning.compilation import Job
-from bert_jax.planning.estimate import estimate, total
+from bert_jax.planning.estimate import estimate, tokens_of, total
 from bert_jax.planning.topology import Target
 from bert_jax.runs.out_of_memory import TooLarge, gib
 from bert_jax.runs.run_info import versions
@@ -26,16 +26,14 @@ from bert_jax.tasks import base as tasks
 ALL = "all"  # the --topology of a table over all kinds of chips
 
 
-def plan(
-    config: ConfigDict, name: str, price: float | None, phase: str | None, log: Callable
-) -> dict:
-    """Returns the values of `plan --json`: every phase, or the given one, on the slice or GPUs of this name.
+def plan(job: Job, name: str, price: float | None) -> dict:
+    """Returns the values of `plan --json`: every phase of the job, on the slice or GPUs of this name.
 
-    price: of a chip-hour. A phase that does not fit has `fits` (false), `bytes_per_chip`, `reason` and `advice`; then
-    hours and cost are missing. Raises BadInput before anything is compiled.
+    price: of a chip-hour. A phase that does not fit has `fits` (false), `bytes_per_chip`, `reason`, `advice`, and if
+    other settings fit, `suggestion`, their row, which the totals have instead. Without one there are no totals. Raises
+    BadInput before anything is compiled.
     """
     target = topology.find(name)
-    job = make_job(config, phase, log)
     mesh = compilation.make_mesh(job, target)
     phases = {part.name: plan_phase(job, target, mesh, part) for part in job.phases}
     design = build.design(job.config, mesh, job.vocabulary)
@@ -53,8 +51,9 @@ def plan(
         "sources": target.sources,
         "versions": versions(),
     }
-    if not any("reason" in phase for phase in phases.values()):
-        values |= total(target, list(phases.values()), price)
+    parts = [phase.get("suggestion", phase) for phase in phases.values()]
+    if all("hours" in part for part in parts):
+        values |= total(target, parts, price)
     return values
 
 
@@ -64,7 +63,7 @@ def plan_phase(job: Job, target: Target, mesh, phase) -> dict:
     try:
         step = compilation.compile_step(job, target, mesh, phase)
     except TooLarge as error:
-        return search.does_not_fit(target, error) | {"advice": advise(job, target, phase)}
+        return search.does_not_fit(target, error) | advise(job, target, phase)
     return {
         **estimate(job, target, mesh, phase, step),
         "attention": tasks.attention(job.config, phase, mesh),
@@ -72,15 +71,16 @@ def plan_phase(job: Job, target: Target, mesh, phase) -> dict:
     }
 
 
-def advise(job: Job, target: Target, phase) -> str:
-    """Suggests the first settings that make a step fit, with their memory and seconds."""
+def advise(job: Job, target: Target, phase) -> dict:
+    """Returns `suggestion`, the row of the first settings that make a step fit, if any, and `advice`, its text."""
     changes = search.settings(job.config, target)[1:]
     for row in search.attempts(job, target, phase, changes):
         if row["fits"]:
             memory = f"{gib(row['bytes_per_chip'])} a chip"
             speed = f"{row['seconds_per_step']:.3g} s a step"
-            return f"{search.options(row['settings'])} fits: {memory}, {speed}"
-    return "no setting that was tried makes it fit"
+            advice = f"{search.options(row['settings'])} fits: {memory}, {speed}"
+            return {"advice": advice, "suggestion": row}
+    return {"advice": "no setting that was tried makes it fit"}
 
 
 def check_fits(values: dict) -> None:
@@ -94,17 +94,16 @@ def check_fits(values: dict) -> None:
         raise BadInput("; ".join(reasons))
 
 
-def plan_all(config, name: str, price: float | None, phase: str | None, log) -> dict:
+def plan_all(job: Job, name: str, price: float | None) -> dict:
     """Returns the table of slices of all kinds of chips, or of the named kind, sorted by hours; see slices.py."""
     kinds = list(chips.CHIPS) if name == ALL else [name]
-    table = slices.table(make_job(config, phase, log), kinds, price)
+    table = slices.table(job, kinds, price)
     return table | {"sources": tpus.Slice.sources, "versions": versions()}
 
 
-def plan_search(config, name: str, phase: str | None, log) -> dict:
+def plan_search(job: Job, name: str) -> dict:
     """Returns a table of settings for one target, the fastest first; see search.py."""
     target = topology.find(name)
-    job = make_job(config, phase, log)
     compilation.make_mesh(job, target)  # raises BadInput if the unchanged config is wrong
     return {
         "topology": target.name,
@@ -115,16 +114,33 @@ def plan_search(config, name: str, phase: str | None, log) -> dict:
     }
 
 
-def make_job(config: ConfigDict, phase: str | None, log) -> Job:
-    """Returns the job of all phases, or of the given one."""
+def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = None) -> Job:
+    """Returns the job of all phases, or of the given one.
+
+    tokens: real tokens of these phases together, from which their steps follow; None: the config's steps.
+    """
+    config, vocabulary, store = resolve(config, log)
+    phases = choose_phases(config, phase)
+    work = expected_work(config, phases, vocabulary, store)
+    if tokens:
+        share = tokens / sum(tokens_of(phase, work[phase.name]) for phase in phases)
+        phases = [scale_steps(phase, share) for phase in phases]
+    return Job(config, phases, vocabulary, work, log)
+
+
+def resolve(config: ConfigDict, log: Callable) -> tuple:
+    """Returns the config as on devices with bfloat16, its vocabulary, and its store if that is on this disk."""
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "bfloat16"
     store = tasks.local_store(config, log)
-    phases = choose_phases(config, phase)
-    vocabulary = expected_vocabulary(config, log)
-    work = expected_work(config, phases, vocabulary, store)
-    return Job(config, phases, vocabulary, work, log)
+    return config, expected_vocabulary(config, log), store
+
+
+def scale_steps(phase, share: float):
+    """Returns a phase with this share of its steps, but at least one."""
+    steps = max(1, round(share * (phase.stop - phase.first)))
+    return phase._replace(stop=phase.first + steps)
 
 
 def expected_flops(config, phases: list, vocabulary) -> tuple:
@@ -143,11 +159,7 @@ def expected_flops(config, phases: list, vocabulary) -> tuple:
 
 def expected_counts(config: ConfigDict, log: Callable) -> dict:
     """Returns the JSON values of the numbers of parameters, and {phase: FLOPs of a training step per token}."""
-    config = config.copy_and_resolve_references()
-    if config.dtype == "auto":
-        config.dtype = "bfloat16"
-    tasks.local_store(config, log)
-    vocabulary = expected_vocabulary(config, log)
+    config, vocabulary, _ = resolve(config, log)
     phases = choose_phases(config, None)
     params, flops = expected_flops(config, phases, vocabulary)
     per_token = {

@@ -9,7 +9,7 @@ import sys
 import pytest
 from kits import programs, runs
 from kits.malformed_inputs import refused
-from kits.plans import MEMORY, arguments, compile_nothing
+from kits.plans import MEMORY, arguments, compile_nothing, write_phases
 from kits.slices import compiling, needs_libtpu
 from kits.small import VOCABULARY, small_config
 
@@ -122,6 +122,40 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
         assert phase["tokens_per_second"] == pytest.approx(real)
 
 
+@pytest.mark.parametrize("tokens, steps", [(2.1e6, [2051, 2051]), (1, [1, 1])])
+def test_steps_follow_from_tokens(tmp_path, capsys, monkeypatch, tokens, steps):
+    """The phases have 10 steps each of 512 tokens. Hours and cost follow, too."""
+    monkeypatch.setattr(compilation, "compile_step", compile_nothing)
+    path = write_phases(tmp_path / "config.json", a={"steps": 10}, b={"steps": 10})
+    options = ["--config", str(path), "--topology", "v5e:2x2", "--json", "-"]
+    assert main(["plan", *options, "--tokens", str(tokens)]) == 0
+    values = json.loads(capsys.readouterr().out)
+    phases = [*values["phases"].values()]
+    assert [phase["steps"] for phase in phases] == steps
+    assert [phase["tokens"] for phase in phases] == [512 * count for count in steps]
+    assert values["tokens"] == 512 * sum(steps)
+    assert values["hours"] == pytest.approx(sum(steps) * phases[0]["seconds_per_step"] / 3600)
+    assert f"total: {values['tokens']:,.0f} tokens" in describe.describe(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "wsd"])
+def test_a_program_does_not_depend_on_the_number_of_steps(tmp_path, schedule):
+    """So its cached estimates are those of all numbers of steps."""
+    texts = set()
+    for steps, warmup in ((10, 3), (70, 20)):
+        path = write_phases(tmp_path / "config.json", a={"steps": steps}, b={"steps": 2 * steps})
+        keys = ["dtype=float32", f"schedule.name={schedule}", f"schedule.warmup={warmup}"]
+        if schedule == "wsd":
+            keys.append(f"schedule.decay={steps}")
+        config = configs.load(str(path), keys)
+        phase = configs.phases(config)[1]
+        job = compilation.Job(config, [phase], VOCABULARY, {}, print)
+        mesh = compilation.make_mesh(job, topology.find("v5e:2x2"))
+        texts.add(compilation.lower(job, mesh, phase).as_text())
+    assert len(texts) == 1
+
+
 @pytest.mark.full
 def test_compiled_steps_are_cached(tmp_path, monkeypatch, capsys):
     """The cache is in JAX's own directory, if that is writable. A price reuses an entry, a new batch size does not."""
@@ -136,6 +170,8 @@ def test_compiled_steps_are_cached(tmp_path, monkeypatch, capsys):
     for more, changes, count in (
         ([], {}, 1),
         (["--price", 3], {}, 1),
+        (["--tokens", 3e9], {}, 1),
+        ([], {"phases.main.steps": 30, "schedule.warmup": 9}, 1),
         ([], {"phases.main.batch": 32}, 2),
     ):
         command = arguments(tmp_path, *more, compilation_cache="auto", **changes)
@@ -182,6 +218,9 @@ def test_a_compiler_crash_is_reported_in_one_line(tmp_path, monkeypatch, capsys)
         ([], {"phases.main.batch": 10}, "phases.main.batch=10"),
         (["--phase", "long"], {}, "--phase long"),
         (["--price", "1"], {"topology": "all"}, "--price"),
+        (["--price", "nan"], {}, "--price: nan"),
+        (["--tokens", "0"], {}, "--tokens: 0"),
+        (["--tokens", "3 billion"], {}, "--tokens: 3 billion"),
         (["--search"], {"topology": "all"}, "--search"),
         (["--search"], {"model.attention": "splash"}, "config.model.attention=splash"),
     ],

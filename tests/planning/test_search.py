@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from kits.plans import arguments, compile_nothing
+from kits.plans import arguments, compile_nothing, write_phases
 from kits.slices import needs_libtpu
 from kits.small import VOCABULARY, small_config
 
@@ -67,8 +67,10 @@ def test_nothing_is_advised_if_nothing_fits(monkeypatch, tmp_path, capsys):
     """The width is 30: over four chips, two shards."""
     compiler = Compiler(monkeypatch, lambda *_: 2**31)
     model = {"model.width": 30, "model.heads": 2, "train.remat": "full"}
-    assert main(arguments(tmp_path, **{"phases.main.batch": 64}, **model)) == 2
-    assert "fits" not in capsys.readouterr().err.splitlines()[-1].rpartition(";")[2]
+    command = arguments(tmp_path, "--json", "-", **{"phases.main.batch": 64}, **model)
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert "fits" not in err.splitlines()[-1].rpartition(";")[2] and "hours" not in json.loads(out)
     assert {(1, "full", 2), (16, "full", 1)} < set(compiler.tried)
 
 
@@ -86,19 +88,18 @@ def test_a_search_is_sorted_with_unfitting_settings_last(monkeypatch, tmp_path, 
 
 
 def test_one_phase_fits_and_another_does_not(monkeypatch, tmp_path, capsys):
-    """A device has 32 rows, and twenty fit: the plan is printed with advice, and the exit code is 2."""
+    """A device has 32 rows, and twenty fit: the plan is printed with advice and its total, and the exit code is 2."""
     Compiler(monkeypatch, lambda rows, *_: 2**30 * rows / 20)
-    config, path = small_config("dtype=auto").to_dict(), tmp_path / "config.json"
-    few = config["phases"].pop("main")
-    config["phases"], config["phase_order"] = {"a": few, "b": few | {"batch": 128}}, ["a", "b"]
-    path.write_text(json.dumps(config))
+    path = write_phases(tmp_path / "config.json", a={}, b={"batch": 128})
     assert main(["plan", "--config", str(path), "--topology", "v5e:2x2", "--json", "-"]) == 2
     out, err = capsys.readouterr()
     values = json.loads(out)
     few, many = values["phases"].values()
-    assert few["fits"] and not many["fits"] and not values["fits"] and "hours" not in values
+    assert few["fits"] and not many["fits"] and not values["fits"]
+    assert values["hours"] == few["hours"] + many["suggestion"]["hours"] > 0
     assert many["bytes_per_chip"] == pytest.approx(1.6 * 2**30)
     assert "--config.train.micro_batches=2" in many["advice"]
+    assert "total, phases that do not fit as advised: " in describe.describe(values)
     for text in (err.splitlines()[-1], describe.describe(values)):
         assert many["reason"] in text and many["advice"] in text
 
