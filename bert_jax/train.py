@@ -94,6 +94,11 @@ def pretrain_together(
         return 0
     data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
+    if processes.is_main:
+        names = ", ".join(config.phase_order)
+        print(
+            f"compiling the programs of {names}: up to minutes, unless they are cached", flush=True
+        )
     with signals.stop_signals(processes) as stop:
         trainer = build_and_verify(config, mesh, data, init_state=step is None)
         imported = {key: start.info[key] for key in ("imported", "fresh") if key in start.info}

@@ -109,6 +109,18 @@ def test_a_run_without_an_intact_checkpoint_is_refused_and_unchanged(finished, t
     assert sorted(str(path) for path in (tmp_path / "run").rglob("*")) == before
 
 
+def test_phases_are_named_before_they_are_compiled(finished, tmp_path, monkeypatch, capsys):
+    """A large model compiles for minutes."""
+
+    def refuse(*_):
+        raise BadInput("too large")
+
+    monkeypatch.setattr(train, "build", refuse)
+    with pytest.raises(BadInput, match="too large"):
+        train.pretrain(load(finished[0]), tmp_path / "run")
+    assert "main" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_two_processes_do_not_share_a_workdir(finished, tmp_path):
     with Workdir(tmp_path / "run").locked(), pytest.raises(Unavailable, match=f"{os.getpid()} of"):
