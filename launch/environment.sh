@@ -3,25 +3,26 @@
 # the dependencies if setup.cfg has changed, and puts .venv/bin on the path. PYTHON names the Python of a new .venv.
 # Processes that start at the same time wait for each other. A .venv that the user has made is used, never removed.
 
-is_usable() { # PYTHON [MODULES]: returns whether it runs, is new enough, and has the modules
-  "$1" -c "import sys${2:-}; sys.exit(sys.version_info < (3, 11))" </dev/null >/dev/null 2>&1
+# TensorFlow has no wheel for Python 3.14.
+is_usable() { # PYTHON [MODULES]: returns whether it runs, is Python 3.11 to 3.13, and has the modules
+  "$1" -c "import sys${2:-}; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" </dev/null >/dev/null 2>&1
 }
 
 create() {
-  local name names=(python3.12 python3.11 python3 python) uv # constraints.txt was tested with the first two
+  local name names=(python3.13 python3.12 python3.11 python3 python) uv
   [ -z "${PYTHON:-}" ] || names=("$PYTHON")
   for name in "${names[@]}"; do
     ! is_usable "$name" ', ensurepip, venv' || { "$name" -m venv --clear .venv; return; }
   done
   if [ -n "${PYTHON:-}" ]; then
-    echo "PYTHON=$PYTHON: does not run, is older than 3.11, or has no venv" >&2
+    echo "PYTHON=$PYTHON: does not run, is not 3.11 to 3.13, or has no venv" >&2
     return 2
   fi
-  # TPU images have Python 3.10. uv, from PyPI, installs another one into a directory, without root.
-  echo "no Python 3.11 or newer with venv: installing 3.12 with uv"
+  # TPU images have Python 3.10, Ubuntu 26.04 has 3.14. uv, from PyPI, installs another one without root.
+  echo "no Python 3.11 to 3.13 with venv: installing 3.13 with uv"
   uv=$(mktemp -d)
   python3 -m pip install --quiet --target "$uv" --constraint constraints.txt uv </dev/null &&
-    "$uv/bin/uv" venv --quiet --seed --clear --python 3.12 .venv
+    "$uv/bin/uv" venv --quiet --seed --clear --python 3.13 .venv
 }
 
 # Returns whether .venv can be installed into. One that was created here is not valid before its first installation has
@@ -55,7 +56,7 @@ install() { # MARK EXTRAS
   if is_valid; then
     pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null || return # uv makes .venv without pip
   elif [ -n "$(ls -A .venv 2>/dev/null)" ] && [ ! -e .venv/created-in ]; then
-    echo "$PWD/.venv: its Python does not run or is older than 3.11; remove or rename .venv" >&2
+    echo "$PWD/.venv: its Python does not run or is not 3.11 to 3.13; remove or rename .venv" >&2
     return 2
   else
     create && pwd -P >.venv/created-in || return

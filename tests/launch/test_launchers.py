@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -40,10 +41,12 @@ def test_local_sh_fills_in_masks_of_the_demo(cloud):
     assert [call[1] for call in cloud.calls()] == "pretrain evaluate predict".split()
 
 
-# Stands in for Python $NAMED. Logs `venv`, and the last argument of each installation with its program.
+# Stands in for Python 3.12 of any name, and for uv. Logs `venv`, and the last argument of each installation with its
+# program. $MINOR replaces the 12.
 PYTHON = """#!/usr/bin/env bash
+minor=12
 case "$*" in
-  *sys.exit*) exit "${OLD:-0}" ;;
+  *sys.exit*) exec "$PYTHON_OF_TESTS" -c "import sys; sys.version_info = (3, ${MINOR:-$minor}, 0); $2" ;;
   *base_prefix*) echo "${0%/bin/python}" | grep -q venv && cat .venv/named || echo "${0##*/}" ;;
   *ensurepip*) echo ensurepip >>"$CLOUD/python" ;;
   *'-m venv'*)
@@ -54,6 +57,13 @@ case "$*" in
     cp "$0" .venv/bin/python
     echo "${0##*/}" >.venv/named
     ;;
+  *' --target '*) echo "pip ${*: -1}" >>"$CLOUD/python"; mkdir "$6/bin"; cp "$0" "$6/bin/uv" ;;
+  'venv --quiet'*)
+    echo "uv venv $6" >>"$CLOUD/python"
+    mkdir -p .venv/bin
+    sed "s/^minor=.*/minor=${6#3.}/" "$0" >.venv/bin/python
+    chmod +x .venv/bin/python
+    ;;
   *'-m uv'*) echo "uv ${*: -1}" >>"$CLOUD/python"; exit "${UV:-0}" ;;
   *'config list') echo "${PIP_SETTINGS:-}" ;;
   *'--version') [ -z "${NO_PIP:-}" ] ;;
@@ -62,21 +72,30 @@ esac
 """
 
 
-def start_environment(cloud, extras: str = "", **variables: str) -> subprocess.Popen:
-    """Starts `environment EXTRAS` with stand-ins for Python 3.12, with pip and uv."""
+NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
+
+
+def start_environment(cloud, extras: str = "", versions=(), **variables: str) -> subprocess.Popen:
+    """Starts `environment EXTRAS` with stand-ins for Python, with pip and uv.
+
+    versions: {name: minor version} of those that are not 3.12.
+    """
     shutil.copy(ROOT / "launch/environment.sh", cloud.root / "launch")
     for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
         (cloud.root / name).touch()
-    for name in ("python3.12", "python3.11"):
-        python = cloud.directory / name
-        python.write_text(PYTHON)
+    directory = cloud.directory / "pythons"
+    directory.mkdir(exist_ok=True)
+    for name in NAMES:
+        python = directory / name
+        python.write_text(PYTHON.replace("minor=12", f"minor={dict(versions).get(name, 12)}", 1))
         python.chmod(0o755)
-    path = f"{cloud.directory}:{os.environ['PATH']}"
+    path = f"{directory}:{os.environ['PATH']}"
     line = f'source launch/environment.sh && environment {extras} && [ "${{PATH%%:*}}" = "$PWD/.venv/bin" ]'
-    return cloud.start("bash", "-c", line, **({"PATH": path} | variables))
+    here = {"PATH": path, "PYTHON_OF_TESTS": sys.executable}
+    return cloud.start("bash", "-c", line, **(here | variables))
 
 
-def make_environment(cloud, extras: str = "", **variables: str) -> tuple[int, list[str]]:
+def make_environment(cloud, extras: str = "", **variables) -> tuple[int, list[str]]:
     """Returns the exit code of `environment EXTRAS`, and what the stand-ins were called for."""
     (cloud.directory / "python").unlink(missing_ok=True)
     process = start_environment(cloud, extras, **variables)
@@ -112,10 +131,27 @@ def test_a_python_that_cannot_be_used_is_refused(cloud):
     code, calls = make_environment(cloud, "test", PYTHON="/nowhere/python")
     assert code == 2 and not calls and not (cloud.root / ".venv").exists()
 
+    too_new = {"python3": 14}
+    assert make_environment(cloud, versions=too_new, PYTHON="python3") == (2, [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_python_that_can_be_used_is_taken(cloud, name):
+    """Those in front of it are too new. TensorFlow has no wheel for Python 3.14."""
+    versions = dict.fromkeys(NAMES[: NAMES.index(name)], 14)
+    assert make_environment(cloud, versions=versions) == (0, ["venv", "pip uv", "uv ."])
+    assert (cloud.root / ".venv/named").read_text() == f"{name}\n"
+
+
+@pytest.mark.parametrize("minor", [10, 14])
+def test_uv_installs_python_where_all_are_too_old_or_too_new(cloud, minor):
+    calls = ["pip uv", "uv venv 3.13", "pip uv", "uv ."]
+    assert make_environment(cloud, versions=dict.fromkeys(NAMES, minor)) == (0, calls)
+
 
 def test_another_python_than_that_of_the_environment_is_refused(cloud):
     assert make_environment(cloud)[0] == 0
-    for name, code in (("python3.12", 0), ("python3.11", 2), ("/nowhere/python", 2)):
+    for name, code in (("python3.13", 0), ("python3.11", 2), ("/nowhere/python", 2)):
         assert make_environment(cloud, PYTHON=name) == (code, [])
 
 
@@ -137,7 +173,8 @@ def test_an_environment_of_the_user_is_used_and_never_removed(cloud):
     (cloud.root / "setup.cfg").write_text("more")
     assert make_environment(cloud, NO_PIP="1") == (0, ["ensurepip", "pip uv", "uv ."])
     (cloud.root / "setup.cfg").write_text("more and more")
-    assert make_environment(cloud, OLD="1") == (2, []) and file.exists()
+    for minor in ("10", "14"):
+        assert make_environment(cloud, MINOR=minor) == (2, []) and file.exists()
     (cloud.root / ".venv/bin/python").unlink()
     assert make_environment(cloud) == (2, []) and file.exists()
 
