@@ -171,7 +171,7 @@ def test_documents_are_files_or_lines_of_json(tmp_path):
         ("a.jsonl", '{"text": "a"}\n{"id": 2}\n', "a.jsonl:2"),
         ("a.JSON", '[{"text": "a"}, {"text": ""}]', "row 2"),
         ("a.csv", "text\na, b\n", "a.csv:2"),
-        ("a.tsv", "id\n1\n", "a.tsv: 0 columns 'text'"),
+        ("a.tsv", "id\n1\n", "a.tsv: no columns named 'text'"),
         ("a.txt", "", "a.txt: has no text"),
         ("a.jsonl", "", "a.jsonl: is empty"),
     ],

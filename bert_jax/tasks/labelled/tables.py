@@ -59,7 +59,10 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
     for name in columns:
         count = names.count(name)
         if count > 1 or (not count and name != optional):
-            raise BadInput(f"{source}: {count} columns {name!r}; it has {names}")
+            reason = f"{count or 'no'} columns named {name!r}; it has {names}"
+            if name.isdecimal():
+                reason += "; without a header, all columns are named by numbers"
+            raise BadInput(f"{source}: {reason}")
     result = []
     for place, values in rows:
         if values and len(values) != len(names):

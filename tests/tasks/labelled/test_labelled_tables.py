@@ -38,6 +38,8 @@ def test_all_formats_have_the_same_rows(tmp_path, name):
 def test_a_file_without_a_header_has_numbered_columns(tmp_path):
     path = write(tmp_path / "t.tsv")
     assert tables.read(path, ["1"])[:2] == [(f"{path}:1", ["label"]), (f"{path}:2", ["yes"])]
+    with pytest.raises(BadInput, match="no columns named '0'.*'text', 'label'.*header"):
+        tables.read(path, ["0", "label"])
 
 
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
