@@ -78,7 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise BadInput("--packed: expected configs of ModernBERT, such as modern_small:8")
         missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]
         if missing:
-            raise BadInput(f"{', '.join(missing)}: not installed; run pip install -e '.[parity]'")
+            raise BadInput(
+                f"{', '.join(missing)}: not installed; run pip install -c constraints.txt -e '.[parity]'"
+            )
         for shape, settings in loaded.items():
             command = ["--shapes", shape, "--device", options.device, *overrides]
             if options.fused:

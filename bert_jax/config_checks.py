@@ -47,13 +47,12 @@ def running(path: Path) -> Iterator[dict]:
     """Runs a Python file, and yields its names. Within the context, it can import the files beside it; afterwards,
     neither `sys.path` nor `sys.modules` has them."""
     directory = path.absolute().parent
-    paths = [*sys.path]
     modules = {*sys.modules}
     sys.path.append(str(directory))  # last, so that it hides no library
     try:
         yield runpy.run_path(str(path))
     finally:
-        sys.path[:] = paths
+        sys.path.remove(str(directory))
         for name, module in [*sys.modules.items()]:
             file = Path(getattr(module, "__file__", None) or "")
             if name.partition(".")[0] not in modules and directory in file.parents[:2]:

@@ -95,10 +95,7 @@ def pretrain_together(
     data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
     if processes.is_main:
-        names = ", ".join(config.phase_order)
-        print(
-            f"compiling the programs of {names}: up to minutes, unless they are cached", flush=True
-        )
+        print(f"compiling phase {', '.join(config.phase_order)}, for up to minutes", flush=True)
     with signals.stop_signals(processes) as stop:
         trainer = build_and_verify(config, mesh, data, init_state=step is None)
         imported = {key: start.info[key] for key in ("imported", "fresh") if key in start.info}

@@ -68,6 +68,20 @@ def test_configs_in_pages_load(path, text, tmp_path):
     assert config.load(str(tmp_path / "mine.py"))
 
 
+def test_installations_have_the_tested_versions():
+    """Those of pages, and those that messages name."""
+    for path in [*PAGES, *ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("benchmarks/*.py")]:
+        text = " ".join(path.read_text().split())
+        for options in re.findall(r"pip install ([^`]{0,60}?)-e '?\.", text):
+            assert "-c constraints.txt" in options, path
+
+
+def test_every_config_is_in_its_page():
+    page = (ROOT / "docs/shipped_configs.md").read_text()
+    names = {path.stem for path in CONFIGS} - {"base"}
+    assert names <= set(re.findall(r"`(\w+)", page))
+
+
 def test_every_page_is_in_the_site():
     site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
     named = set(re.findall(r"[\w/-]+\.md", str(site)))

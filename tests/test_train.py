@@ -118,7 +118,7 @@ def test_phases_are_named_before_they_are_compiled(finished, tmp_path, monkeypat
     monkeypatch.setattr(train, "build", refuse)
     with pytest.raises(BadInput, match="too large"):
         train.pretrain(load(finished[0]), tmp_path / "run")
-    assert "main" in capsys.readouterr().out
+    assert "compiling phase main" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -24,9 +24,6 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    paths = [options.output]
-    if options.pool == "none":
-        paths.insert(0, options.output.with_suffix(".ends.npy"))
     lines = [text for _, text in predict.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.encoder_of(model).layers + 1
@@ -38,8 +35,11 @@ def run(options, overrides) -> int:
         cli.log_progress(f"warning: {cut} lines are cut to {room} tokens, as in training")
     texts = [ids[:room] for ids in texts]
     vectors, ends = features.compute(model, texts, layers, options.pool)
-    for path in paths:
+    arrays = {options.output: vectors}
+    if options.pool == "none":
+        arrays = {options.output.with_suffix(".ends.npy"): ends} | arrays
+    for path, array in arrays.items():
         with atomic.file(path) as file:
-            np.save(file, vectors if path == options.output else ends)
+            np.save(file, array)
     values = {"shape": vectors.shape, "lines": len(lines), "cut": cut}
     return cli.show(options, values, f"{options.output}: float32{[*vectors.shape]}")

@@ -131,10 +131,9 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
     for prompt, ids in zip(prompts, encoded, strict=True):
         left = positions - len(ids)
         if left < max(1, request.tokens):
-            option = f"--tokens {request.tokens}: " if request.tokens else ""
             raise BadInput(
-                f"{option}{prompt[:40]!r} has {len(ids)} tokens, which leaves {max(0, left)} of"
-                f" {positions} trained positions"
+                f"{prompt[:40]!r} has {len(ids)} tokens, which leaves {max(0, left)} of {positions}"
+                f" trained positions for {request.tokens or 'any'} new tokens"
             )
     return request.tokens or min(TOKENS, positions - min(map(len, encoded)))
 

@@ -23,10 +23,10 @@ def describe(values: dict) -> str:
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])
     if "hours" in values:
-        cost = f", cost {with_range(values, 'cost')}" if values["cost"] is not None else ""
+        cost = f", cost {with_range(values, 'cost')}" if values["cost"] else ""
         head = "total" if values["fits"] else "total, phases that do not fit as advised"
-        tokens = digits(values["tokens"])
-        lines.append(f"{head}: {tokens} tokens, {with_range(values, 'hours')} hours{cost}")
+        numbers = f"{digits(values['tokens'])} tokens, {with_range(values, 'hours')} hours"
+        lines.append(f"{head}: {numbers}{cost}")
     return "\n".join([*lines, values["sources"] + BRACKETS])
 
 
@@ -56,7 +56,7 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"  {with_range(phase, 'tokens_per_second')} tokens/s, {phase['real_token_share']:.0%}"
         f" real tokens (from {phase['real_token_share_from']})",
         f"  utilization {with_range(phase, 'utilization')}; {with_range(phase, 'hours')} hours for"
-        f" {phase['steps']:,} steps, {digits(phase['tokens'])} tokens; planned in {phase['seconds_planning']:.1f} s",
+        f" {phase['steps']:,} steps, {digits(phase['tokens'])} tokens",
     ]
 
 
@@ -80,13 +80,12 @@ def with_range(values: dict, key: str) -> str:
 
 def describe_table(values: dict) -> str:
     """Returns the text of a table of slices."""
-    tokens = digits(values["slices"][0]["tokens"])
     lines = [
-        f"{tokens} tokens",
+        f"{digits(values['slices'][0]['tokens'])} tokens",
         "topology    accelerator     chips     hours  chip-hours        cost  GiB a chip",
     ]
     for row in values["slices"]:
-        cost = "-" if row["cost"] is None else digits(row["cost"])
+        cost = digits(row["cost"]) if row["cost"] else "-"
         numbers = f"{digits(row['hours']):>9} {digits(row['chip_hours']):>11} {cost:>11}"
         name = f"{row['topology']:<11} {row['accelerator_type']:<14} {row['chips']:>6}"
         lines.append(f"{name} {numbers}  {describe_memory(row)}".rstrip())

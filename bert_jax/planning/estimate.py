@@ -8,6 +8,7 @@ the largest multiple.
 """
 
 from collections import Counter
+from functools import cache
 
 from bert_jax.planning import timeline
 from bert_jax.planning.compilation import Job, Step
@@ -27,9 +28,10 @@ def estimate(job: Job, target: Target, mesh, phase, step: Step) -> dict:
     chip = target.chip
     devices = chip.devices
     work = job.work[phase.name]
+    bandwidth = cache(target.bandwidth)
 
     def seconds(kind: str, axes: list[str], count: float) -> float:
-        return devices * count / target.bandwidth(mesh, kind, tuple(axes))
+        return devices * count / bandwidth(mesh, kind, tuple(axes))
 
     bytes_by_kind = Counter()
     seconds_by_kind = Counter()
@@ -97,5 +99,5 @@ def total(target: Target, phases: list[dict], price: float | None) -> dict:
     for end in ("", ALL_HIDDEN, NONE_HIDDEN):
         hours = sum(phase[f"hours{end}"] for phase in phases)
         values[f"hours{end}"] = hours
-        values[f"cost{end}"] = None if price is None else price * target.chips * hours
+        values[f"cost{end}"] = price and price * target.chips * hours
     return values

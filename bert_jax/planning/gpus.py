@@ -12,7 +12,7 @@ from bert_jax.parallel.cards import CARDS, Card
 from bert_jax.planning.gpu_operations import FACTORS
 from bert_jax.runs import cuda
 
-INSTALL = "run pip install -e '.[plan-gpu]'"
+INSTALL = "run pip install -c constraints.txt -e '.[plan-gpu]'"
 NAME = re.compile(r"([\w-]+):(?:([1-9]\d*)x)?([1-9]\d*)")
 
 

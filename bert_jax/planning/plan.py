@@ -1,6 +1,5 @@
 """Plans a run on a TPU slice or on GPUs without one: compiles its steps, and estimates memory, time and cost."""
 
-import time
 from collections.abc import Callable
 
 import jax
@@ -59,7 +58,6 @@ def plan(job: Job, name: str, price: float | None) -> dict:
 
 def plan_phase(job: Job, target: Target, mesh, phase) -> dict:
     """Returns the values of one phase."""
-    started = time.monotonic()
     try:
         step = compilation.compile_step(job, target, mesh, phase)
     except TooLarge as error:
@@ -67,7 +65,6 @@ def plan_phase(job: Job, target: Target, mesh, phase) -> dict:
     return {
         **estimate(job, target, mesh, phase, step),
         "attention": tasks.attention(job.config, phase, mesh),
-        "seconds_planning": time.monotonic() - started,
     }
 
 
@@ -124,7 +121,9 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
     work = expected_work(config, phases, vocabulary, store)
     if tokens:
         share = tokens / sum(tokens_of(phase, work[phase.name]) for phase in phases)
-        phases = [scale_steps(phase, share) for phase in phases]
+        for number, phase in enumerate(phases):
+            steps = max(1, round(share * (phase.stop - phase.first)))
+            phases[number] = phase._replace(stop=phase.first + steps)
     return Job(config, phases, vocabulary, work, log)
 
 
@@ -135,12 +134,6 @@ def resolve(config: ConfigDict, log: Callable) -> tuple:
         config.dtype = "bfloat16"
     store = tasks.local_store(config, log)
     return config, expected_vocabulary(config, log), store
-
-
-def scale_steps(phase, share: float):
-    """Returns a phase with this share of its steps, but at least one."""
-    steps = max(1, round(share * (phase.stop - phase.first)))
-    return phase._replace(stop=phase.first + steps)
 
 
 def expected_flops(config, phases: list, vocabulary) -> tuple:

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
@@ -59,11 +58,56 @@ class Slice(NamedTuple):
 
     def devices(self) -> list:
         """Returns JAX devices to compile for; none is attached. Raises BadInput if libtpu cannot be loaded."""
-        return make_devices(self)
+        libtpu.enlarge_stacks()
+        os.environ |= libtpu.ABSENT | {
+            "TPU_ACCELERATOR_TYPE": self.accelerator_type,
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise only one process may load it
+        }
+        options = {}
+        if self.chips < 4:
+            options["chips_per_host_bounds"] = (1, 1, 1)
+        if self.kind == "v4":
+            options["chip_config_name"] = "megacore"  # both cores are one device, as on a real v4
+        try:
+            version("libtpu")  # requires the package, because `plan` reports its version
+            described = topologies.get_topology_desc(
+                platform="tpu", topology_name=self.name, **options
+            )
+        except (PackageNotFoundError, RuntimeError) as error:
+            raise BadInput(
+                f"libtpu cannot be loaded, run pip install -c constraints.txt -e '.[plan]': {one_line(error)}"
+            ) from None
+        libtpu.restore_sigterm()
+        return list(described.devices)
 
     def bandwidth(self, mesh, kind: str, axes: tuple[str, ...]) -> float:
-        """Returns the bytes per second that each chip sends in a collective along these mesh axes."""
-        return bandwidth(self, mesh, kind, axes)
+        """Returns the bytes per second that each chip sends in a collective along these mesh axes.
+
+        It is `hlo.Collective.sent` divided by the seconds that the busiest links need.
+
+        All-reduce, all-gather and reduce-scatter send from neighbour to neighbour, over all slice axes along which the
+        chips of a group differ. A ring uses both links of a chip. A line uses one: the other carries the way back.
+
+        All-to-all: each chip holds B bytes, and half of the bytes of an axis cross its middle. In a line of n chips,
+        n B / 4 bytes cross one link in each direction; a ring has two such links. Axes send in parallel, so the slowest
+        decides.
+
+        A permutation sends in one direction over one link.
+
+        If the neighbours in a group are s chips apart, s groups share the links between them.
+        """
+        lines = list(find_lines(self, mesh, axes))
+        if kind == "all-to-all":
+            group = math.prod(mesh.shape[axis] for axis in axes)
+            slowest = min(
+                (4 * line.links / (line.size * line.distance) for line in lines), default=1
+            )
+            links = (group - 1) / group * slowest
+        elif kind == "collective-permute":
+            links = 1 / max((line.distance for line in lines), default=1)
+        else:
+            links = sum(line.links / line.distance for line in lines) or 1  # 1: within a chip
+        return links * self.chip.link
 
 
 def all_slices() -> list[Slice]:
@@ -80,58 +124,6 @@ def find(name: str) -> Slice | None:
         if name in (tpu.name, tpu.accelerator_type, f"{tpu.kind}-{tpu.chips * tpu.chip.counted}"):
             return tpu
     return None
-
-
-def make_devices(tpu: Slice) -> list:
-    """Returns the devices of a slice. Raises BadInput if libtpu cannot be loaded."""
-    libtpu.enlarge_stacks()
-    os.environ |= libtpu.ABSENT | {
-        "TPU_ACCELERATOR_TYPE": tpu.accelerator_type,
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise only one process may load it
-    }
-    options = {}
-    if tpu.chips < 4:
-        options["chips_per_host_bounds"] = (1, 1, 1)
-    if tpu.kind == "v4":
-        options["chip_config_name"] = "megacore"  # both cores are one device, as on a real v4
-    try:
-        version("libtpu")  # requires the package, because `plan` reports its version
-        described = topologies.get_topology_desc(platform="tpu", topology_name=tpu.name, **options)
-    except (PackageNotFoundError, RuntimeError) as error:
-        raise BadInput(
-            f"libtpu cannot be loaded, run pip install -e '.[plan]': {one_line(error)}"
-        ) from None
-    libtpu.restore_sigterm()
-    return list(described.devices)
-
-
-@lru_cache
-def bandwidth(tpu: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
-    """Computes `Slice.bandwidth`.
-
-    It is `hlo.Collective.sent` divided by the seconds that the busiest links need.
-
-    All-reduce, all-gather and reduce-scatter send from neighbour to neighbour, over all slice axes along which the
-    chips of a group differ. A ring uses both links of a chip. A line uses one: the other carries the way back.
-
-    All-to-all: each chip holds B bytes, and half of the bytes of an axis cross its middle. In a line of n chips,
-    n B / 4 bytes cross one link in each direction; a ring has two such links. Axes send in parallel, so the slowest
-    decides.
-
-    A permutation sends in one direction over one link.
-
-    If the neighbours in a group are s chips apart, s groups share the links between them.
-    """
-    lines = list(find_lines(tpu, mesh, axes))
-    if kind == "all-to-all":
-        group = math.prod(mesh.shape[axis] for axis in axes)
-        slowest = min((4 * line.links / (line.size * line.distance) for line in lines), default=1)
-        links = (group - 1) / group * slowest
-    elif kind == "collective-permute":
-        links = 1 / max((line.distance for line in lines), default=1)
-    else:
-        links = sum(line.links / line.distance for line in lines) or 1  # 1: within a chip
-    return links * tpu.chip.link
 
 
 class Line(NamedTuple):

@@ -62,7 +62,8 @@ def phase_info(config, phase, trainer) -> dict:
 def describe(config, info: dict) -> str:
     """Returns the head of the log."""
     model = config.model
-    size = f" {model.layers} x {model.width}" if {"layers", "width"} <= {*model} else ""
+    layers = " + ".join(str(model[key]) for key in ("layers", "decoder_layers") if key in model)
+    size = f" {layers} x {model.width}" if layers and "width" in model else ""
     devices = ", ".join(sorted(set(info["devices"])))
     head = (
         f"{model.name}{size}, {info['parameters']:,} parameters, objective "

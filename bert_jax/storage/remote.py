@@ -88,7 +88,7 @@ class Directory:
         except (ImportError, ValueError) as error:
             hint = one_line(error, LONGEST)
             if scheme in GOOGLE:
-                hint = "pip install -e '.[gcs]'"
+                hint = "pip install -c constraints.txt -e '.[gcs]'"
             raise BadInput(f"{address}: cannot read {scheme}:// addresses: {hint}") from None
 
     def path(self, name: str) -> str:

@@ -202,7 +202,7 @@ def test_a_part_of_a_character_or_of_a_stop_is_not_emitted(model, stop, parts):
 
 
 REFUSED = {
-    "--tokens 62": ("--tokens 62: 'abc'", "3 tokens", "61 of 64"),
+    "--tokens 62": ("'abc' has 3 tokens", "61 of 64", "62 new"),
     "--tokens 0": ("--tokens",),
     "--top 3": ("--top",),
     "--output texts.txt": ("--output",),

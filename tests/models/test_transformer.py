@@ -12,6 +12,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers.positions import sinusoids
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.runs import run_info
 
 KEYS = (
     "model.name=transformer",
@@ -47,6 +48,16 @@ def learn(objective, params, batch):
         return objective.loss(params, batch, totals, jnp.uint32(0), train=False)[0]
 
     return jax.device_get(jax.jit(jax.value_and_grad(total))(params, batch))
+
+
+@pytest.mark.parametrize(
+    "keys, size", [((*KEYS, "model.decoder_layers=3"), "2 + 3 x 32,"), ((), "2 x 32,")]
+)
+def test_the_log_names_the_blocks_of_both_parts(keys, size):
+    phase = {"rows_per_device": 16, "micro_batches": 1, "attention": "xla"}
+    info = {"parameters": 9, "devices": ["cpu"], "unigram_entropy": 3.5, "phases": {"main": phase}}
+    head = run_info.describe(small_config(*keys), info | {"vocabulary": VOCABULARY._asdict()})
+    assert size in head.splitlines()[0]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

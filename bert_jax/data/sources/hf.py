@@ -21,7 +21,9 @@ def open_library(source: str, field: str, is_reading: bool = False) -> Iterator[
     try:
         import datasets
     except ModuleNotFoundError:
-        raise BadInput(f"config.corpus.source: {source}: pip install -e '.[hf]'") from None
+        raise BadInput(
+            f"config.corpus.source: {source}: pip install -c constraints.txt -e '.[hf]'"
+        ) from None
     datasets.disable_progress_bars()
     with explain(SOURCE, source, field, is_reading) as (name, config, split):
         yield datasets, name, config, split

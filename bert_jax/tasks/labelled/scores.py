@@ -49,7 +49,9 @@ def functions() -> dict[str, Callable]:
 
 
 def not_installed(error: ModuleNotFoundError) -> BadInput:
-    return BadInput(f"{error.name} is not installed; run pip install -e '.[finetune]'")
+    return BadInput(
+        f"{error.name} is not installed; run pip install -c constraints.txt -e '.[finetune]'"
+    )
 
 
 def check(config) -> None:

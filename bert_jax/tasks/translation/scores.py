@@ -20,7 +20,7 @@ def make(config) -> dict:
     try:
         from sacrebleu import metrics
     except ModuleNotFoundError as error:
-        hint = "run pip install -e '.[translate]', or set config.task.metrics=()"
+        hint = "run pip install -c constraints.txt -e '.[translate]', or set config.task.metrics=()"
         raise BadInput(f"{error.name} is not installed; {hint}") from None
     keys = config.task
     known = sorted(metrics.BLEU.TOKENIZERS)
