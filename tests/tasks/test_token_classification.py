@@ -228,47 +228,66 @@ def world(model, tmp_path_factory):
     return made, *labelled.resolve(load(model, directory, text, text))
 
 
+def pieces_of(tokenizer, sentence) -> tuple[list[int], list[str | None]]:
+    """Returns the ids of a sentence, and the label of each, None for a piece that is not a word's first one."""
+    pieces, labels = [], []
+    for word, label in sentence:
+        ids = tokenizer.encode([word])[0] or [tokenizer.unk]
+        pieces += ids
+        labels += [label] + [None] * (len(ids) - 1)
+    return pieces, labels
+
+
 def test_the_first_piece_of_a_word_has_its_label(world):
+    """In every row of its sentence; the rows of a long one overlap by half."""
     made, config, store, dataset, phase = world
     tokenizer = tokenizers.load(store.path / "tokenizer")
     rows, batch = labelled.batch_of(dataset, phase)
     assert (dataset.sizes(rows) == (batch["sequence_ids"] > 0).sum(1)).all()
+    room, expected = LENGTH - 2, []
     for number, sentence in enumerate(made):
-        pieces, labels = [tokenizer.cls], [None]
-        for word, label in sentence:
-            ids = tokenizer.encode([word])[0] or [tokenizer.unk]
-            pieces += ids
-            labels += [label] + [None] * (len(ids) - 1)
-        pieces, labels = [*pieces[: LENGTH - 1], tokenizer.sep], [*labels[: LENGTH - 1], None]
+        pieces, labels = pieces_of(tokenizer, sentence)
+        last = max(0, len(pieces) - room)
+        for first in range(0, last + room // 2, room // 2):
+            row = pieces[first : first + room], labels[first : first + room]
+            expected.append((number, *row))
+    assert [each[0] for each in expected] == dataset.group(rows).tolist() and len(rows) > len(made)
+    for row, (_, pieces, labels) in enumerate(expected):
+        pieces, labels = [tokenizer.cls, *pieces, tokenizer.sep], [None, *labels, None]
         size = len(pieces)
-        assert batch["tokens"][number, :size].tolist() == pieces
-        weights = batch["label_weights"][number]
+        assert batch["tokens"][row, :size].tolist() == pieces
+        weights = batch["label_weights"][row]
         assert weights[:size].tolist() == [label is not None for label in labels]
-        assert not weights[size:].any() and not batch["sequence_ids"][number, size:].any()
-        found = batch["targets"][number][weights > 0]
+        assert not weights[size:].any() and not batch["sequence_ids"][row, size:].any()
+        found = batch["targets"][row][weights > 0]
         assert [config.task.labels[i] for i in found] == [label for label in labels if label]
 
 
 def test_scores_equal_a_direct_computation(world):
-    """Over all words of the file in another order; those that do not fit are O."""
+    """Over all words of the file, from rows in any order; where two rows overlap, their logits are added."""
     made, config, store, dataset, phase = world
-    rows, batch = labelled.batch_of(dataset, phase)
-    order = np.arange(len(rows))[::-1]
-    rows, weights, labels = rows[order], batch["label_weights"][order], config.task.labels
-    logits = np.random.default_rng(0).normal(size=(*weights.shape, len(labels)))
-    truth, said = [], []
-    for number, row, classes in zip(order, weights, logits.argmax(-1), strict=True):
-        truth.append([label for _, label in made[number]])
-        said.append([labels[i] for i in classes[row > 0]])
-        said[-1] += ["O"] * (len(truth[-1]) - len(said[-1]))
+    tokenizer = tokenizers.load(store.path / "tokenizer")
+    rows = dataset.rows(phase, "train", 0)[::-1]
+    names, room = config.task.labels, LENGTH - 2
+    logits = np.random.default_rng(0).normal(size=(len(rows), LENGTH, len(names)))
+    numbers, truth, said = dataset.group(rows), [], []
+    for number, sentence in enumerate(made):
+        own = np.flatnonzero(numbers == number)[::-1]  # its rows, from its beginning on
+        firsts = np.arange(len(own)) * room // 2
+        _, labels = pieces_of(tokenizer, sentence)
+        truth.append([label for _, label in sentence])
+        said.append([])
+        for place in np.flatnonzero(labels):
+            has_place = (firsts <= place) & (place < firsts + room)
+            sums = logits[own[has_place], 1 + place - firsts[has_place]].sum(axis=0)
+            said[-1].append(names[sums.argmax()])
     functions = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
     functions["accuracy"] = accuracy_score
+    found = token_classification.decode(config, store, "train", {"label_logits": logits}, rows)
+    assert [each["prediction"] for each in found] == said
     assert dataset.score("train", {"label_logits": logits}, rows) == pytest.approx(
         {name: function(truth, said) for name, function in functions.items()}
     )
-    found = token_classification.decode(config, store, "train", {"label_logits": logits}, rows)
-    assert [each["prediction"] for each in found] == said
-    assert any(len(sentence) > LENGTH for sentence in said)
 
 
 @pytest.mark.parametrize("labels", [("PER", "O"), ("o", "b_x", "i_x"), ("NOUN", "VERB", "O2")])

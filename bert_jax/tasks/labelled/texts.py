@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
-from bert_jax.data.dataset import A_SIZE, Dataset, Survey
+from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, Dataset, Survey
 from bert_jax.data.store import Split, open_array
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
@@ -130,6 +130,25 @@ def single_texts(split: Split, length: int | np.ndarray) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
+def cut_windows(sizes: np.ndarray, rooms, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns int64[R] the number of the text of each window, and int64[R] the piece of the text that it begins with.
+
+    sizes: int64[N], pieces of each text.
+    rooms: pieces of a window of each text, at most.
+    steps: int64[N], pieces from a window to the next one of each text.
+    """
+    counts = 1 + np.maximum(0, -(-(sizes - rooms) // steps))
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    first_windows = np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers, (np.arange(len(numbers)) - first_windows) * steps[numbers]
+
+
+def count_cut(split: Split, rows) -> int:
+    """Returns the number of texts of a split of which no row has the end. rows: int64[R, S, 5 or more], see `pairs`."""
+    ends = rows[..., [A_START, B_START]] + rows[..., [A_SIZE, B_SIZE]]
+    return int((~np.isin(split.sentence_ends, ends)).sum())
+
+
 def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Dataset:
     """Returns the dataset of a store of examples.
 
@@ -173,8 +192,9 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
     def survey(phase) -> Survey:
         sample = all_rows(phase, splits[0], 0)
         share = float(sizes(sample).mean() / phase.length)
-        cut = float((sequence_sizes(sample) == phase.length // sequences).mean())
-        text = f"{share:.0%} full, {cut:.1%} of the texts fill their places"
+        part = store.splits[splits[0]]
+        cut = count_cut(part, sample)
+        text = f"{share:.0%} full, {cut:,} of {len(part.sentence_ends):,} texts are cut to fit"
         return Survey(share, text, labels.warnings(config.task.get("labels", ())))
 
     return Dataset(

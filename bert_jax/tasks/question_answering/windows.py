@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START
 from bert_jax.data.store import Split, open_array
-from bert_jax.tasks.labelled.texts import EXAMPLE, locate_texts
+from bert_jax.tasks.labelled.texts import EXAMPLE, cut_windows, locate_texts
 
 
 class Window(NamedTuple):
@@ -76,14 +76,11 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     question_sizes = np.minimum(sizes[:, 0], longest)
     rooms = length - 3 - question_sizes
     steps = np.minimum(rooms, stride)
-    counts = 1 + np.maximum(0, -(-(sizes[:, 1] - rooms) // steps))
-    numbers = np.repeat(np.arange(len(counts)), counts)
+    numbers, offsets = cut_windows(sizes[:, 1], rooms, steps)
     # From here on, arrays have a value for each window instead of each question.
     starts = starts[numbers]
     text_sizes = sizes[numbers, 1]
     question_sizes = question_sizes[numbers]
-    first_windows = np.repeat(np.cumsum(counts) - counts, counts)
-    offsets = (np.arange(len(numbers)) - first_windows) * steps[numbers]
     window_sizes = np.minimum(rooms[numbers], text_sizes - offsets)
     answers = open_array(split.path / "spans.npy")[numbers] - offsets[:, None]
     are_inside = (answers[:, :1] >= 0) & (answers[:, 1:] < window_sizes[:, None])

@@ -7,8 +7,8 @@ besides the arrays of the batch contract,
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label
 
-Words that do not fit into a row are predicted as O: scores are those of whole files, whatever the length of rows. The
-examples of transformers leave these words out of the score.
+A sentence that is longer than a row has several, of which each shares half of its pieces with the next one; the logits
+of both are added. The examples of transformers leave the words out that do not fit into one row.
 """
 
 from itertools import chain
@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_jax.config_checks import require
 from bert_jax.data import batch
-from bert_jax.data.dataset import A_SIZE, Dataset, Survey
+from bert_jax.data.dataset import A_SIZE, A_START, Dataset, Survey
 from bert_jax.data.store import open_array
 from bert_jax.tasks.labelled import examples, labels, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
@@ -98,7 +98,7 @@ def make(config, store=None) -> Dataset:
         spellings = entity_labels.spellings(names)
         correct = [
             [spellings[names[number]] for number in targets[targets >= 0]]
-            for targets in read_targets(store, split, rows)
+            for targets in read_targets(store, split, rows).values()
         ]
         predicted = [
             [spellings[name] for name in result["prediction"]]
@@ -110,7 +110,7 @@ def make(config, store=None) -> Dataset:
     def shapes(rows, length) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
-    dataset = texts.make(config, store, 1, shapes, look_up, score)
+    dataset = texts.make(config, store, 1, shapes, look_up, score, windows)
 
     def survey(phase) -> Survey:
         names = config.task.labels
@@ -135,24 +135,37 @@ def look_up(split, rows, length) -> dict:
     return {"targets": assemble.as_ids(used) * targets, "label_weights": assemble.as_weights(used)}
 
 
-def read_targets(store, split: str, rows) -> list[np.ndarray]:
-    """Returns the targets of all pieces of the sentence of each row."""
+def windows(split, length: int) -> np.ndarray:
+    """Returns int64[R, 1, 5]: rows as texts.pairs returns them, several of a sentence that is longer."""
+    sentences = texts.pairs(split, len(split.tokens) + 2)[:, 0]
+    room = length - 2
+    steps = np.full(len(sentences), (room + 1) // 2)
+    numbers, offsets = texts.cut_windows(sentences[:, A_SIZE], room, steps)
+    rows = sentences[numbers]
+    rows[:, A_START] += offsets
+    rows[:, A_SIZE] = np.minimum(room, rows[:, A_SIZE] - offsets)
+    return rows[:, None]
+
+
+def read_targets(store, split: str, rows) -> dict[int, np.ndarray]:
+    """Returns {number: the targets of all its pieces} of the sentences that have rows."""
     part = store.splits[split]
     targets = np.split(open_array(part.path / "targets.npy"), part.sentence_ends[:-1])
-    return [targets[number] for number in texts.example_numbers(rows)]
+    return {number: targets[number] for number in np.unique(texts.example_numbers(rows))}
 
 
 def decode(config, store, split, outputs, rows) -> list[dict]:
-    """Returns {prediction} of each row: the name of the label of each word, O if the word is not in the row."""
+    """Returns {prediction} of each sentence that has rows: the name of the label of each word."""
     names = config.task.labels
-    outside = entity_labels.outside(names)
-    classes = outputs["label_logits"].argmax(-1)  # [N, L]
-    targets = read_targets(store, split, rows)
+    part = store.splits[split]
+    logits = np.zeros((len(part.tokens), len(names)))
+    for (start, size, *_), row_logits in zip(rows[:, 0], outputs["label_logits"], strict=True):
+        # The pieces of a row are behind [CLS].
+        logits[start : start + size] += row_logits[1 : 1 + size]
+    classes = np.split(logits.argmax(-1), part.sentence_ends[:-1])
     results = []
-    for row, size, pieces in zip(classes, rows[:, 0, A_SIZE], targets, strict=True):
-        # The pieces in a row are behind [CLS]. A word's label is that of its first piece, which has a target.
-        labels = []
-        for place in np.flatnonzero(pieces >= 0):
-            labels.append(names[row[1 + place]] if place < size else outside)
-        results.append({"prediction": labels})
+    for number, targets in read_targets(store, split, rows).items():
+        # A word's label is that of its first piece, which has a target.
+        predicted = classes[number][targets >= 0]
+        results.append({"prediction": [names[label] for label in predicted]})
     return results
