@@ -18,7 +18,7 @@ from bert_jax.inference import fill_mask, generate, token_scores
 from bert_jax.inference.batches import ROWS
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples, predictions, tables
+from bert_jax.tasks.labelled import examples, predictions, tables, texts
 
 # How a model that generates text is searched.
 SEARCH = [
@@ -70,7 +70,8 @@ OPTIONS = [
     ),
     cli.option(
         "--output",
-        "file for predictions: .tsv as GLUE wants it, .json as SQuAD wants it, or a line each",
+        "file for predictions: .csv with a column for each class, .tsv as GLUE wants it, .json as SQuAD wants it, or a"
+        " line each; of entities, a line for each word",
         type=cli.to_output,
     ),
     cli.path("--context", "file of a text that has the answer to --question"),
@@ -262,6 +263,7 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             phase = task.widen(config, inputs, store.splits[split], phase)
         dataset = tasks.make(config, store)
         rows = dataset.rows(phase, split, 0)
+        warn_of_cuts(store.splits[split], phase, rows)
         batches = stream.Evaluation(dataset, phase, split, len(rows), size)
         run = jax.jit(model.objective.outputs)
         params = jax.device_put(model.params)
@@ -281,8 +283,16 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             outputs = {name: array[is_labelled] for name, array in outputs.items()}
             scores = dataset.score(split, outputs, rows[is_labelled])
             scores["examples"] = len(labelled)
-    texts = [" | ".join(filter(None, example.texts)) for example in inputs]
-    return [{"text": text} | result for text, result in zip(texts, results, strict=True)], scores
+    pairs = zip(inputs, results, strict=True)
+    return [predictions.with_example(example, result) for example, result in pairs], scores
+
+
+def warn_of_cuts(split: stores.Split, phase, rows) -> None:
+    """Prints how many texts of a split are cut to fit into the rows of a phase."""
+    if cut := texts.count_cut(split, rows):
+        key = f"config.phases.{phase.name}.length={phase.length}"
+        number = f"{cut:,} of {len(split.sentence_ends):,} texts"
+        print(f"{key}: {number} are longer, and predicted by their beginnings", file=sys.stderr)
 
 
 def describe(result: dict) -> str:

@@ -1,0 +1,108 @@
+"""Files of predictions: tables, lines of words, and texts that are longer than a row."""
+
+import csv
+import random
+
+import numpy as np
+import pytest
+from kits import labelled
+
+from bert_jax.commands import predict
+from bert_jax.convert.load_model import Model
+from bert_jax.tasks.labelled import predictions
+from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+model = labelled.model
+NAMES = ("a, b", "text", 'c"')
+
+
+def rows_of(results, suffix: str, mark=",") -> list[list[str]]:
+    return [
+        *csv.reader(predictions.text(results, suffix).splitlines(keepends=True), delimiter=mark)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "number"])
+def test_a_table_has_a_column_for_each_class(kind):
+    draw = random.Random(0)
+    logits = [[[draw.gauss(0, 2) for _ in NAMES]] for _ in range(4)]
+    logits = logits if kind != "number" else [[row[0][:1]] for row in logits]
+    results = predictions.describe(kind, np.array(logits, np.float32), NAMES)
+    results = [{"text": f'"a",\n{n}'} | result for n, result in enumerate(results)]
+    header, *rows = rows_of(results, ".csv")
+    assert header == ["text", "prediction", *(NAMES if kind != "number" else ())]
+    for row, result in zip(rows, results, strict=True):
+        assert row[0] == result["text"]
+        assert row[1] == predictions.as_line(result["prediction"])
+        assert [*map(float, row[2:])] == [*result.get("probabilities", {}).values()]
+
+
+def test_a_table_of_answers_has_their_scores():
+    results = [
+        {"id": f"q{n}", "text": "q | c", "prediction": "x,y", "score": n / 7} for n in range(3)
+    ]
+    header, *rows = rows_of(results, ".csv")
+    assert header == ["id", "prediction", "score"]
+    assert [(row[0], float(row[2])) for row in rows] == [(f"q{n}", n / 7) for n in range(3)]
+    assert f"{results[2]['score']:.3f}" in predictions.with_text(results[2])
+
+
+WORDS = [["a", "|", "b | c"], ["d"]]
+
+
+@pytest.mark.parametrize("suffix, mark", [("", " "), (".txt", " "), (".tsv", "\t"), (".csv", ",")])
+@pytest.mark.parametrize("known", [(), (0,), (0, 1)])
+def test_a_word_and_its_labels_are_a_line(suffix, mark, known):
+    """The known labels are in front of the predicted ones, as conlleval reads them, if those of all words are known."""
+    results = []
+    for number, words in enumerate(WORDS):
+        gold = [Example("", [word], f"B-{word}") for word in words] if number in known else None
+        result = {"prediction": ["I-x"] * len(words)}
+        results.append(predictions.with_example(Example("", words, gold), result))
+    lines = predictions.text(results, suffix).splitlines()
+    assert [number for number, line in enumerate(lines) if not line] == [3, 5]
+    words = sum(WORDS, [])
+    for line, word in zip(filter(None, lines), words, strict=True):
+        assert line == mark.join([word, f"B-{word}", "I-x"] if known == (0, 1) else [word, "I-x"])
+
+
+def open_untrained(config) -> Model:
+    """Returns a model with random parameters for the examples of a config."""
+    config, store, dataset, phase = labelled.resolve(config)
+    _, batch = labelled.batch_of(dataset, phase)
+    objective, params = labelled.random_params(config, store, batch)
+    words = tokenizers.load(store.path / "tokenizer")
+    vocabulary = Vocabulary(words.size, **words.special)
+    return Model(config, {}, vocabulary, words, objective, 1, params)
+
+
+@pytest.mark.slow
+def test_texts_that_are_cut_are_counted(model, tmp_path, capsys):
+    """Each text of a pair by itself; no word of a sentence is left out."""
+    settings = labelled.places(model, labelled.sentences(tmp_path / "data", 20, 20))
+    opened = open_untrained(labelled.load("glue:sst2", settings, **{"task.text": "sentence,label"}))
+    capsys.readouterr()
+    long = " ".join(labelled.WORDS[:60])
+    pairs = [["a", "b"], [long, "b"], ["a", long], [long, long]]
+    results, _ = predict.predict_examples(opened, [Example("", pair, None) for pair in pairs])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "phases.main.length=32" in line and "4 of 8" in line and len(results) == 4
+
+
+@pytest.mark.slow
+def test_every_word_of_a_long_sentence_has_a_label_of_the_model(model, tmp_path, capsys):
+    for name in ("train", "dev"):
+        labelled.write_entities(tmp_path / f"{name}.txt", 9, 0)
+    opened = open_untrained(labelled.load("ner", labelled.places(model, tmp_path)))
+    names = [*opened.config.task.labels]
+    # An output for which no word is outside.
+    params = opened.params
+    bias = params["label"]["bias"]
+    params["label"]["bias"] = bias.at[names.index("O")].set(-1e6)
+    words = [*labelled.WORDS[:20]] * 9
+    capsys.readouterr()
+    (result,), _ = predict.predict_examples(opened, [Example("", words, None)])
+    assert len(result["prediction"]) == len(words) and "O" not in result["prediction"]
+    assert result["words"] == words and not capsys.readouterr().err
