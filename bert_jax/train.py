@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
@@ -286,6 +287,9 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
         kept = {key: before[key] for key in ("run", "starts") if key in before}
     else:  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
+    unigrams = data.path / "unigrams.npy"
+    if unigrams.is_file():
+        np.save(directory / workdir.UNIGRAMS, np.load(unigrams).sum(axis=0))
     values = {
         "run": workdir.new_run_id(),
         "tokenizer": tokenizer.load(directory / "tokenizer").fingerprint,

@@ -225,12 +225,13 @@ def read_documents(path: Path) -> Iterator[str]:
 def evaluate_masked(
     models: list, documents: Iterable[list[str]], length: float, number: int | None, seed: int
 ):
-    """Returns {words, windows, documents, characters, word_entropy} of the masked words in windows of documents, and of
-    each masked model {nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown}.
+    """Returns {words, windows, documents, characters} of the masked words in windows of documents, and of each masked
+    model {nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown}.
 
     All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
     word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
-    counts them. `word_entropy` is the entropy of the word frequencies, in nats.
+    counts them. `unigram_nats_per_word` are the nats of a model that knows only how often each piece was in the text
+    that the model was trained on; None if that is not known.
 
     length: of the rows, at most. number: of the windows; None: all.
     """

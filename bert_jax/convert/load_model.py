@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config
@@ -38,6 +39,7 @@ class Model(NamedTuple):
     objective: base.Objective
     step: int
     params: Any  # NumPy arrays
+    unigrams: np.ndarray | None = None  # int64[V], see runs/workdir.py; None: not known
 
 
 def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -> Model:
@@ -111,7 +113,9 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)
     settings = config.of_phase(settings, phase)
-    return Model(settings, info, vocabulary, tokenizer, objective, step, params)
+    path = directory / workdir.UNIGRAMS
+    unigrams = np.load(path) if path.is_file() else None
+    return Model(settings, info, vocabulary, tokenizer, objective, step, params, unigrams)
 
 
 def find_best(run: Workdir, settings: ConfigDict) -> int | None:

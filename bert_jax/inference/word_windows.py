@@ -6,7 +6,6 @@ words. All pieces of a chosen word are masked, so the number of [MASK]s reveals 
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, islice
@@ -86,16 +85,13 @@ def choose_words(
 
 
 def summary(windows: list[Window]) -> dict:
-    """Returns the numbers of words, windows, documents and characters, and the entropy of the word frequencies in nats,
-    of the chosen words."""
+    """Returns the numbers of words, windows, documents and characters of the chosen words."""
     words = [window.parts[index] for window in windows for index in window.chosen]
-    shares = np.array([*Counter(words).values()]) / max(len(words), 1)
     return {
         "words": len(words),
         "windows": len(windows),
         "documents": len({window.document for window in windows}),
         "characters": sum(map(len, words)),
-        "word_entropy": float(-(shares * np.log(shares)).sum()),
     }
 
 
@@ -123,25 +119,39 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
 
 def evaluate(
     model, windows: list[Window], number: int, length: int, characters: int
-) -> dict[str, float]:
-    """Returns means over the words: nats_per_word, accuracy, pieces_per_word; and bits_per_character.
+) -> dict[str, float | None]:
+    """Returns means over the words: nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word; and
+    bits_per_character.
 
     characters: of all words. For the other arguments see `score`.
     """
     nats, correct, pieces = score(model, windows, number, length)
     return {
         "nats_per_word": float(nats.mean()),
+        "unigram_nats_per_word": unigram_nats(model, windows, number),
         "accuracy": float(correct.mean()),
         "pieces_per_word": float(pieces.mean()),
         "bits_per_character": float(nats.sum() / math.log(2) / characters),
     }
 
 
+def unigram_nats(model, windows: list[Window], number: int) -> float | None:
+    """Returns the mean nats of the words by the frequencies of their pieces, plus one, in the text that the model was
+    trained on; None if they are not known. For the arguments see `score`."""
+    if model.unigrams is None:
+        return None
+    counts = model.unigrams + 1
+    nats = np.log(counts.sum() / counts)
+    words = [
+        nats[window.pieces[index][number]].sum() for window in windows for index in window.chosen
+    ]
+    return float(np.mean(words))
+
+
 def describe(values: dict) -> str:
     """Returns a table as text, one line for each model. values: those of `summary`, and `models`, see table.py."""
     header = (
         f"{values['words']:,} words ({values['characters']:,} characters) masked in"
-        f" {values['windows']:,} windows of {values['documents']:,} documents; entropy of"
-        f" the words {values['word_entropy']:.4f} nats"
+        f" {values['windows']:,} windows of {values['documents']:,} documents"
     )
     return "\n".join([header, *table.lines(values["models"])])

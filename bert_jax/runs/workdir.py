@@ -5,7 +5,8 @@ run.json        what is being trained: parameters, unigram entropy, vocabulary, 
 status.json     written every few seconds during the run
 metrics.jsonl   one JSON object per line; one line per reported step and split
 tensorboard/    the same for TensorBoard
-tokenizer/      a copy of the store's tokenizer, so that the model works without the store
+tokenizer/      a copy of the store's tokenizer, so that the model works without the store, and of a store of running
+                text unigrams.npy, int64[V]: the count of each piece in its training split
 checkpoints/    by Orbax
 traces/         profiler traces of the steps in config.profile
 summary.json    written at the end
@@ -34,6 +35,7 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT = 6  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
+UNIGRAMS = "tokenizer/unigrams.npy"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
 UPLOAD_EVERY = 30.0  # seconds between uploads at reports; each checkpoint uploads, too
