@@ -138,8 +138,9 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     values = {line["split"]: line for line in lines if line["step"] == step}
     scores = {}
     for split in examples.split_names(config)[1:]:
-        for name in task.get("metrics", ["loss"]):
-            scores[f"{split} {name}"] = values[split].get(name)
+        line = values[split]
+        for name in (*task.get("metrics", ["loss"]), *({"majority"} & line.keys())):
+            scores[f"{split} {name}"] = line.get(name)
     return scores
 
 

@@ -99,7 +99,9 @@ class Reporter:
         if is_training:
             self.loss = values["loss"]
         else:
-            headline = metrics.describe_headline(values, self.headline_metric, self.entropy)
+            headline = values.get("headline") or metrics.describe_headline(
+                values, self.headline_metric, self.entropy
+            )
             if headline:
                 values["headline"] = self.headlines[split] = headline
         line = {"step": step, "split": split, "time": time.time(), **values}

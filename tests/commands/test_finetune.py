@@ -31,6 +31,7 @@ def tuned(tmp_path_factory):
 def test_it_learns(tuned):
     dev = json.loads((tuned[1] / "summary.json").read_text())["dev"]
     assert dev["accuracy"] > 0.9 and dev["label_loss"] < 0.4
+    assert dev["headline"].startswith(f"accuracy {dev['accuracy']:.4f}") and dev["majority"] < 0.8
     saved = json.loads((tuned[1] / "config.json").read_text())
     assert saved["task"]["labels"] == ["long", "short"] and saved["phases"]["main"]["steps"] == 120
     assert saved["schedule"]["warmup"] == 12
@@ -131,7 +132,8 @@ def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
     for name, found in values.items():
         summaries = [tmp_path / f"run/{name}/seed{seed}/summary.json" for seed in (0, 1)]
         scores = [json.loads(path.read_text())["dev"]["accuracy"] for path in summaries]
-        assert found == {"dev accuracy": scores}
+        shares = [json.loads(path.read_text())["dev"]["majority"] for path in summaries]
+        assert found == {"dev accuracy": scores, "dev majority": shares}
         mean, deviation = np.mean(scores), np.std(scores, ddof=1)
         assert f"| {name} | dev accuracy | {mean:.4f} | {deviation:.4f} | 2 |" in printed
     paths = sorted(tmp_path.glob("run/*/seed*/config.json"))

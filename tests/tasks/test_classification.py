@@ -119,7 +119,7 @@ def test_several_labels_and_numbers(tmp_path):
     assert batch["targets"].tolist() == [[1, 1, 0], [0, 0, 1], [0, 0, 0]]
     logits = np.array([[[2.0, -1, -2]], [[-1.0, -1, 3]], [[-1.0, 1, -1]]], np.float32)
     scores = dataset.score("dev", {"label_logits": logits}, found)
-    assert scores == {"micro_f1": pytest.approx(2 / 3)}
+    assert scores["micro_f1"] == pytest.approx(2 / 3) and scores["majority"] == pytest.approx(1 / 3)
     decoded = classification.decode(config, None, "dev", {"label_logits": logits}, found)
     assert [each["prediction"] for each in decoded] == [["x"], ["z"], ["y"]]
     assert decoded[0]["probabilities"]["x"] == pytest.approx(1 / (1 + np.exp(-2)))
@@ -243,6 +243,24 @@ def test_scores_equal_their_formulas():
     matthews = np.corrcoef(true, said)[0, 1]
     expected = {"accuracy": (true == said).mean(), "f1": f1, "matthews": matthews}
     assert scores.compute(expected, scores.functions(), true, said) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("shift, where", [(0, "+0.0000"), (1, "-0.3333"), (2, "+0.5000")])
+def test_an_accuracy_is_beside_the_share_of_the_most_frequent_class(tmp_path, shift, where):
+    """Whatever the metrics are."""
+    rows = [(f"text {number}", name) for number, name in enumerate("abbbcc")]
+    _, _, dataset, phase = build(tmp_path, rows, metrics="macro_f1")
+    found, batch = labelled.batch_of(dataset, phase)
+    said = {0: np.full(6, 1), 1: np.zeros(6, int), 2: batch["targets"]}[shift]
+    scores = dataset.score("dev", {"label_logits": np.eye(3)[said][:, None]}, found)
+    assert scores["majority"] == 0.5 and where in scores["headline"]
+    assert (scores["headline"] + " ").startswith(
+        f"accuracy {np.mean(said == batch['targets']):.4f}"
+    )
+    assert (
+        dataset.score("dev", {"label_logits": np.eye(3)[said][4:, None]}, found[4:])["majority"]
+        == 1
+    )
 
 
 def test_a_share_is_held_out_for_every_example_once(tmp_path):

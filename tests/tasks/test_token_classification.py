@@ -285,9 +285,12 @@ def test_scores_equal_a_direct_computation(world):
     functions["accuracy"] = accuracy_score
     found = token_classification.decode(config, store, "train", {"label_logits": logits}, rows)
     assert [each["prediction"] for each in found] == said
-    assert dataset.score("train", {"label_logits": logits}, rows) == pytest.approx(
-        {name: function(truth, said) for name, function in functions.items()}
-    )
+    scores = dataset.score("train", {"label_logits": logits}, rows)
+    words = sum(truth, [])
+    expected = {name: function(truth, said) for name, function in functions.items()}
+    expected["majority"] = max(map(words.count, words)) / len(words)
+    assert f"accuracy {expected['accuracy']:.4f}" in scores.pop("headline")
+    assert scores == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("labels", [("PER", "O"), ("o", "b_x", "i_x"), ("NOUN", "VERB", "O2")])
@@ -303,6 +306,7 @@ def test_metrics_follow_the_labels(world, model, tmp_path, labels):
     expected = dict(accuracy=0, macro_f1=metrics.f1_score(rows, wrong, average="macro"))
     if "O2" not in labels:
         expected = dict.fromkeys(["f1", "precision", "recall", "accuracy"], 0)
+    assert found.pop("majority") == 1 / len(labels) and found.pop("headline")
     assert found == expected
     scheme = dataset.survey(phase).text.partition("labels are read as ")[2]
     assert ("tags" in scheme) == ("O2" in labels) and ("B-x" in scheme) == ("b_x" in labels)

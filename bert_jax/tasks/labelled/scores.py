@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import numpy as np
+
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 
@@ -69,6 +71,16 @@ def check_names(config, names: Iterable[str], may_be_empty: bool = False) -> Non
     chosen = set(config.task.metrics)
     is_valid = chosen <= set(names) and (may_be_empty or chosen)
     require(is_valid, "task.metrics", config, f"expected some of {', '.join(names)}")
+
+
+def beside_majority(targets, predictions) -> dict[str, float | str]:
+    """Returns `majority`, the share of the most frequent label or set of labels, and as `headline` how far the accuracy
+    is over it. Arguments: [N, ...]."""
+    _, counts = np.unique(targets, axis=0, return_counts=True)
+    share = counts.max() / len(targets)
+    accuracy = functions()["accuracy"](targets, predictions)
+    text = f"accuracy {accuracy:.4f}, {accuracy - share:+.4f} beside the most frequent label alone"
+    return {"majority": share, "headline": text}
 
 
 def compute(names: Iterable[str], functions: dict[str, Callable], targets, predictions) -> dict:

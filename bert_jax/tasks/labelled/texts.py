@@ -72,7 +72,10 @@ def make_labelled(config, store, texts: int, rows) -> Dataset:
     def score(split, outputs, rows) -> dict:
         targets = open_array(store.splits[split].path / "targets.npy")[example_numbers(rows)]
         predicted = predictions.of_labels(kind, outputs["label_logits"])
-        return scores.compute(config.task.metrics, scores.functions(), targets, predicted)
+        result = scores.compute(config.task.metrics, scores.functions(), targets, predicted)
+        if kind != "number":
+            result |= scores.beside_majority(targets, predicted)
+        return result
 
     return make(config, store, texts, shapes, look_up, score, rows)
 

@@ -105,7 +105,8 @@ def make(config, store=None) -> Dataset:
             for result in decode(config, store, split, outputs, rows)
         ]
         metrics = config.task.metrics or metrics_of(names)  # a model of another program has none
-        return scores.compute(metrics, entity_scores.functions(), correct, predicted)
+        result = scores.compute(metrics, entity_scores.functions(), correct, predicted)
+        return result | scores.beside_majority(*map(np.concatenate, (correct, predicted)))
 
     def shapes(rows, length) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
