@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+# Rate of fine-tuning times width: that of BERT-base. Adam's best rates are as 1 / width (arXiv:2203.03466, table 3).
+FINE_TUNING = 5e-5 * 768
 RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
 
 
@@ -195,9 +197,11 @@ class Span(NamedTuple):
 
 
 def peak_rate(config) -> float:
-    """Returns the highest learning rate of a config: its key, or for 0 with `inverse_sqrt` (width x warm-up)^-0.5
-    (arXiv:1706.03762, section 5.3)."""
+    """Returns the highest learning rate of a config: its key, for -1 FINE_TUNING / width, or for 0 with `inverse_sqrt`
+    (width x warm-up)^-0.5 (arXiv:1706.03762, section 5.3)."""
     rate = config.optimizer.learning_rate
+    if rate == -1:
+        rate = FINE_TUNING / config.model.width
     if config.schedule.name == "inverse_sqrt" and not rate:
         rate = (config.model.width * max(1, config.schedule.warmup)) ** -0.5
     return rate

@@ -21,6 +21,7 @@ from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
+from bert_jax.optimizer import peak_rate
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import (
@@ -299,4 +300,9 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
         **imported,
     }
     workdir.write_info(directory, values)
-    print(run_info.describe(config, values), flush=True)
+    print(
+        run_info.describe(config, values),
+        f"peak learning rate {peak_rate(config):.2g}",
+        sep="\n",
+        flush=True,
+    )

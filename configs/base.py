@@ -151,7 +151,8 @@ def get_config(
     # module with make(config, network) -> optax.GradientTransformation, such as LAMB: config has these keys, network
     # is a bert_jax.optimizer.Network. It applies the weight decay, but not the clipping and the learning rate
     config.optimizer.name = "adam"
-    # peak learning rate, see `schedule`; 0 with inverse_sqrt: (model.width * schedule.warmup)^-0.5 (arXiv:1706.03762)
+    # peak learning rate, see `schedule`. 0 with inverse_sqrt: (model.width * schedule.warmup)^-0.5 (arXiv:1706.03762).
+    # -1: 0.0384 / model.width, which is 5e-5 for BERT-base, 3e-4 for a width of 128: for fine-tuning
     config.optimizer.learning_rate = 1e-4
     config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
     config.optimizer.beta2 = 0.999  # decay rate of Adam's second moment
@@ -290,7 +291,7 @@ AT_LEAST_ONE = """
 NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
-    optimizer.learning_rate optimizer.weight_decay train.tokens_per_device evaluate.every
+    optimizer.weight_decay train.tokens_per_device evaluate.every
     evaluate.batch checkpoint.keep_every checkpoint.compare evaluate.patience
     optimizer.unfreeze_every schedule.decay
 """.split()
@@ -361,6 +362,8 @@ def check_optimizer(config: ConfigDict) -> None:
         find_module("optimizer", keys.name)
     else:
         check_keys(config, {"optimizer.name": ("adam", "stable_adamw", "adafactor")})
+    is_valid = keys.learning_rate >= 0 or keys.learning_rate == -1
+    require(is_valid, "optimizer.learning_rate", config, "expected -1, 0 or more")
     require(0 <= keys.beta1 < 1, "optimizer.beta1", config, "expected in [0, 1)")
     require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")

@@ -54,7 +54,8 @@ def get_config(name="sst2"):
     config = base.get_config(objective="classifier", task="classification")
     config.task.update(TASKS[name])
     config.store = ""  # beside the workdir
-    config.optimizer.learning_rate = 5e-5
+    # 5e-5 for the width of BERT-base, and more for smaller models
+    config.optimizer.learning_rate = -1.0
     config.optimizer.bias_correction = True  # few steps: without it, training is unstable
     config.phases.main = base.phase(steps=1, length=128, batch=32)
     config.log.every = 50

@@ -4,7 +4,8 @@
 
 It reads swag/train.csv and val.csv of the official release. Other tables with a column for each ending need other names
 of columns: --config.task.context, start, endings and label. A row has the four pairs of texts one after the other, so
-its length is four times that of a pair.
+its length is four times that of a pair. The learning rate is that of BERT-base; small models want a larger one, such as
+the one by width, --config.optimizer.learning_rate=-1.
 """
 
 from bert_jax.configs import base, glue

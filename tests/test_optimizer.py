@@ -299,3 +299,12 @@ def test_a_frozen_encoder_has_no_gradients():
         program = jax.make_jaxpr(gradient)(SHAPES, batch, objective.weights(batch), jnp.uint32(0))
         products.append(counts.products(program.jaxpr))
     assert products[1] < 0.7 * products[0]
+
+
+@pytest.mark.parametrize("name", ["classify", "glue:mnli", "ner", "squad:2"])
+@pytest.mark.parametrize("width, rate", [(768, 5e-5), (128, 3e-4), (1024, 3.75e-5)])
+def test_the_rate_of_fine_tuning_follows_the_width(name, width, rate):
+    """Unless the config has another one."""
+    keys = f"model.width={width}", "model.heads=4"
+    assert optimizer.peak_rate(config.load(name, keys)) == pytest.approx(rate)
+    assert optimizer.peak_rate(config.load(name, [*keys, "optimizer.learning_rate=2e-5"])) == 2e-5
