@@ -254,7 +254,7 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
 
 def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Watchdog):
     """Opens the data from the first step on, and for a new run the body of config.init_from; prepares a missing
-    store. Returns (Data, init_from.Body or None).
+    store. Returns (Data, init_from.Body, or None for random weights).
 
     Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the body.
     """
@@ -273,7 +273,7 @@ def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Wa
         path = data.path / "tokenizer"
         init_from.check_tokenizer(config, body, data.key, tokenizer.load(path))
     watchdog.arm("compile")
-    return data, body
+    return data, None if config.random_weights else body
 
 
 def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: dict) -> None:

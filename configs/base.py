@@ -80,6 +80,9 @@ def get_config(
     # run, exported directory or published checkpoint whose encoder the run starts from, known by its content. '':
     # random weights
     config.init_from = ""
+    # whether a run of init_from starts from random weights even so, with its network and its tokenizer: the comparison
+    # that shows what pretraining is worth
+    config.random_weights = False
     # workdir of a run that this one continues in its own workdir, from the newest checkpoint or that of a step
     # (runs/a@5000): with its parameters, optimizer state, step and data. Only the steps to come may differ. It is not
     # read again once this run has a checkpoint. '': none

@@ -37,6 +37,23 @@ def test_it_learns(tuned):
     assert saved["schedule"]["warmup"] == 12
 
 
+@pytest.mark.slow
+def test_random_weights_have_the_network_of_the_model(tuned, tmp_path, capsys):
+    """And its tokenizer, on the same store; the same command resumes."""
+    settings = tuned[0] | {"task.epochs": 0.1, "optimizer.learning_rate": 0.0}
+    command = labelled.command(settings | {"random_weights": True}, tmp_path / "run")
+    assert main(command) == 0 and main(command) == 0
+    assert "already done" in capsys.readouterr().out
+    source, random = (
+        load_model.open_model(path) for path in (settings["init_from"], tmp_path / "run")
+    )
+    assert random.tokenizer.fingerprint == source.tokenizer.fingerprint
+    assert random.config.model.width == source.config.model.width == 32
+    assert "imported" not in random.info
+    words = [model.params["encoder"]["embedder"]["words"] for model in (source, random)]
+    assert abs(np.corrcoef(*map(np.ravel, words))[0, 1]) < 0.1
+
+
 @pytest.mark.parametrize("every", [(50, 500), (50, 100), (7, 14), (1, 1)])
 @pytest.mark.parametrize("average, steps", [(1, 60), (2, 60), (3, 60), (3, 61), (5, 200), (3, 2)])
 def test_checkpoints_are_as_frequent_as_their_average_needs(every, average, steps):

@@ -79,7 +79,7 @@ def beside_majority(targets, predictions) -> dict[str, float | str]:
     _, counts = np.unique(targets, axis=0, return_counts=True)
     share = counts.max() / len(targets)
     accuracy = functions()["accuracy"](targets, predictions)
-    text = f"accuracy {accuracy:.4f}, {accuracy - share:+.4f} beside the most frequent label alone"
+    text = f"accuracy {accuracy:.4f}, {accuracy - share:+.4f} over the most frequent label"
     return {"majority": share, "headline": text}
 
 
