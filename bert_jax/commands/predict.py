@@ -283,8 +283,13 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             outputs = {name: array[is_labelled] for name, array in outputs.items()}
             scores = dataset.score(split, outputs, rows[is_labelled])
             scores["examples"] = len(labelled)
-    pairs = zip(inputs, results, strict=True)
-    return [predictions.with_example(example, result) for example, result in pairs], scores
+    is_labelled = len(labelled) == len(inputs)
+    for example, result in zip(inputs, results, strict=True):
+        result["text"] = " | ".join(filter(None, example.texts))
+        if isinstance(result["prediction"], list) and "probabilities" not in result:
+            gold = [[word.label for word in example.label]] if is_labelled else []
+            result["words"] = [*zip(example.texts, *gold, result["prediction"], strict=True)]
+    return results, scores
 
 
 def warn_of_cuts(split: stores.Split, phase, rows) -> None:

@@ -15,6 +15,7 @@ from bert_jax.commands import predict
 from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.convert import init_from
 from bert_jax.data import store as stores
+from bert_jax.tasks.labelled import epochs
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 KEYS = labelled.KEYS | {
@@ -83,7 +84,8 @@ def test_the_report_is_that_of_the_store(settings, capsys):
     ids = words.encode(examples(160, 0)[0])
     tokens = sum(map(len, ids))
     assert values["splits"]["train"] == {"documents": 160, "sentences": 160, "tokens": tokens}
-    assert values["labels"] == ["early", "late"]
+    labels = examples(160, 0)[1]
+    assert values["labels"] == {name: labels.count(name) for name in ("early", "late")}
     assert values["longest_text"] == max(map(len, ids))
     assert values["vocabulary"] == words.size <= 120
 
@@ -167,6 +169,18 @@ def test_what_does_not_fit_is_refused(settings, tmp_path, monkeypatch, changes, 
     monkeypatch.chdir(tmp_path)
     assert named in refused(*arguments("pretrain", settings | changes, "--workdir", "run"))
     assert not [path for path in tmp_path.rglob("*") if "lock" not in path.name]
+
+
+def test_examples_in_both_splits_are_counted_in_each_run(settings, tmp_path, capsys):
+    """Whatever their labels."""
+    lines = (settings["task.data"] / "train.tsv").read_text().splitlines()
+    text = lines[1].partition("\t")[0]
+    for name, rows in (("train", lines), ("dev", [lines[0], *[f"{text}\tlate"] * 2, "new\tlate"])):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(rows))
+    keys = {"task.data": tmp_path, "store": tmp_path / "store"}
+    config = epochs.resolve(configs.load("glue:sst2", overrides(KEYS | settings | keys)))
+    assert "dev: 2 " in capsys.readouterr().err
+    assert config.task.labels == ("early", "late")
 
 
 def test_a_store_needs_a_name_and_fine_tuning_a_model(settings, tmp_path):

@@ -10,7 +10,7 @@ from bert_jax import config as configs
 from bert_jax.convert.vocabulary_extension import with_special
 from bert_jax.errors import BadInput
 from bert_jax.tasks import classification
-from bert_jax.tasks.labelled import examples, labels, predictions, scores
+from bert_jax.tasks.labelled import example_report, examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Example
 
 TOKENIZER = labelled.tokenizer()
@@ -191,6 +191,43 @@ def test_labels_that_look_equal_are_named(tmp_path, names):
     *_, dataset, phase = build(tmp_path, rows)
     (line,) = dataset.survey(phase).warnings
     assert all(repr(name) in line for name in names) and "other" not in line
+
+
+def test_labels_are_counted(tmp_path):
+    """Of the split to train on; a row may have several, or none."""
+    _, store, *_ = build(tmp_path / "a", [("a", "x"), ("b", "y"), ("c", "y")])
+    assert example_report.count_labels(store) == {"x": 1, "y": 2}
+    rows = [("a", "x,y"), ("b", "y"), ("c", "")]
+    _, store, *_ = build(tmp_path / "b", rows, kind="labels", metrics="micro_f1")
+    assert example_report.count_labels(store) == {"x": 1, "y": 2}
+    _, store, *_ = build(tmp_path / "c", [("a", "1.5")], kind="number", metrics="pearson")
+    assert example_report.count_labels(store) == {}
+
+
+@pytest.mark.parametrize("named", ["Section", "sections"])
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_column_of_labels_that_does_not_exist_is_named(tmp_path, named, split):
+    """With the columns of the table, and the one that is meant."""
+    for name in ("train", "dev"):
+        column = "section" if name == split else named
+        (tmp_path / f"{name}.csv").write_text(f"text,{column}\na,x\nb,y\n")
+    keys = labelled.places("", tmp_path) | {"task.label": named, "task.dev": "dev.csv"}
+    with pytest.raises(BadInput, match=f"{split}.csv.*'{named}'.*'text', 'section'.*'section'"):
+        examples.read(labelled.load("classify", keys))
+
+
+@pytest.mark.parametrize(
+    "rows, values, are_classes", [(600, 500, False), (60, 30, True), (20, 20, True)]
+)
+def test_values_that_differ_in_most_rows_are_no_classes(tmp_path, rows, values, are_classes):
+    found = [Example(f"t:{n}", ["x"], f"v{n % values}") for n in range(rows)]
+    keys = labelled.places("", tmp_path) | {"task.label": "id"}
+    config = labelled.load("classify", keys)
+    if are_classes:
+        assert len(classification.names(config, found)) == values
+        return
+    with pytest.raises(BadInput, match=f"task.label='id'.*{values}.*{rows}"):
+        classification.names(config, found)
 
 
 def test_too_few_rows_to_hold_some_out_name_the_share(tmp_path):

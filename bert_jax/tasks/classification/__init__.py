@@ -28,6 +28,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 FREE = ("both_orders",)
+MANY = 20  # classes: more are refused if they have fewer than two rows on average
 target = labels.target
 encode = texts.encode
 assume = labels.assume
@@ -72,6 +73,10 @@ def names(config, labelled: list[Example]) -> list[str]:
     result = sorted({*chain(*chosen)})
     if not result:
         raise BadInput(f"config.task.data={config.task.data}: no example has a label")
+    if kind == "classes" and len(result) > max(MANY, len(chosen) / 2):
+        values = f"{len(result):,} values in {len(chosen):,} rows are no classes"
+        hint = "name another column, set config.task.kind=number, or name all in config.task.labels"
+        raise BadInput(f"config.task.label={config.task.label!r}: {values}; {hint}")
     return result
 
 

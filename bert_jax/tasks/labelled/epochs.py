@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 
 import jax
 from ml_collections import ConfigDict
@@ -11,7 +12,7 @@ from bert_jax.data import download
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.labelled import example_report, examples
 
 
 def resolve(config: ConfigDict, overrides=()) -> ConfigDict:
@@ -35,6 +36,9 @@ def check(config: ConfigDict, overrides) -> None:
 def fill(config: ConfigDict, store: Store) -> ConfigDict:
     """Sets the keys that the examples of a store decide; returns the config. Raises BadInput if it is invalid."""
     tasks.fill(config, store)
+    for name, number in example_report.count_copies(store, examples.split_names(config)).items():
+        if number:
+            print(f"warning: {name}: {number:,} examples are in train, too", file=sys.stderr)
     if config.task.epochs:
         set_steps(config, store)
     configs.check(config)

@@ -1,12 +1,13 @@
 """The report of `prepare` on a store of examples."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
 
 from bert_jax.data import report
-from bert_jax.data.store import Split, Store
+from bert_jax.data.store import Split, Store, open_array
 from bert_jax.tasks.labelled import examples, texts
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -26,7 +27,7 @@ def build(config, store: Store) -> dict:
         "dropped": store.manifest.get("dropped", {}),
         "cleaned": store.manifest.get("cleaned", {}),
         "copies": count_copies(store, examples.split_names(config)),
-        "labels": store.manifest["labels"],
+        "labels": count_labels(store),
         **report.describe_vocabulary(tokenizer, unigrams),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
@@ -34,6 +35,16 @@ def build(config, store: Store) -> dict:
         "columns": describe_columns(config, train, tokenizer),
         "first_documents": [*report.first_documents(train, tokenizer, "texts")],
     }
+
+
+def count_labels(store: Store) -> dict[str, int]:
+    """Returns {label: its number in the split to train on}; {} without names of labels."""
+    names = store.manifest["labels"]
+    if not names:
+        return {}
+    targets = open_array(store.splits["train"].path / "targets.npy")
+    numbers = targets.nonzero()[1] if targets.ndim > 1 else targets[targets >= 0]
+    return dict(zip(names, np.bincount(numbers, minlength=len(names)).tolist(), strict=True))
 
 
 def count_copies(store: Store, splits: tuple[str, ...]) -> dict[str, int]:
@@ -83,11 +94,13 @@ def describe(values: dict) -> list[str]:
         mean, longest, pieces = column.values()
         text = f"{mean:,.1f} tokens on average, {longest:,} at most"
         lines.append(f"{name}: {text}, {pieces:.2f} for a word")
+    most = Counter(values["labels"]).most_common(20)
+    labels = [f"{name} {number:,}" for name, number in most]
     return [
         *lines,
         report.describe_pieces(values, "tokens"),
         f"texts: {values['mean_text']:,.1f} tokens on average, {values['longest_text']:,} at most",
-        f"labels: {', '.join(values['labels'][:20]) or 'none'}",
+        f"labels: {', '.join(labels) or 'none'}",
         "",
         "the first examples, as the model will see them:",
         *values["first_documents"],

@@ -209,6 +209,8 @@ def read(config) -> tuple[dict[str, list[Example]], dict[str, int]]:
         if isinstance(source, Path) and not files_of(config, source)[0].is_file():
             raise BadInput(f"config.task.data={config.task.data}: no file {source}")
         loaded = task.load(config, source)
+        if "label" in config.task and all(example.label is None for example in loaded):
+            tables.read(source, [config.task.label])  # raises BadInput without this column
         parts[split] = drop_unusable(loaded, has_labels(config))
         dropped[split] = len(loaded) - len(parts[split])
         if dropped[split] and not has_labels(config):

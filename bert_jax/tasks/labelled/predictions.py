@@ -8,12 +8,10 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from itertools import compress
+from itertools import chain, compress
 
 import jax
 import numpy as np
-
-from bert_jax.tasks.labelled.examples import Example
 
 
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
@@ -50,23 +48,12 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
     ]
 
 
-def with_example(example: Example, result: dict) -> dict:
-    """Returns a result with the `text` of its example and, if the example is a sentence, its `words`, and its labels
-    as `gold` if they are known."""
-    named = {"text": " | ".join(filter(None, example.texts))}
-    if isinstance(result["prediction"], list) and "probabilities" not in result:
-        named["words"] = example.texts
-        if example.label:
-            named["gold"] = [word.label for word in example.label]
-    return named | result
-
-
 def text(results: list[dict], suffix: str) -> str:
     """Returns the text of a file of predictions.
 
     .json: {id: prediction}, as SQuAD wants it. .csv: a table with scores and the probability of each class. .tsv: an
-    index and a prediction a line, as GLUE wants it. Any other: a prediction a line. Of sentences, all but .json have a
-    line for each word, with the columns that the script conlleval reads, and an empty line behind each sentence.
+    index and a prediction a line, as GLUE wants it. Any other: a prediction a line. Of sentences, all but .json have
+    the labels of a word in a line, as the script conlleval reads them, and an empty line behind each sentence.
     """
     if suffix == ".json":
         by_id = {}
@@ -74,14 +61,13 @@ def text(results: list[dict], suffix: str) -> str:
             by_id[result.get("id", number)] = result["prediction"]
         return json.dumps(by_id)
     predicted = [as_line(result["prediction"]) for result in results]
+    rows = zip(predicted)
     if "words" in results[0]:
-        rows = rows_of_words(results)
+        rows = chain.from_iterable([*result["words"], ()] for result in results)
     elif suffix == ".csv":
-        rows = rows_of_table(results)
+        rows = rows_of_table(results, predicted)
     elif suffix == ".tsv":
         rows = [("index", "prediction"), *enumerate(predicted)]
-    else:
-        rows = zip(predicted)
     if suffix == ".csv":
         file = io.StringIO()
         csv.writer(file, lineterminator="\n").writerows(rows)
@@ -90,28 +76,15 @@ def text(results: list[dict], suffix: str) -> str:
     return "".join(mark.join(map(str, row)) + "\n" for row in rows)
 
 
-def rows_of_words(results: list[dict]) -> Iterator[tuple]:
-    """Yields (word, label) of the words of sentences, (word, gold, label) if all have gold labels, and () behind each
-    sentence."""
-    names = ["words", "prediction"]
-    if all("gold" in result for result in results):
-        names.insert(1, "gold")
-    for result in results:
-        yield from zip(*(result[name] for name in names), strict=True)
-        yield ()
-
-
-def rows_of_table(results: list[dict]) -> Iterator[list]:
-    """Yields the header and the rows of a table: `id` or else `text`, `prediction`, `score` if the results have one,
-    and the probability of each class."""
+def rows_of_table(results: list[dict], predicted: list[str]) -> Iterator[list]:
+    """Yields the header and the rows of a table: `id` or else `text`, `prediction`, and `score` or the probability of
+    each class, if the results have them."""
     first = results[0]
-    names = ["id" if "id" in first else "text", "prediction"]
-    if "score" in first:
-        names.append("score")
-    yield [*names, *first.get("probabilities", ())]
-    for result in results:
-        cells = result | {"prediction": as_line(result["prediction"])}
-        yield [*map(cells.get, names), *result.get("probabilities", {}).values()]
+    names = ["id" if "id" in first else "text", *({"score"} & first.keys())]
+    yield [names[0], "prediction", *names[1:], *first.get("probabilities", ())]
+    for result, line in zip(results, predicted, strict=True):
+        name, *numbers = map(result.get, names)
+        yield [name, line, *numbers, *result.get("probabilities", {}).values()]
 
 
 def with_text(result: dict) -> str:

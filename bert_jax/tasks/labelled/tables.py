@@ -7,6 +7,7 @@ train.de.
 """
 
 import csv
+import difflib
 import io
 import json
 import os
@@ -62,6 +63,8 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
             reason = f"{count or 'no'} columns named {name!r}; it has {names}"
             if name.isdecimal():
                 reason += "; without a header, all columns are named by numbers"
+            for close in difflib.get_close_matches(name, names, 1):
+                reason += f"; did you mean {close!r}?"
             raise BadInput(f"{source}: {reason}")
     result = []
     for place, values in rows:

@@ -150,7 +150,7 @@ def prepared(tmp_path_factory):
 
 def test_the_store_has_both_texts(prepared):
     config, report = prepared
-    assert report["splits"]["train"]["documents"] == 180 and report["labels"] == []
+    assert report["splits"]["train"]["documents"] == 180 and report["labels"] == {}
     assert report["splits"]["dev"]["sentences"] == 40
     assert report["dropped"] == {"train": 1}
     store = stores.open_store(config.store)

@@ -49,23 +49,15 @@ def test_a_table_of_answers_has_their_scores():
     assert f"{results[2]['score']:.3f}" in predictions.with_text(results[2])
 
 
-WORDS = [["a", "|", "b | c"], ["d"]]
-
-
 @pytest.mark.parametrize("suffix, mark", [("", " "), (".txt", " "), (".tsv", "\t"), (".csv", ",")])
-@pytest.mark.parametrize("known", [(), (0,), (0, 1)])
-def test_a_word_and_its_labels_are_a_line(suffix, mark, known):
-    """The known labels are in front of the predicted ones, as conlleval reads them, if those of all words are known."""
-    results = []
-    for number, words in enumerate(WORDS):
-        gold = [Example("", [word], f"B-{word}") for word in words] if number in known else None
-        result = {"prediction": ["I-x"] * len(words)}
-        results.append(predictions.with_example(Example("", words, gold), result))
+def test_the_labels_of_a_word_are_a_line(suffix, mark):
+    sentences = [[("a", "O", "B-x"), ("|", "B-x", "O")], [("b", "I-x", "O")]]
+    results = [
+        {"words": words, "prediction": [label for *_, label in words]} for words in sentences
+    ]
     lines = predictions.text(results, suffix).splitlines()
-    assert [number for number, line in enumerate(lines) if not line] == [3, 5]
-    words = sum(WORDS, [])
-    for line, word in zip(filter(None, lines), words, strict=True):
-        assert line == mark.join([word, f"B-{word}", "I-x"] if known == (0, 1) else [word, "I-x"])
+    first, second = ([*map(mark.join, words)] for words in sentences)
+    assert lines == [*first, "", *second, ""]
 
 
 def open_untrained(config) -> Model:
@@ -105,4 +97,11 @@ def test_every_word_of_a_long_sentence_has_a_label_of_the_model(model, tmp_path,
     capsys.readouterr()
     (result,), _ = predict.predict_examples(opened, [Example("", words, None)])
     assert len(result["prediction"]) == len(words) and "O" not in result["prediction"]
-    assert result["words"] == words and not capsys.readouterr().err
+    assert result["words"] == [*zip(words, result["prediction"], strict=True)]
+    assert not capsys.readouterr().err
+    gold = [Example("", [word], "O") for word in words]
+    inputs = [Example("", words, gold), Example("", words[:1], gold[:1])]
+    (_, result), scores = predict.predict_examples(opened, inputs)
+    assert result["words"] == [(words[0], "O", *result["prediction"])] and scores["examples"] == 2
+    (_, result), _ = predict.predict_examples(opened, [inputs[0], inputs[1]._replace(label=None)])
+    assert result["words"] == [(words[0], *result["prediction"])]
