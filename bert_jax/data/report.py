@@ -69,6 +69,7 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "heldout": count_split(heldout),
         "sources": sources,
         **describe_vocabulary(tokenizer, unigrams),
+        "pieces_per_word": counts["tokens_read"] / max(counts["words_read"], 1),
         "unknown_share": counts["unknown_characters"] / max(counts["characters"], 1),
         "stripped_share": counts["stripped_marks"] / max(counts["characters"], 1),
         "altered_share": share_altered(tokenizer),
@@ -88,15 +89,13 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
 
 
 def describe_vocabulary(tokenizer, unigrams: np.ndarray) -> dict:
-    """Returns unigram_entropy, vocabulary (its size), pieces_per_word and unused_share.
+    """Returns unigram_entropy, vocabulary (its size) and unused_share.
 
     unigrams: int64[V], the count of each piece in the training split.
     """
-    starts = unigrams[tokenizer.word_starts].sum() / unigrams.sum()
     return {
         "unigram_entropy": stores.entropy(unigrams),
         "vocabulary": tokenizer.size,
-        "pieces_per_word": float(1 / max(starts, 1e-9)),
         "unused_share": float((unigrams[ordinary_ids(tokenizer)] == 0).mean()),
     }
 

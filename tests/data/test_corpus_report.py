@@ -50,7 +50,6 @@ def test_numbers_equal_a_simple_count(tmp_path):
         "longest_document_share": max(lengths) / tokens,
         "single_sentence_share": sum(len(document) == 1 for document in documents) / 60,
         "mean_sentence": tokens / len(sentences),
-        "pieces_per_word": tokens / sum(n for piece, n in counts.items() if (piece - 5) % 3),
         "unigram_entropy": -sum(n / tokens * log(n / tokens) for n in counts.values()),
         "unused_share": 1 - len(counts) / 995,
     }
@@ -125,6 +124,22 @@ def test_advice_on_held_out_documents_is_true(tmp_path, documents, heldout):
         assert count(float(advice[1])) == int(advice[2].replace(",", "")) > now
     else:
         assert "config.corpus.source" in warnings["few_heldout"] and count(0.2) <= now
+
+
+EXACT = "model.name=gpt objective.name=causal_lm task.name=token_blocks corpus.sentences=none"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "byte_bpe", "bytes"])
+@pytest.mark.parametrize("keys", ["corpus.sentences=lines", EXACT])
+def test_pieces_are_counted_for_each_word_between_white_space(tmp_path, kind, keys):
+    """Whatever a vocabulary takes for a word; of all documents that are read."""
+    texts = [f"The cat's  {n} (small)\tcats,\nsaid É{n}é." for n in range(40)]
+    size = 60 if kind == "unigram" else 300
+    keys = [*keys.split(), f"tokenizer.kind={kind}", f"tokenizer.size={size}"]
+    config = config_of(tmp_path, texts, *keys)
+    values = prepare.prepare(config, lambda line: None)
+    tokens = values["train"]["tokens"] + values["heldout"]["tokens"]
+    assert values["pieces_per_word"] == tokens / sum(len(text.split()) for text in texts)
 
 
 HINDI = "मैं कल दिल्ली जाऊँगा और पानी पी रही है"

@@ -29,10 +29,11 @@ def build(config, store: Store) -> dict:
         "copies": count_copies(store, examples.split_names(config)),
         "labels": count_labels(store),
         **report.describe_vocabulary(tokenizer, unigrams),
+        "pieces_per_word": store.manifest.get("pieces_per_word", 0.0),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
         "longest_text": int(sizes.max()),
-        "columns": describe_columns(config, train, tokenizer),
+        "columns": describe_columns(config, store),
         "first_documents": [*report.first_documents(train, tokenizer, "texts")],
     }
 
@@ -60,22 +61,15 @@ def iterate(split: Split) -> Iterator[bytes]:
     return map(np.ndarray.tobytes, np.split(split.tokens, ends[:-1]))
 
 
-def describe_columns(config, train: Split, tokenizer) -> dict[str, dict]:
-    """Returns {column: mean, longest, pieces_per_word} of each text of examples without labels, in tokens."""
+def describe_columns(config, store: Store) -> dict[str, dict]:
+    """Returns {column: mean, longest} of each text of examples without labels, in tokens."""
     if examples.has_labels(config):
         return {}
-    _, sizes = texts.locate_texts(train)
-    result = {}
-    for number, name in enumerate(config.task.text):
-        is_chosen = np.arange(sizes.shape[1]) == number
-        tokens = train.tokens[np.repeat(np.tile(is_chosen, len(sizes)), sizes.ravel())]
-        unigrams = np.bincount(tokens, minlength=tokenizer.size)
-        result[name] = {
-            "mean": float(sizes[:, number].mean()),
-            "longest": int(sizes[:, number].max()),
-            "pieces_per_word": report.describe_vocabulary(tokenizer, unigrams)["pieces_per_word"],
-        }
-    return result
+    _, sizes = texts.locate_texts(store.splits["train"])
+    columns = zip(config.task.text, sizes.T, strict=True)
+    return {
+        name: {"mean": float(each.mean()), "longest": int(each.max())} for name, each in columns
+    }
 
 
 def describe(values: dict) -> list[str]:
@@ -91,9 +85,8 @@ def describe(values: dict) -> list[str]:
     for name, number in values["copies"].items():
         lines.append(f"{name}: {number:,} examples are in train, too")
     for name, column in values["columns"].items():
-        mean, longest, pieces = column.values()
-        text = f"{mean:,.1f} tokens on average, {longest:,} at most"
-        lines.append(f"{name}: {text}, {pieces:.2f} for a word")
+        mean, longest = column.values()
+        lines.append(f"{name}: {mean:,.1f} tokens on average, {longest:,} at most")
     most = Counter(values["labels"]).most_common(20)
     labels = [f"{name} {number:,}" for name, number in most]
     return [

@@ -291,6 +291,10 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     encoded = {}
     for split, part in parts.items():
         encoded[split] = task.encode(config, tokenizer, part, names)
+    words = 0  # runs without white space of the texts to train on
+    for example in parts.get("train", ()):
+        words += sum(len(text.split()) for text in example.texts)
+    pieces = sum(map(len, chain(*encoded["train"].texts))) if words else 0
     cleaned = {}
     if hasattr(task, "clean") and "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
@@ -309,6 +313,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
             "sources": [source],
             "splits": counts,
             "unigram_entropy": stores.entropy(unigrams),
+            "pieces_per_word": pieces / max(words, 1),
             "labels": names,
             "dropped": dict(dropped),
             "cleaned": cleaned,
