@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
@@ -290,7 +289,7 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     unigrams = data.path / "unigrams.npy"
     if unigrams.is_file():
-        np.save(directory / workdir.UNIGRAMS, np.load(unigrams).sum(axis=0))
+        shutil.copy(unigrams, directory / workdir.UNIGRAMS)
     values = {
         "run": workdir.new_run_id(),
         "tokenizer": tokenizer.load(directory / "tokenizer").fingerprint,
@@ -300,9 +299,5 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
         **imported,
     }
     workdir.write_info(directory, values)
-    print(
-        run_info.describe(config, values),
-        f"peak learning rate {peak_rate(config):.2g}",
-        sep="\n",
-        flush=True,
-    )
+    print(run_info.describe(config, values))
+    print(f"peak learning rate {peak_rate(config):.2g}", flush=True)

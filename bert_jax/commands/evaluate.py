@@ -231,7 +231,7 @@ def evaluate_masked(
     All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
     word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
     counts them. `unigram_nats_per_word` are the nats of a model that knows only how often each piece was in the text
-    that the model was trained on; None if that is not known.
+    that the model was trained on; NaN if that is not known.
 
     length: of the rows, at most. number: of the windows; None: all.
     """

@@ -263,7 +263,12 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             phase = task.widen(config, inputs, store.splits[split], phase)
         dataset = tasks.make(config, store)
         rows = dataset.rows(phase, split, 0)
-        warn_of_cuts(store.splits[split], phase, rows)
+        if cut := texts.count_cut(store.splits[split], rows):
+            print(
+                f"config.phases.{phase.name}.length={phase.length}: {cut:,} of"
+                f" {len(store.splits[split].sentence_ends):,} texts are longer, and predicted by their beginnings",
+                file=sys.stderr,
+            )
         batches = stream.Evaluation(dataset, phase, split, len(rows), size)
         run = jax.jit(model.objective.outputs)
         params = jax.device_put(model.params)
@@ -290,14 +295,6 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             gold = [[word.label for word in example.label]] if is_labelled else []
             result["words"] = [*zip(example.texts, *gold, result["prediction"], strict=True)]
     return results, scores
-
-
-def warn_of_cuts(split: stores.Split, phase, rows) -> None:
-    """Prints how many texts of a split are cut to fit into the rows of a phase."""
-    if cut := texts.count_cut(split, rows):
-        key = f"config.phases.{phase.name}.length={phase.length}"
-        number = f"{cut:,} of {len(split.sentence_ends):,} texts"
-        print(f"{key}: {number} are longer, and predicted by their beginnings", file=sys.stderr)
 
 
 def describe(result: dict) -> str:

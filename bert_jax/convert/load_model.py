@@ -39,7 +39,7 @@ class Model(NamedTuple):
     objective: base.Objective
     step: int
     params: Any  # NumPy arrays
-    unigrams: np.ndarray | None = None  # int64[V], see runs/workdir.py; None: not known
+    unigrams: np.ndarray | None = None  # int64[V] of the text it was trained on; None: not known
 
 
 def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -> Model:
@@ -114,7 +114,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     objective = tasks.make_objective(settings, phase, vocabulary)
     settings = config.of_phase(settings, phase)
     path = directory / workdir.UNIGRAMS
-    unigrams = np.load(path) if path.is_file() else None
+    unigrams = np.load(path).sum(axis=0) if path.is_file() else None
     return Model(settings, info, vocabulary, tokenizer, objective, step, params, unigrams)
 
 

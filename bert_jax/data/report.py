@@ -295,7 +295,7 @@ def describe(report: dict, recommended: Iterable[str]) -> list[str]:
         *describe_counts(report),
         describe_pieces(report, "characters"),
         f"means: {train['tokens'] / train['documents']:,.0f} tokens per document,"
-        f" {report['mean_sentence']:.1f} per sentence",
+        f" {report['mean_sentence']:.1f} per sentence, {report['pieces_per_word']:.2f} per word",
         "",
         "the first documents, as the model will see them:",
         *report["first_documents"],
@@ -308,7 +308,7 @@ def describe(report: dict, recommended: Iterable[str]) -> list[str]:
 def describe_pieces(report: dict, unit: str) -> str:
     """Returns a line about the vocabulary. unit: what `unknown_share` is a share of."""
     return (
-        f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
+        f"vocabulary of {report['vocabulary']:,} pieces:"
         f" {report['unknown_share']:.2%} of the {unit} unknown,"
         f" {report['unused_share']:.1%} of the vocabulary unused,"
         f" unigram entropy {report['unigram_entropy']:.2f} nats"

@@ -96,7 +96,8 @@ def summary(windows: list[Window]) -> dict:
 
 
 def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
-    """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces.
+    """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces; and the ids of
+    all pieces.
 
     number: the index of the model's vocabulary in the windows.
     length: of the batches, see fill_mask.measure.
@@ -114,38 +115,34 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
         sizes += map(len, words)
     nats, correct = fill_mask.measure(model, texts, targets, length)
     starts = np.cumsum(sizes) - sizes
-    return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), np.array(sizes)
+    word_nats = np.add.reduceat(nats, starts)
+    is_correct = np.logical_and.reduceat(correct, starts)
+    return word_nats, is_correct, np.array(sizes), [*chain(*targets)]
 
 
 def evaluate(
     model, windows: list[Window], number: int, length: int, characters: int
-) -> dict[str, float | None]:
+) -> dict[str, float]:
     """Returns means over the words: nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word; and
     bits_per_character.
 
+    The second one is by the frequencies of pieces, plus one, in the text that the model was trained on; NaN if they are
+    not known.
+
     characters: of all words. For the other arguments see `score`.
     """
-    nats, correct, pieces = score(model, windows, number, length)
+    nats, correct, pieces, ids = score(model, windows, number, length)
+    unigram_nats = math.nan
+    if model.unigrams is not None:
+        counts = model.unigrams + 1
+        unigram_nats = float(np.log(counts.sum() / counts)[ids].sum() / len(nats))
     return {
         "nats_per_word": float(nats.mean()),
-        "unigram_nats_per_word": unigram_nats(model, windows, number),
+        "unigram_nats_per_word": unigram_nats,
         "accuracy": float(correct.mean()),
         "pieces_per_word": float(pieces.mean()),
         "bits_per_character": float(nats.sum() / math.log(2) / characters),
     }
-
-
-def unigram_nats(model, windows: list[Window], number: int) -> float | None:
-    """Returns the mean nats of the words by the frequencies of their pieces, plus one, in the text that the model was
-    trained on; None if they are not known. For the arguments see `score`."""
-    if model.unigrams is None:
-        return None
-    counts = model.unigrams + 1
-    nats = np.log(counts.sum() / counts)
-    words = [
-        nats[window.pieces[index][number]].sum() for window in windows for index in window.chosen
-    ]
-    return float(np.mean(words))
 
 
 def describe(values: dict) -> str:

@@ -99,9 +99,7 @@ class Reporter:
         if is_training:
             self.loss = values["loss"]
         else:
-            headline = values.get("headline") or metrics.describe_headline(
-                values, self.headline_metric, self.entropy
-            )
+            headline = metrics.describe_headline(values, self.headline_metric, self.entropy)
             if headline:
                 values["headline"] = self.headlines[split] = headline
         line = {"step": step, "split": split, "time": time.time(), **values}

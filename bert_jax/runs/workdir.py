@@ -6,7 +6,7 @@ status.json     written every few seconds during the run
 metrics.jsonl   one JSON object per line; one line per reported step and split
 tensorboard/    the same for TensorBoard
 tokenizer/      a copy of the store's tokenizer, so that the model works without the store, and of a store of running
-                text unigrams.npy, int64[V]: the count of each piece in its training split
+                text its unigrams.npy, the count of each piece in the training split
 checkpoints/    by Orbax
 traces/         profiler traces of the steps in config.profile
 summary.json    written at the end

@@ -88,9 +88,6 @@ def test_the_report_is_that_of_the_store(settings, capsys):
     assert values["labels"] == {name: labels.count(name) for name in ("early", "late")}
     assert values["longest_text"] == max(map(len, ids))
     assert values["vocabulary"] == words.size <= 120
-    assert values["pieces_per_word"] == tokens / sum(
-        len(text.split()) for text in examples(160, 0)[0]
-    )
 
 
 def test_the_vocabulary_is_trained_on_the_training_split(settings, tmp_path):

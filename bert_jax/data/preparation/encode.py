@@ -79,7 +79,8 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     documents = corpus.documents(block, problems)
     tokenizer, encode_documents = load_encoder(vocabulary)
     sentences = list(chain(*documents))
-    words = count_words(sentences)
+    is_space = np.frombuffer(" ".join(["", *sentences]).encode(), np.uint8) <= ord(" ")
+    words = (is_space[:-1] > is_space[1:]).sum().item()  # runs without white space
     is_exact = block.reading.sentences == "none"
     if is_exact:
         tokens, ends = flatten(tokenizer.encode(sentences))
@@ -111,12 +112,6 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     }
     shard.write({"counts": counts, "problems": problems}, arrays)
     return counts["bytes"]
-
-
-def count_words(sentences: list[str]) -> int:
-    """Returns the number of words, runs without the white space of ASCII, of sentences."""
-    is_space = np.frombuffer(" ".join(["", *sentences]).encode(), np.uint8) <= ord(" ")
-    return int((is_space[:-1] > is_space[1:]).sum())
 
 
 def text_hashes(documents: list[list[str]]) -> np.ndarray:

@@ -74,9 +74,11 @@ def names(config, labelled: list[Example]) -> list[str]:
     if not result:
         raise BadInput(f"config.task.data={config.task.data}: no example has a label")
     if kind == "classes" and len(result) > max(MANY, len(chosen) / 2):
-        values = f"{len(result):,} values in {len(chosen):,} rows are no classes"
-        hint = "name another column, set config.task.kind=number, or name all in config.task.labels"
-        raise BadInput(f"config.task.label={config.task.label!r}: {values}; {hint}")
+        raise BadInput(
+            f"config.task.label={config.task.label!r}: {len(result):,} values in {len(chosen):,} rows"
+            " are no classes; name another column, set config.task.kind=number, or name all values in"
+            " config.task.labels"
+        )
     return result
 
 

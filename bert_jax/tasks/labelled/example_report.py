@@ -29,7 +29,6 @@ def build(config, store: Store) -> dict:
         "copies": count_copies(store, examples.split_names(config)),
         "labels": count_labels(store),
         **report.describe_vocabulary(tokenizer, unigrams),
-        "pieces_per_word": store.manifest.get("pieces_per_word", 0.0),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
         "longest_text": int(sizes.max()),

@@ -209,8 +209,6 @@ def read(config) -> tuple[dict[str, list[Example]], dict[str, int]]:
         if isinstance(source, Path) and not files_of(config, source)[0].is_file():
             raise BadInput(f"config.task.data={config.task.data}: no file {source}")
         loaded = task.load(config, source)
-        if "label" in config.task and all(example.label is None for example in loaded):
-            tables.read(source, [config.task.label])  # raises BadInput without this column
         parts[split] = drop_unusable(loaded, has_labels(config))
         dropped[split] = len(loaded) - len(parts[split])
         if dropped[split] and not has_labels(config):
@@ -231,6 +229,9 @@ def check_labelled(config, split: str, examples: list[Example]) -> None:
     for example in examples:
         if example.label is None and has_labels(config):
             key = next(key for key in ("label", "columns", "data") if key in config.task)
+            if key == "label":
+                for source in sources(config).values():
+                    tables.read(source, [config.task.label])  # raises BadInput without this column
             hint = f"has no label; config.task.{key}={config.task[key]!r}"
             raise BadInput(f"{example.place}: {hint}")
 
@@ -291,10 +292,6 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     encoded = {}
     for split, part in parts.items():
         encoded[split] = task.encode(config, tokenizer, part, names)
-    words = 0  # runs without white space of the texts to train on
-    for example in parts.get("train", ()):
-        words += sum(len(text.split()) for text in example.texts)
-    pieces = sum(map(len, chain(*encoded["train"].texts))) if words else 0
     cleaned = {}
     if hasattr(task, "clean") and "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
@@ -313,7 +310,6 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
             "sources": [source],
             "splits": counts,
             "unigram_entropy": stores.entropy(unigrams),
-            "pieces_per_word": pieces / max(words, 1),
             "labels": names,
             "dropped": dict(dropped),
             "cleaned": cleaned,

@@ -56,10 +56,8 @@ def text(results: list[dict], suffix: str) -> str:
     the labels of a word in a line, as the script conlleval reads them, and an empty line behind each sentence.
     """
     if suffix == ".json":
-        by_id = {}
-        for number, result in enumerate(results):
-            by_id[result.get("id", number)] = result["prediction"]
-        return json.dumps(by_id)
+        numbered = enumerate(results)
+        return json.dumps({each.get("id", number): each["prediction"] for number, each in numbered})
     predicted = [as_line(result["prediction"]) for result in results]
     rows = zip(predicted)
     if "words" in results[0]:

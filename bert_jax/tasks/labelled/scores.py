@@ -73,14 +73,13 @@ def check_names(config, names: Iterable[str], may_be_empty: bool = False) -> Non
     require(is_valid, "task.metrics", config, f"expected some of {', '.join(names)}")
 
 
-def beside_majority(targets, predictions) -> dict[str, float | str]:
-    """Returns `majority`, the share of the most frequent label or set of labels, and as `headline` how far the accuracy
-    is over it. Arguments: [N, ...]."""
+def beside_majority(targets, predictions) -> dict[str, float]:
+    """Returns `majority`, the share of the most frequent label or set of labels, and `over_majority`, the accuracy less
+    this share. Arguments: [N, ...]."""
     _, counts = np.unique(targets, axis=0, return_counts=True)
     share = counts.max() / len(targets)
     accuracy = functions()["accuracy"](targets, predictions)
-    text = f"accuracy {accuracy:.4f}, {accuracy - share:+.4f} over the most frequent label"
-    return {"majority": share, "headline": text}
+    return {"majority": share, "over_majority": accuracy - share}
 
 
 def compute(names: Iterable[str], functions: dict[str, Callable], targets, predictions) -> dict:
