@@ -95,7 +95,7 @@ def load_config(options, overrides):
     """Returns the resolved config of --config with the overrides."""
     from bert_jax import config
 
-    return config.load(options.config, overrides)
+    return config.load(options.config, overrides, log_progress)
 
 
 def refuse_overrides(overrides) -> None:

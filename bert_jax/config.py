@@ -1,4 +1,4 @@
-"""Configs: load, override, print and compare them; which keys a resumed run may change."""
+"""Configs: load, override, print and compare them; the keys that follow from others."""
 
 import hashlib
 import json
@@ -127,13 +127,20 @@ def steps_by_phase(config: ConfigDict, step: int) -> dict[str, int]:
     return {phase.name: max(0, min(step, phase.stop) - phase.first) for phase in phases(config)}
 
 
-def load(name: str, overrides: list[str] = ()) -> ConfigDict:
+def load(
+    name: str, overrides: list[str] = (), log: Callable[[str], None] = lambda line: None
+) -> ConfigDict:
     """Returns the validated and locked config of `name` with `a.b=value` overrides; raises BadInput.
 
     name: a name in configs/ (`demo`), a Python file, a run, or a saved config.json; the last two may be in a bucket.
+    log: gets a line for each key that follows from the overrides, see `adapt`.
     """
     config = find(name)
+    before = config.copy_and_resolve_references()
     apply(config, overrides)
+    check_values(config)
+    if overrides:
+        adapt(config, before, overrides, log)
     check(config)
     for key in ("store", "batches", "tokenizer.path", *STARTS):
         assign(config, key, os.path.expanduser(value_of(config, key)))
@@ -311,12 +318,55 @@ def assign(config: ConfigDict, key: str, value) -> None:
     config[last] = value
 
 
+def check_values(config: ConfigDict) -> None:
+    """Raises BadInput for the first key that is unknown, has the wrong type, or a value outside of its range."""
+    config_checks.check_types(config, flatten(config), flatten(base(config)))
+    base_config.check_values(config)
+
+
 def check(config: ConfigDict) -> None:
     """Raises BadInput for the first key that is unknown, has the wrong type, or has an invalid value."""
-    config_checks.check_types(config, flatten(config), flatten(base(config)))
+    check_values(config)
     base_config.check(config)
     for group in GROUPS:
         find_module(group, config[group].name).check(config)
+
+
+# --- Keys that follow from others -----------------------------------------------------------------
+
+
+def adapt(
+    config: ConfigDict, before: ConfigDict, overrides: list[str], log: Callable[[str], None]
+) -> None:
+    """Sets the keys that follow from overridden ones, such as the steps, unless they are overridden, too.
+
+    before: the config without the overrides, or with other steps.
+    log: gets a line for each key.
+    """
+    asked = config.copy_and_resolve_references()
+    fixed = overridden(overrides)
+    base_config.follow(config, before, fixed)
+    if "checkpoint.average" not in fixed:
+        config.checkpoint.average = min(config.checkpoint.average, kept_checkpoints(config))
+    for key, (was, now) in differences(asked, config).items():
+        log(f"config.{key}={now}: follows from the overrides, instead of {was}")
+
+
+def overridden(overrides: list[str]) -> set[str]:
+    """Returns the keys of overrides `a.b=value`."""
+    return {override.partition("=")[0] for override in overrides}
+
+
+def kept_checkpoints(config: ConfigDict) -> int:
+    """Returns the number of checkpoints that are left at the end of a run."""
+    keys = config.checkpoint
+    last = total_steps(config)
+    ends = {phase.stop for phase in phases(config)}
+    saved = sorted({*range(keys.every, last, keys.every), *ends})
+    kept = set(saved[-keys.keep :])
+    if keys.keep_every:
+        kept |= {step for step in saved if step % keys.keep_every == 0}
+    return len(kept)
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
@@ -347,67 +397,6 @@ def is_of_model(key: str) -> bool:
     if key == "task.pair_task":  # decides whether there is a head for pairs
         return True
     return group in ("model", "objective") and name not in free
-
-
-def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
-    """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
-
-    A run may change the keys of CHANGEABLE and BY_CONTENT, phases that have not started, and a decay that has not
-    begun. An import (step 0) may change all but its model, which is that of the first phase, and starts from no other
-    run.
-    """
-    begin = min(total_steps(config) - config.schedule.decay for config in (old, new))
-    has_decay_changed = step > begin and decay_from(begin, old) != decay_from(begin, new)
-    free = CHANGEABLE
-    if not has_decay_changed:
-        free += ("schedule.decay",)
-    if step:
-        free += BY_CONTENT
-    else:
-        old = at_step(old, 0)
-        new = at_step(new, 0)
-    refused = []
-    for key, (was, now) in differences(old, new).items():
-        if may_change(key, free):
-            continue
-        if step == 0 and not is_of_model(key) and key not in STARTS:
-            continue
-        if not has_decay_changed and is_of_future(key, old, new, step):
-            continue
-        facts = []
-        name = key.partition(".")[2].removesuffix(".steps")
-        if done := steps_by_phase(old, step).get(name):
-            facts.append(f"{done} are done")
-        if has_decay_changed:
-            facts.append("the decay has begun")
-        before = f"{was!r} in the run"
-        if facts:
-            before += f" ({', '.join(facts)})"
-        refused.append(f"config.{key}: {before}, {now!r} now")
-    return refused
-
-
-def is_of_future(key: str, old: ConfigDict, new: ConfigDict, step: int) -> bool:
-    """Returns whether a key is of phases, and its change has no effect on the first `step` steps."""
-    before = phases(old)
-    count = sum(phase.first < step for phase in before)
-    started = old.phase_order[:count]
-    if key == "phase_order":
-        return started == new.phase_order[:count]
-    group, _, rest = key.partition(".")
-    name, _, field = rest.partition(".")
-    if group != "phases":
-        return False
-    # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
-    unfinished = {phase.name for phase in before if phase.stop > step or phase == before[-1]}
-    unfinished &= {phase.name for phase in phases(new) if phase.stop >= step}
-    return name not in started or (field == "steps" and name in unfinished)
-
-
-def decay_from(step: int, config: ConfigDict) -> list:
-    """Returns what decides the learning rate after a step of a decay: it follows the tokens of the phases."""
-    later = [phase._replace(keys=None) for phase in phases(config) if phase.stop > step]
-    return [config.schedule.decay, *later]
 
 
 def digest(config: ConfigDict | dict) -> str:

@@ -24,6 +24,7 @@ from bert_jax.optimizer import peak_rate
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import (
+    continuation,
     jax_setup,
     metrics,
     metrics_file,
@@ -53,11 +54,14 @@ class Start(NamedTuple):
     info: dict = {}  # its run.json
 
 
-def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = None) -> int:
+def pretrain(
+    config: ConfigDict, name: Path | str, resolve: Callable | None = None, overrides=()
+) -> int:
     """Trains to the last step of the config, from the newest checkpoint in the workdir if it has one.
 
     name: the workdir, a directory or an address.
-    resolve: config -> the config to train; called in every process once they are connected.
+    resolve: config, overrides -> the config to train; called in every process once they are connected.
+    overrides: `a.b=value`, those that the config has; a run keeps its warm-up and its rate unless they are among them.
 
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 if a device or another
     process was lost.
@@ -66,7 +70,7 @@ def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = No
         watchdog.arm("compile")
         if resolve:
             jax_setup.find_backend()
-            config = resolve(config)
+            config = resolve(config, overrides)
         config = jax_setup.start(config)  # JAX waits here for the devices of all processes
         # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
@@ -74,11 +78,11 @@ def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = No
         for key in ("store", "batches", *configs.STARTS):
             config[key] = download.absolute(config[key])
         with workdir.opened(name) as run:
-            return pretrain_together(config, run, processes, watchdog)
+            return pretrain_together(config, run, processes, watchdog, overrides)
 
 
 def pretrain_together(
-    config: ConfigDict, run: Workdir, processes: Cluster, watchdog: Watchdog
+    config: ConfigDict, run: Workdir, processes: Cluster, watchdog: Watchdog, overrides
 ) -> int:
     """Trains in every process of the run; returns the exit code."""
     watchdog.arm("save")  # verifying a checkpoint may take as long as saving it
@@ -87,7 +91,7 @@ def pretrain_together(
     start = find_start(config, run, newest.step, processes)
     watchdog.arm("compile")
     step = start.step
-    mesh = check(config, run, start)
+    mesh = check(config, run, start, overrides)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
         if set(configs.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
@@ -230,7 +234,7 @@ def prepare_workdir(
     write_run(config, directory, data, trainer, imported)
 
 
-def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
+def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.sharding.Mesh:
     """Raises BadInput if the run cannot be started or resumed with this config; returns the mesh. Computes and writes
     nothing."""
     mesh = make_mesh(config, configs.phases(config))
@@ -240,10 +244,11 @@ def check(config: ConfigDict, run: Workdir, start: Start) -> jax.sharding.Mesh:
     old = start.config
     if old:
         tasks.take_filled(config, old.task)
-        refused = "; ".join(configs.refusals(old, config, start.step))
-        if refused:
-            what = f"started with another config: {refused}"
-            raise BadInput(f"{start.name}: {what}; use its values, or start a new run")
+        if start.step:
+            continuation.take_schedule(config, old, overrides)
+        if refused := continuation.refusals(old, config, start.step):
+            what = f"started with another config: {'; '.join(refused)}"
+            raise BadInput(f"{start.name}: {what}; {continuation.hint(refused, start.name)}")
         steps = configs.total_steps(config)
         before = configs.total_steps(old)
         if start.step and steps != before:

@@ -4,6 +4,10 @@ A config is Python that is executed. No config can add a key or change the type 
 bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS of task and model for each phase.
 """
 
+import math
+from itertools import accumulate
+
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.config_checks import (
@@ -302,9 +306,14 @@ MAX_STEPS = 2**31  # steps are counted in int32
 FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet")
 
 
-def check(config: ConfigDict) -> None:
-    """Raises BadInput for the first shared key that has an invalid value."""
+def check_values(config: ConfigDict) -> None:
+    """Raises BadInput for the first shared key with a value outside of its choices or range, and for invalid phases."""
     check_keys(config, CHOICES, SHARES, AT_LEAST_ONE, NOT_NEGATIVE)
+    check_phases(config)
+
+
+def check(config: ConfigDict) -> None:
+    """Raises BadInput for the first shared key whose value does not suit those of others."""
     is_valid = config.distributed.process >= -1
     require(is_valid, "distributed.process", config, "expected 0 or more, or -1")
     is_valid = config.mesh.fsdp >= 1 or config.mesh.fsdp == -1
@@ -314,7 +323,11 @@ def check(config: ConfigDict) -> None:
     require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
     check_corpus(config)
     check_optimizer(config)
-    check_phases(config)
+    check_profile(config, sum(phase.steps for phase in config.phases.values()))
+    for name, phase in config.phases.items():
+        parts = config.train.micro_batches
+        hint = f"expected a multiple of train.micro_batches={parts}"
+        require(phase.batch % parts == 0, f"phases.{name}.batch", config, hint)
     tokens = config.train.tokens_per_device
     is_valid = tokens == 0 or config.train.micro_batches <= 1
     hint = f"computed from train.tokens_per_device={tokens}; set one of them"
@@ -405,10 +418,6 @@ def check_phases(config: ConfigDict) -> None:
         require(total < MAX_STEPS, f"{path}.steps", config, hint)
         require(phase.batch >= 1, f"{path}.batch", config, "expected at least 1")
         require(phase.length >= 1, f"{path}.length", config, "expected at least 1")
-        parts = config.train.micro_batches
-        hint = f"expected a multiple of train.micro_batches={parts}"
-        require(phase.batch % parts == 0, f"{path}.batch", config, hint)
-    check_profile(config, total)
 
 
 def check_profile(config: ConfigDict, total: int) -> None:
@@ -418,3 +427,94 @@ def check_profile(config: ConfigDict, total: int) -> None:
         is_valid = 0 <= steps[0] < steps[1] <= total
     hint = f"expected (), or (first, last + 1) among the steps 0 to {total - 1}"
     require(is_valid, "profile.steps", config, hint)
+
+
+# --- Keys that follow from others -----------------------------------------------------------------
+
+
+def follow(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
+    """Changes keys that do not suit those of `fixed`, which are overridden, nor the steps of the phases.
+
+    before: the config without the overrides, or with other steps.
+    """
+    if "train.micro_batches" not in fixed:
+        batches = math.gcd(*(phase.batch for phase in config.phases.values()))
+        config.train.micro_batches = fit(config.train.micro_batches, divides=batches)
+    most = config.model.get("max_length")
+    for name, phase in config.phases.items():
+        if most and phase.length > most and f"phases.{name}.length" not in fixed:
+            if "max_predictions" in phase and f"phases.{name}.max_predictions" not in fixed:
+                phase.max_predictions = max(1, phase.max_predictions * most // phase.length)
+            phase.length = most
+    task = config.task
+    if f"phases.{config.phase_order[-1]}.steps" in fixed and "task.epochs" not in fixed:
+        if "epochs" in task:
+            task.epochs = 0.0
+    stops = stops_of(before), stops_of(config)
+    if stops[0] != stops[1]:
+        follow_steps(config, *stops, fixed)
+    follow_cadence(config, stops[1][-1], fixed)
+
+
+def stops_of(config: ConfigDict) -> list[int]:
+    """Returns the step after the last one of each phase, after 0."""
+    return [0, *accumulate(config.phases[name].steps for name in config.phase_order)]
+
+
+def follow_steps(config: ConfigDict, before: list[int], after: list[int], fixed: set[str]) -> None:
+    """Adapts the schedule and the reports to the steps of the phases, see `stops_of`, before and after a change.
+
+    The warm-up takes at most a third of them, or `task.warmup`, or the share that it had if that is larger. The decay begins at the same
+    share of the same phase. There are at least ten reports. Checkpoints that are averaged are of the same share.
+    """
+    schedule = config.schedule
+    checkpoint = config.checkpoint
+    total = after[-1]
+    if "schedule.warmup" not in fixed:
+        longest = config.task.get("warmup", 1 / 3)
+        share = schedule.warmup / before[-1]
+        if longest < share < 1:
+            longest = share
+        schedule.warmup = min(schedule.warmup, round(longest * total))
+    if "schedule.decay" not in fixed:
+        begin = before[-1] - schedule.decay
+        schedule.decay = total - round(np.interp(begin, before, after))
+    if "log.every" not in fixed:
+        config.log.every = min(config.log.every, max(1, total // 10))
+    if checkpoint.average > 1 and "checkpoint.every" not in fixed:
+        every = checkpoint.every * total // before[-1]
+        checkpoint.every = min(checkpoint.every, max(1, every))
+
+
+def follow_cadence(config: ConfigDict, total: int, fixed: set[str]) -> None:
+    """Adapts the steps between reports, checkpoints and evaluations to each other and to `checkpoint.average`.
+
+    total: steps of the run.
+    """
+    log, checkpoint, evaluate = config.log, config.checkpoint, config.evaluate
+    if evaluate.patience and "checkpoint.average" not in fixed:
+        checkpoint.average = 1
+    if "checkpoint.keep" not in fixed:
+        checkpoint.keep = max(checkpoint.keep, checkpoint.average)
+    evaluations = 0
+    if evaluate.patience and "evaluate.every" in fixed:
+        evaluations = evaluate.every
+    if "checkpoint.every" in fixed:
+        if "log.every" not in fixed:
+            log.every = fit(log.every, divides=checkpoint.every)
+    else:
+        longest = checkpoint.every
+        if checkpoint.average > 1:
+            longest = min(longest, max(1, total // checkpoint.average))
+        if "log.every" not in fixed:
+            log.every = fit(min(log.every, longest), divides=evaluations)
+        checkpoint.every = fit(longest, log.every, evaluations)
+    if evaluate.patience and "evaluate.every" not in fixed:
+        evaluate.every = fit(evaluate.every, checkpoint.every)
+
+
+def fit(longest: int, multiple: int = 1, divides: int = 0) -> int:
+    """Returns the largest number up to `longest` that is a multiple of `multiple` and divides `divides`; without one,
+    `multiple`."""
+    numbers = range(longest - longest % multiple, 0, -multiple)
+    return next((number for number in numbers if divides % number == 0), multiple)

@@ -16,6 +16,7 @@ def get_config():
     config.task.train = "train"
     config.task.dev = ("dev",)
     config.task.epochs = 0.0  # the steps below
+    config.task.warmup = 1 / 3  # of a run that is too short for the one below
     config.tokenizer.kind = "bpe"
     config.tokenizer.size = 37000
     config.tokenizer.lowercase = False

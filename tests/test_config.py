@@ -8,6 +8,7 @@ from kits.small import small_config
 
 from bert_jax import config
 from bert_jax.errors import BadInput
+from bert_jax.runs import continuation
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ WRONG = """
     task.random_share=0.5
     phases.main.steps=2147483648 phases.main.length=1000 phases.main.max_predictions=62
     phases.main.batch=0 phase_order=main,main phase_order=other
-    train.tokens_per_device=-1 train.remat=some checkpoint.every=30
+    train.tokens_per_device=-1 train.remat=some
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
     profile.steps=(-1,2) profile.steps=7 schedule.decay=5
@@ -66,6 +67,7 @@ WRONG = """
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
         ("optimizer.name=stable_adamw", "optimizer.weight_decay=0.01"),
         ("continue_from=a init_from=b", "continue_from='a'"),
+        ("log.every=7 checkpoint.every=30", "checkpoint.every=30"),
     ],
 )
 def test_wrong_overrides_are_named(overrides, key):
@@ -175,7 +177,7 @@ def test_saved_configs_read_back(tmp_path, is_older):
     path.write_text(json.dumps(values))
     after = config.load(str(path))
     assert config.differences(before, after) == {} and after.phase_order == before.phase_order
-    assert config.refusals(config.read(path), before, 5) == []
+    assert continuation.refusals(config.read(path), before, 5) == []
 
 
 @pytest.mark.parametrize("key", ["unheard_of", "tokenizer.path", "phases.main.batch", "phases"])
@@ -206,36 +208,43 @@ REFUSED = """
 
 def test_what_a_resumed_run_may_change():
     old = small_config()
-    assert config.refusals(old, small_config(*ALLOWED.split()), step=10) == []
+    assert continuation.refusals(old, small_config(*ALLOWED.split()), step=10) == []
     for override in REFUSED.split():
-        (line,) = config.refusals(old, small_config(override), step=10)
+        (line,) = continuation.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{override.split('=')[0]}: ")
-    assert config.refusals(old, small_config("phases.main.steps=30"), step=20) == []
-    (line,) = config.refusals(old, small_config("init_from=elsewhere", "seed=1"), step=0)
+    assert continuation.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+    (line,) = continuation.refusals(old, small_config("init_from=elsewhere", "seed=1"), step=0)
     assert "init_from" in line  # an import has an encoder
     old, new = (config.load("modern_base", [f"phases.batch768.rotary_base={n}"]) for n in (0, 1e4))
-    assert "model.rotary_base: 160000.0 in the run" in config.refusals(old, new, step=0)[0]
+    assert "model.rotary_base: 160000.0 in the run" in continuation.refusals(old, new, step=0)[0]
     old, new = (small_config("schedule.name=wsd", f"schedule.decay={decay}") for decay in (5, 8))
-    assert config.refusals(old, new, step=12) == [] and config.digest(old) == config.digest(new)
-    assert "decay: 5 in the run (the decay has begun)" in config.refusals(old, new, step=13)[0]
+    assert continuation.refusals(old, new, step=12) == [] and config.digest(old) == config.digest(
+        new
+    )
+    assert (
+        "decay: 5 in the run (the decay has begun)" in continuation.refusals(old, new, step=13)[0]
+    )
     for decay in ("schedule.decay=5", "schedule.decay=15"):  # the second begins at the same step
         new = small_config("schedule.name=wsd", decay, "phases.main.steps=30")
-        assert [bool(config.refusals(old, new, step)) for step in (15, 16)] == [False, True]
+        assert [bool(continuation.refusals(old, new, step)) for step in (15, 16)] == [False, True]
     keys = ["schedule.decay=70000"]  # it begins before the phases `long` and `decay`
     old = config.load("modern_base", keys)
     order = ",".join([*old.phase_order[:-2], "decay", "long"])
     begin = config.total_steps(old) - 70_000
     for change in ("phases.decay.batch=64", f"phase_order={order}"):
         new = config.load("modern_base", [*keys, change])
-        assert [bool(config.refusals(old, new, begin + n)) for n in (0, 1)] == [False, True]
+        assert [bool(continuation.refusals(old, new, begin + n)) for n in (0, 1)] == [False, True]
 
 
 def test_a_past_phase_may_not_change():
     old = config.load("bert_base")
     new = config.load("bert_base", ["phases.short.steps=950000"])
-    assert [bool(config.refusals(old, new, step)) for step in (899_999, 900_001)] == [False, True]
+    assert [bool(continuation.refusals(old, new, step)) for step in (899_999, 900_001)] == [
+        False,
+        True,
+    ]
     new = config.load("bert_base", ["phases.long.steps=200000"])
-    assert config.refusals(old, new, step=950_000) == []
+    assert continuation.refusals(old, new, step=950_000) == []
 
 
 # --- Models, objectives and tasks outside of the package ------------------------------------------
@@ -292,7 +301,7 @@ def test_other_modules_bring_their_own_keys(own, tmp_path):
     assert config.digest(json.loads(path.read_text())) == config.digest(loaded)
     assert config.changes(loaded)["task.name"] == ("sentence_pairs", "own.task")
     changed = config.load(str(path), ["task.stride=6"])
-    assert "task.stride" in config.refusals(loaded, changed, 5)[0]
+    assert "task.stride" in continuation.refusals(loaded, changed, 5)[0]
     back = config.load(str(path), ["task.name=sentence_pairs", "model.name=bert", "model.heads=4"])
     assert back.task.mask_rate == 0.15 and back.phases.main.max_packed == 1
     assert back.model.width == 128 and back.model.layers == 12

@@ -112,7 +112,7 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
             pairs = [*zip(keys, values, strict=True)]
             short = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
             settings = [*overrides, *(f"{key}={value}" for key, value in pairs)]
-            config = configs.load(config_name, settings)
+            config = configs.load(config_name, settings, cli.log_progress)
             chosen.append(Trial(directory, short, config, settings))
     return chosen
 
@@ -125,7 +125,7 @@ def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False
     """
     from bert_jax.train import pretrain
 
-    return pretrain(config, place, partial(init_from.resolve, overrides=overrides, several=several))
+    return pretrain(config, place, partial(init_from.resolve, several=several), overrides)
 
 
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """`pretrain`: trains, or resumes from the newest checkpoint of the workdir."""
 
 from collections.abc import Iterator
-from functools import partial
 
 from bert_jax import cli
 from bert_jax.data import download
@@ -20,8 +19,8 @@ def run(options, overrides) -> int:
     resolve = None
     if examples.module_of(config) and not (config.init_from or config.batches):
         config.store = config.store or f"{download.absolute(str(options.workdir))}.store"
-        resolve = partial(epochs.resolve, overrides=overrides)
-    return pretrain(config, options.workdir, resolve)
+        resolve = epochs.resolve
+    return pretrain(config, options.workdir, resolve, overrides)
 
 
 def left_behind(options, config) -> Iterator[str]:

@@ -138,7 +138,7 @@ class SavedFeed:
         self.unigram_entropy = manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(manifest["vocabulary"], **manifest["special"])
         requested = dependencies(config) | made_from
-        changed = origin.differences(directory, manifest["config"], requested)
+        changed = origin.differences(config, directory, manifest["config"], requested)
         if changed:
             raise BadInput(f"config.batches={directory}: saved by another config: {changed}")
         if manifest["text"]:  # not of examples

@@ -4,13 +4,19 @@ import functools
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import heldout_sources, sources
+from bert_jax.config_checks import heldout_sources, sources, value_of
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
+
+# {key whose content is known by a digest: what it means that the digest differs}
+HASHED = {
+    "tokenizer.path": "the store has another tokenizer",
+    "task.data": "the store was built from other files, or they have changed",
+}
 
 
 def made_from(config) -> dict:
@@ -42,21 +48,22 @@ def tokenizer_keys(config) -> dict:
 
 def check(config, directory: Path, recorded: dict, requested: dict) -> None:
     """Raises BadInput if the keys of the store in `directory` differ from those requested; see `differences`."""
-    if changed := differences(directory, recorded, requested):
+    if changed := differences(config, directory, recorded, requested):
         raise BadInput(
             f"{config.store}: the store is of another config: {changed};"
             " name another config.store, or delete this one"
         )
 
 
-def differences(directory: Path, recorded: dict, requested: dict) -> str:
+def differences(config, directory: Path, recorded: dict, requested: dict) -> str:
     """Describes in one line the keys that differ between a manifest and a config; '' if none do.
 
     recorded: the keys in the manifest of `directory`.
     requested: those of the config.
 
-    A key that is absent from one of them reads as None. If the config names a vocabulary file, its fingerprint is
-    compared with that of the tokenizer in `directory`, whether that one was trained or read from a file.
+    A key that is absent from one of them reads as None. Of the keys of HASHED, digests are compared. If the config
+    names a vocabulary file, its fingerprint is compared with that of the tokenizer in `directory`, whether that one was
+    trained or read from a file.
     """
     if "tokenizer.path" in requested:
         recorded = {key: recorded[key] for key in recorded if not key.startswith("tokenizer.")}
@@ -66,7 +73,9 @@ def differences(directory: Path, recorded: dict, requested: dict) -> str:
     for key in sorted(requested | recorded):
         before = recorded.get(key)
         now = requested.get(key)
-        if before != now:
+        if before != now and key in HASHED:
+            changes.append(f"config.{key}={value_of(config, key)!r}: {HASHED[key]}")
+        elif before != now:
             changes.append(f"config.{key}: built with {before!r}, the config has {now!r}")
     return "; ".join(changes)
 

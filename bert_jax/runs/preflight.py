@@ -63,12 +63,6 @@ def check_disk(config, directory: Path, state_shapes) -> None:
 
 def check_average(config) -> None:
     """Raises BadInput if fewer checkpoints are left at the end of the run than are averaged."""
-    keys = config.checkpoint
-    last = configs.total_steps(config)
-    ends = {phase.stop for phase in configs.phases(config)}
-    saved = sorted({*range(keys.every, last, keys.every), *ends})
-    kept = set(saved[-keys.keep :])
-    if keys.keep_every:
-        kept |= {step for step in saved if step % keys.keep_every == 0}
-    hint = f"the other keys of checkpoint keep {len(kept)} of {last} steps"
-    require(keys.average <= len(kept), "checkpoint.average", config, hint)
+    kept = configs.kept_checkpoints(config)
+    hint = f"the other keys of checkpoint keep {kept} of {configs.total_steps(config)} steps"
+    require(config.checkpoint.average <= kept, "checkpoint.average", config, hint)

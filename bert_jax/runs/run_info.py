@@ -87,6 +87,22 @@ def describe_phase(phase, info: dict) -> str:
     return text
 
 
+def describe_begin(config, phase) -> str:
+    """Returns what changes with the first step of a phase whose rows have another length than those before; '' if
+    nothing does."""
+    lengths = [each.length for each in configs.phases(config)[: phase.number]]
+    if not lengths or lengths[-1] == phase.length:
+        return ""
+    text = (
+        f"phase {phase.name}: rows of {phase.length} tokens instead of {lengths[-1]}, in evaluations, too:"
+        " losses before and after are of different rows"
+    )
+    untrained = phase.length - max(lengths)
+    if untrained > 0 and config.model.get("positions") == "learned":
+        text += f"; no earlier step had the last {untrained} of {phase.length} positions"
+    return text
+
+
 def check_store(directory: str, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:

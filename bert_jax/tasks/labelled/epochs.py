@@ -21,46 +21,41 @@ def resolve(config: ConfigDict, overrides=()) -> ConfigDict:
     Builds the store of the examples if it is missing. overrides: see `check`. Raises BadInput.
     """
     check(config, overrides)
-    return fill(config.copy_and_resolve_references(), examples.open_or_build(config))
+    store = examples.open_or_build(config)
+    return fill(config.copy_and_resolve_references(), store, overrides)
 
 
 def check(config: ConfigDict, overrides) -> None:
     """Raises BadInput for overrides of keys that the examples decide, and if several processes have no store."""
     for override in overrides:
-        if re.match(r"schedule.warmup=|phases.\w+.steps=", override) and config.task.epochs:
+        if re.match(r"phases.\w+.steps=", override) and config.task.epochs:
             raise BadInput(f"config.{override}: task.epochs decides it; set config.task.epochs=0")
     if jax.process_count() > 1 and not download.exists(config.store):
         raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
 
 
-def fill(config: ConfigDict, store: Store) -> ConfigDict:
+def fill(config: ConfigDict, store: Store, overrides=()) -> ConfigDict:
     """Sets the keys that the examples of a store decide; returns the config. Raises BadInput if it is invalid."""
     tasks.fill(config, store)
     for name, number in example_report.count_copies(store, examples.split_names(config)).items():
         if number:
             print(f"warning: {name}: {number:,} examples are in train, too", file=sys.stderr)
     if config.task.epochs:
-        set_steps(config, store)
+        set_steps(config, store, overrides)
     configs.check(config)
     return config
 
 
-def set_steps(config: ConfigDict, store: Store) -> None:
-    """Sets the steps of the last phase, and of the warm-up, to those of task.epochs."""
+def set_steps(config: ConfigDict, store: Store, overrides) -> None:
+    """Sets the steps of the last phase to those of task.epochs, and the keys that follow from them."""
+    before = config.copy_and_resolve_references()
     phase = configs.phases(config)[-1]
     rows = len(tasks.make(config, store).rows(phase, "train", 0))
     phase.keys.steps = max(1, math.ceil(config.task.epochs * rows / phase.batch))
-    config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
-    save_often(config)
-
-
-def save_often(config: ConfigDict) -> None:
-    """Reduces the steps between saves until the run has the checkpoints of `checkpoint.average`.
-
-    Reduces those between reports, too, since one is a multiple of the other.
-    """
-    if config.checkpoint.average > 1:
-        longest = max(1, configs.total_steps(config) // config.checkpoint.average)
-        config.log.every = min(config.log.every, longest)
-        longest -= longest % config.log.every
-        config.checkpoint.every = min(config.checkpoint.every, longest)
+    fixed = configs.overridden(overrides)
+    if "schedule.warmup" not in fixed:
+        warmup = round(config.task.warmup * configs.total_steps(config))
+        if "task.warmup" not in fixed:
+            warmup = min(warmup, config.schedule.warmup)
+        config.schedule.warmup = warmup
+    configs.adapt(config, before, overrides, print)

@@ -50,7 +50,8 @@ UNLABELLED = {
     "dev": ("dev.tsv",),  # evaluated files or splits; (): a share of `train`, see `heldout`
     "heldout": 0.1,  # share of the examples in `train` that is evaluated if `dev` is empty
     "epochs": 3.0,  # passes over the examples, which decide the last phase's steps; 0: its steps
-    "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
+    # share of the steps of `epochs` with a rising learning rate; without an override at most schedule.warmup
+    "warmup": 0.1,
 }
 DEFAULTS = {
     **UNLABELLED,

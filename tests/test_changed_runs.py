@@ -1,0 +1,125 @@
+"""Shorter, longer and otherwise changed runs of the shipped configs: the keys that follow from the overridden ones."""
+
+import pytest
+from kits import runs
+from kits.paths import ROOT
+from kits.small import overrides
+
+from bert_jax import config as configs
+from bert_jax import train
+from bert_jax.runs import continuation
+from bert_jax.runs.workdir import Workdir
+
+FILES = ROOT.glob("configs/*.py")
+NAMES = sorted(file.stem for file in FILES if file.stem not in ("__init__", "base"))
+FLOAT = ["dtype=float32"]
+
+
+def steps_of(name: str, share: float) -> list[str]:
+    """Returns overrides of the steps of all phases of a config: this share of them."""
+    keys = {}
+    for phase in configs.phases(configs.load(name)):
+        keys[f"phases.{phase.name}.steps"] = max(1, round(share * (phase.stop - phase.first)))
+    return overrides(keys)
+
+
+def check(config, path, patch) -> None:
+    """Runs the checks of `pretrain` before it opens the data."""
+    runs.use_devices(patch, max(1, config.mesh.fsdp))
+    train.check(config, Workdir(path / "run"), train.Start())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_of_other_steps_passes_the_checks(name, tmp_path, monkeypatch):
+    shipped = configs.load(name, FLOAT)
+    total = configs.total_steps(shipped)
+    keys = steps_of(name, 20 / total) + FLOAT
+    if shipped.task.get("epochs"):
+        keys.append("task.epochs=0")
+    short = configs.load(name, keys)
+    check(short, tmp_path, monkeypatch)
+    assert short.schedule.warmup <= 0.35 * configs.total_steps(short) + 1
+    assert short.log.every <= configs.total_steps(short) // 10
+    assert short.checkpoint.average <= shipped.checkpoint.average
+    long = configs.load(name, steps_of(name, 2) + FLOAT)
+    check(long, tmp_path, monkeypatch)
+    changed = {key for key in configs.differences(shipped, long) if not key.endswith(".steps")}
+    if total > 1:
+        assert changed <= {"schedule.decay"}
+        assert long.schedule.decay == pytest.approx(2 * shipped.schedule.decay, abs=2)
+
+
+# {overrides of `translate`: the keys that follow}; it has an average of 10 checkpoints, saved every 50 of 3,000 steps.
+CHANGES = {
+    "phases.main.steps=300": "schedule.warmup=100 checkpoint.every=5 log.every=5",
+    "phases.main.steps=300 checkpoint.every=30": "schedule.warmup=100 log.every=30",
+    "phases.main.steps=301 log.every=7": "schedule.warmup=100 checkpoint.every=7",
+    "phases.main.steps=5": "schedule.warmup=2 checkpoint.average=5 checkpoint.every=1 log.every=1",
+    "checkpoint.every=25": "log.every=25",
+    "checkpoint.every=75": "log.every=25",
+    "log.every=20": "checkpoint.every=40",
+    "log.every=1000": "checkpoint.every=1000 checkpoint.average=3",
+    "checkpoint.average=20": "checkpoint.keep=20",
+    "checkpoint.keep=3": "checkpoint.average=3",
+    "evaluate.every=7": "",
+    "evaluate.patience=3": "checkpoint.average=1",
+    "evaluate.patience=3 evaluate.every=30": (
+        "checkpoint.average=1 checkpoint.every=30 log.every=30"
+    ),
+    "evaluate.patience=3 evaluate.every=120 log.every=20": (
+        "checkpoint.average=1 checkpoint.every=40"
+    ),
+    "evaluate.patience=3 checkpoint.every=100": "checkpoint.average=1 evaluate.every=200",
+    "phases.main.batch=32": "",
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_what_is_not_overridden_follows(changes, tmp_path, monkeypatch):
+    keys = changes.split()
+    lines = []
+    config = configs.load("translate", FLOAT + keys, lines.append)
+    check(config, tmp_path, monkeypatch)
+    asked = configs.find("translate")
+    configs.apply(asked, FLOAT + keys)
+    followed = {key: str(now) for key, (_, now) in configs.differences(asked, config).items()}
+    assert followed == dict(pair.split("=") for pair in CHANGES[changes].split())
+    assert {line.partition("=")[0] for line in lines} == {f"config.{key}" for key in followed}
+
+
+def test_phases_keep_their_part_of_the_schedule():
+    """Steps that are added to a phase do not move a warm-up or a decay in another."""
+    shipped = configs.load("modern_base")
+    config = configs.load("modern_base", ["phases.long.steps=50000", "phases.decay.steps=99"])
+    assert config.schedule.decay == 99
+    assert config.schedule.warmup == shipped.schedule.warmup
+
+
+def test_parts_of_a_batch_divide_it():
+    config = configs.load("demo", ["phases.main.batch=48", "train.micro_batches=4"])
+    assert config.train.micro_batches == 4
+    config.train.micro_batches = 32
+    before = config.copy_and_resolve_references()
+    configs.adapt(config, before, ["phases.main.batch=48"], print)
+    assert config.train.micro_batches == 24
+
+
+def test_a_resumed_run_keeps_its_warm_up(capsys):
+    """With other steps on the command line; the same command gives the same config, and what is overridden counts."""
+    keys = ["phases.main.steps=300"]
+    saved = configs.load("translate", keys)
+    for steps in (300, 400, 200, 3000):
+        keys = [f"phases.main.steps={steps}"]
+        config = configs.load("translate", keys)
+        continuation.take_schedule(config, saved, keys)
+        assert config.schedule == saved.schedule
+        assert continuation.refusals(saved, config, 100) == []
+        saved = config
+    keys.append("schedule.warmup=7")
+    config = configs.load("translate", keys)
+    continuation.take_schedule(config, saved, keys)
+    (line,) = continuation.refusals(saved, config, 100)
+    assert line.startswith("config.schedule.warmup")
+    config = configs.load("translate")
+    continuation.take_schedule(config, saved, [])
+    assert continuation.refusals(saved, config, 100)
