@@ -349,7 +349,16 @@ def adapt(
     if "checkpoint.average" not in fixed:
         config.checkpoint.average = min(config.checkpoint.average, kept_checkpoints(config))
     for key, (was, now) in differences(asked, config).items():
-        log(f"config.{key}={now}: follows from the overrides, instead of {was}")
+        log(f"config.{key}={now} instead of {was}: follows from other keys")
+    warmup = config.schedule.warmup
+    usual = before.schedule.warmup
+    share = usual / total_steps(before)
+    is_chosen = fixed & {"schedule.warmup", "task.warmup"}
+    if is_chosen and warmup < usual and warmup / total_steps(config) < share < 1:
+        log(
+            f"warning: config.schedule.warmup={warmup}: the rate rises in fewer steps than the config has, {usual}"
+            f" or {share:.2g} of the run; the loss may stay as it is"
+        )
 
 
 def overridden(overrides: list[str]) -> set[str]:

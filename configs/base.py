@@ -450,10 +450,9 @@ def follow(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
     if f"phases.{config.phase_order[-1]}.steps" in fixed and "task.epochs" not in fixed:
         if "epochs" in task:
             task.epochs = 0.0
-    stops = stops_of(before), stops_of(config)
-    if stops[0] != stops[1]:
-        follow_steps(config, *stops, fixed)
-    follow_cadence(config, stops[1][-1], fixed)
+    if stops_of(config) != stops_of(before) or "task.warmup" in fixed:
+        follow_steps(config, before, fixed)
+    follow_cadence(config, fixed)
 
 
 def stops_of(config: ConfigDict) -> list[int]:
@@ -461,36 +460,40 @@ def stops_of(config: ConfigDict) -> list[int]:
     return [0, *accumulate(config.phases[name].steps for name in config.phase_order)]
 
 
-def follow_steps(config: ConfigDict, before: list[int], after: list[int], fixed: set[str]) -> None:
-    """Adapts the schedule and the reports to the steps of the phases, see `stops_of`, before and after a change.
+def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
+    """Adapts the schedule, the reports and the checkpoints to other steps of the phases than those `before`.
 
-    The warm-up takes at most a third of them, or `task.warmup`, or the share that it had if that is larger. The decay begins at the same
-    share of the same phase. There are at least ten reports. Checkpoints that are averaged are of the same share.
+    The warm-up takes at most a third of them, or `task.warmup`, or the share that it had if that is larger. Then the
+    peak rate stays, also one that would follow from the warm-up. The decay begins at the same share of the same phase.
+    There are at least ten reports. The checkpoints that are averaged are of the same share of the steps.
     """
     schedule = config.schedule
     checkpoint = config.checkpoint
-    total = after[-1]
+    stops = stops_of(before), stops_of(config)
+    old_total, total = (each[-1] for each in stops)
     if "schedule.warmup" not in fixed:
+        warmup = before.schedule.warmup
         longest = config.task.get("warmup", 1 / 3)
-        share = schedule.warmup / before[-1]
-        if longest < share < 1:
-            longest = share
-        schedule.warmup = min(schedule.warmup, round(longest * total))
+        if longest < warmup / old_total < 1:
+            longest = warmup / old_total
+        most = total if "task.warmup" in fixed else warmup
+        schedule.warmup = min(most, round(longest * total))
+        is_derived = schedule.name == "inverse_sqrt" and not config.optimizer.learning_rate
+        if schedule.warmup < warmup and is_derived and "optimizer.learning_rate" not in fixed:
+            rate = (config.model.width * warmup) ** -0.5
+            config.optimizer.learning_rate = float(f"{rate:.3g}")
     if "schedule.decay" not in fixed:
-        begin = before[-1] - schedule.decay
-        schedule.decay = total - round(np.interp(begin, before, after))
+        begin = old_total - schedule.decay
+        schedule.decay = total - round(np.interp(begin, *stops))
     if "log.every" not in fixed:
         config.log.every = min(config.log.every, max(1, total // 10))
     if checkpoint.average > 1 and "checkpoint.every" not in fixed:
-        every = checkpoint.every * total // before[-1]
+        every = checkpoint.every * total // old_total
         checkpoint.every = min(checkpoint.every, max(1, every))
 
 
-def follow_cadence(config: ConfigDict, total: int, fixed: set[str]) -> None:
-    """Adapts the steps between reports, checkpoints and evaluations to each other and to `checkpoint.average`.
-
-    total: steps of the run.
-    """
+def follow_cadence(config: ConfigDict, fixed: set[str]) -> None:
+    """Adapts the steps between reports, checkpoints and evaluations to each other and to `checkpoint.average`."""
     log, checkpoint, evaluate = config.log, config.checkpoint, config.evaluate
     if evaluate.patience and "checkpoint.average" not in fixed:
         checkpoint.average = 1
@@ -505,7 +508,7 @@ def follow_cadence(config: ConfigDict, total: int, fixed: set[str]) -> None:
     else:
         longest = checkpoint.every
         if checkpoint.average > 1:
-            longest = min(longest, max(1, total // checkpoint.average))
+            longest = min(longest, max(1, stops_of(config)[-1] // checkpoint.average))
         if "log.every" not in fixed:
             log.every = fit(min(log.every, longest), divides=evaluations)
         checkpoint.every = fit(longest, log.every, evaluations)

@@ -6,8 +6,10 @@ from kits.paths import ROOT
 from kits.small import overrides
 
 from bert_jax import config as configs
-from bert_jax import train
-from bert_jax.runs import continuation
+from bert_jax import optimizer, train
+from bert_jax.cli import main
+from bert_jax.errors import BadInput
+from bert_jax.runs import run_info
 from bert_jax.runs.workdir import Workdir
 
 FILES = ROOT.glob("configs/*.py")
@@ -87,6 +89,23 @@ def test_what_is_not_overridden_follows(changes, tmp_path, monkeypatch):
     assert {line.partition("=")[0] for line in lines} == {f"config.{key}" for key in followed}
 
 
+@pytest.mark.parametrize(
+    "changes, is_steep",
+    [("", True), ("schedule.warmup=190", False), ("optimizer.learning_rate=1e-3", True)],
+)
+def test_a_steep_warm_up_is_named(changes, is_steep):
+    lines = []
+    keys = ["phases.main.steps=560", "schedule.warmup=56", *changes.split()]
+    configs.load("translate", keys, lines.append)
+    assert any("schedule.warmup=" in line for line in lines) == is_steep
+
+
+def test_a_peak_that_the_warm_up_decides_stays():
+    shipped, config = (configs.load("transformer_base", k) for k in ([], ["phases.main.steps=900"]))
+    assert config.schedule.warmup == 300
+    assert optimizer.peak_rate(config) == pytest.approx(optimizer.peak_rate(shipped), rel=1e-2)
+
+
 def test_phases_keep_their_part_of_the_schedule():
     """Steps that are added to a phase do not move a warm-up or a decay in another."""
     shipped = configs.load("modern_base")
@@ -104,22 +123,51 @@ def test_parts_of_a_batch_divide_it():
     assert config.train.micro_batches == 24
 
 
-def test_a_resumed_run_keeps_its_warm_up(capsys):
+def test_a_resumed_run_keeps_its_warm_up(tmp_path, monkeypatch):
     """With other steps on the command line; the same command gives the same config, and what is overridden counts."""
-    keys = ["phases.main.steps=300"]
-    saved = configs.load("translate", keys)
-    for steps in (300, 400, 200, 3000):
-        keys = [f"phases.main.steps={steps}"]
-        config = configs.load("translate", keys)
-        continuation.take_schedule(config, saved, keys)
-        assert config.schedule == saved.schedule
-        assert continuation.refusals(saved, config, 100) == []
-        saved = config
-    keys.append("schedule.warmup=7")
-    config = configs.load("translate", keys)
-    continuation.take_schedule(config, saved, keys)
-    (line,) = continuation.refusals(saved, config, 100)
-    assert line.startswith("config.schedule.warmup")
-    config = configs.load("translate")
-    continuation.take_schedule(config, saved, [])
-    assert continuation.refusals(saved, config, 100)
+    runs.use_devices(monkeypatch, 1)
+    saved = configs.load("transformer_base", [*FLOAT, "phases.main.steps=300"])
+    expected = saved.schedule.to_dict(), saved.optimizer.to_dict()
+
+    def resume(*keys):
+        keys = [*FLOAT, *keys]
+        config = configs.load("transformer_base", keys)
+        start = train.Start(100, tmp_path, "run", saved)
+        train.check(config, Workdir(tmp_path / "run"), start, keys)
+        return config
+
+    for steps in (300, 400, 200, 200, 100_000):
+        saved = resume(f"phases.main.steps={steps}")
+        assert (saved.schedule.to_dict(), saved.optimizer.to_dict()) == expected
+    for keys in (["phases.main.steps=400", "schedule.warmup=7"], []):
+        with pytest.raises(BadInput, match=r"config\.schedule\.warmup: 100 in the run"):
+            resume(*keys)
+
+
+@pytest.mark.slow
+def test_the_command_resumes_a_run_with_other_steps(finished, tmp_path):
+    settings = {key: value for key, value in finished[0].items() if key != "schedule.warmup"}
+    for steps in (20, 26):
+        keys = {"phases.main.steps": steps}
+        assert main(runs.pretraining(settings, tmp_path / "run", **keys)) == 0
+        saved = configs.load(str(tmp_path / "run/config.json"))
+        assert (saved.phases.main.steps, saved.schedule.warmup) == (steps, 7)
+
+
+def test_a_phase_of_longer_rows_says_what_changes():
+    config = configs.load("bert_base")
+    short, long = configs.phases(config)
+    assert run_info.describe_begin(config, short) == ""
+    assert "384 of 512 positions" in run_info.describe_begin(config, long)
+    config = configs.load("modern_base")
+    texts = [run_info.describe_begin(config, phase) for phase in configs.phases(config)]
+    assert [bool(text) for text in texts] == [phase == "long" for phase in config.phase_order]
+    assert not any("positions" in text for text in texts)
+
+
+def test_rows_are_at_most_as_long_as_a_smaller_model():
+    config = configs.load("bert_base", ["model.max_length=64"])
+    assert [phase.length for phase in configs.phases(config)] == [64, 64]
+    assert config.phases.long.max_predictions == 77 * 64 // 512
+    with pytest.raises(BadInput, match="model.max_length=64"):
+        configs.load("bert_base", ["model.max_length=64", "phases.long.length=128"])

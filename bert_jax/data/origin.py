@@ -4,19 +4,13 @@ import functools
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import heldout_sources, sources, value_of
+from bert_jax.config_checks import heldout_sources, sources
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
-
-# {key whose content is known by a digest: what it means that the digest differs}
-HASHED = {
-    "tokenizer.path": "the store has another tokenizer",
-    "task.data": "the store was built from other files, or they have changed",
-}
 
 
 def made_from(config) -> dict:
@@ -61,9 +55,8 @@ def differences(config, directory: Path, recorded: dict, requested: dict) -> str
     recorded: the keys in the manifest of `directory`.
     requested: those of the config.
 
-    A key that is absent from one of them reads as None. Of the keys of HASHED, digests are compared. If the config
-    names a vocabulary file, its fingerprint is compared with that of the tokenizer in `directory`, whether that one was
-    trained or read from a file.
+    A key that is absent from one of them reads as None. If the config names a vocabulary file, its fingerprint is
+    compared with that of the tokenizer in `directory`, whether that one was trained or read from a file.
     """
     if "tokenizer.path" in requested:
         recorded = {key: recorded[key] for key in recorded if not key.startswith("tokenizer.")}
@@ -73,11 +66,23 @@ def differences(config, directory: Path, recorded: dict, requested: dict) -> str
     for key in sorted(requested | recorded):
         before = recorded.get(key)
         now = requested.get(key)
-        if before != now and key in HASHED:
-            changes.append(f"config.{key}={value_of(config, key)!r}: {HASHED[key]}")
-        elif before != now:
-            changes.append(f"config.{key}: built with {before!r}, the config has {now!r}")
+        if before == now:
+            continue
+        text = f": built with {before!r}, the config has {now!r}"
+        if key == "task.data":  # a digest
+            text = f"={config.task.data}: the store is of other files, or they have changed"
+        elif key == "tokenizer.path":  # likewise
+            text = f"={config.tokenizer.path}: {describe_tokenizer(directory)}"
+        changes.append(f"config.{key}{text}")
     return "; ".join(changes)
+
+
+def describe_tokenizer(directory: Path) -> str:
+    """Returns what the tokenizer of a store is, by the names of the config's keys."""
+    tokenizer = tokenizers.load(directory / "tokenizer")
+    keys = {key: getattr(tokenizer, key, None) for key in ("kind", "size", "lowercase")}
+    facts = ", ".join(f"{key}={value}" for key, value in keys.items() if value is not None)
+    return f"the store's tokenizer is another one, with {facts}"
 
 
 def text_has_changed(config, directory: Path, text: dict) -> bool:

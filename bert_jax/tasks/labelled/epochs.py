@@ -52,10 +52,4 @@ def set_steps(config: ConfigDict, store: Store, overrides) -> None:
     phase = configs.phases(config)[-1]
     rows = len(tasks.make(config, store).rows(phase, "train", 0))
     phase.keys.steps = max(1, math.ceil(config.task.epochs * rows / phase.batch))
-    fixed = configs.overridden(overrides)
-    if "schedule.warmup" not in fixed:
-        warmup = round(config.task.warmup * configs.total_steps(config))
-        if "task.warmup" not in fixed:
-            warmup = min(warmup, config.schedule.warmup)
-        config.schedule.warmup = warmup
     configs.adapt(config, before, overrides, print)
