@@ -350,15 +350,11 @@ def adapt(
         config.checkpoint.average = min(config.checkpoint.average, kept_checkpoints(config))
     for key, (was, now) in differences(asked, config).items():
         log(f"config.{key}={now} instead of {was}: follows from other keys")
-    warmup = config.schedule.warmup
-    usual = before.schedule.warmup
-    share = usual / total_steps(before)
-    is_chosen = fixed & {"schedule.warmup", "task.warmup"}
-    if is_chosen and warmup < usual and warmup / total_steps(config) < share < 1:
-        log(
-            f"warning: config.schedule.warmup={warmup}: the rate rises in fewer steps than the config has, {usual}"
-            f" or {share:.2g} of the run; the loss may stay as it is"
-        )
+    share, usual = (each.schedule.warmup / total_steps(each) for each in (config, before))
+    is_shorter = config.schedule.warmup < before.schedule.warmup and share < usual < 1
+    if is_shorter and fixed & {"schedule.warmup", "task.warmup"}:
+        text = f"{share:.2g} of the steps instead of {usual:.2g}: a steep rise, with which a loss may stay as it is"
+        log(f"warning: config.schedule.warmup={config.schedule.warmup}: {text}")
 
 
 def overridden(overrides: list[str]) -> set[str]:

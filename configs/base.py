@@ -267,7 +267,7 @@ def get_config(
     config.checkpoint.every = 1000  # steps between checkpoints; a multiple of log.every
     config.checkpoint.keep = 3  # number of newest checkpoints to keep
     # number of newest checkpoints whose mean is the model, for all commands that read the model of a run; at most
-    # `keep`. Fine-tuning that has too few steps for them saves more often
+    # `keep`. A run with fewer steps saves more often
     config.checkpoint.average = 1
     config.checkpoint.keep_every = 0  # also keep those at multiples of this step; 0: none
     # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save

@@ -1,15 +1,21 @@
 """Shorter, longer and otherwise changed runs of the shipped configs: the keys that follow from the overridden ones."""
 
+import gzip
+import lzma
+import os
+import subprocess
+import sys
+
 import pytest
 from kits import runs
-from kits.paths import ROOT
+from kits.paths import ROOT, data
 from kits.small import overrides
 
 from bert_jax import config as configs
 from bert_jax import optimizer, train
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
-from bert_jax.runs import run_info
+from bert_jax.runs import run_info, workdir
 from bert_jax.runs.workdir import Workdir
 
 FILES = ROOT.glob("configs/*.py")
@@ -171,3 +177,40 @@ def test_rows_are_at_most_as_long_as_a_smaller_model():
     assert config.phases.long.max_predictions == 77 * 64 // 512
     with pytest.raises(BadInput, match="model.max_length=64"):
         configs.load("bert_base", ["model.max_length=64", "phases.long.length=128"])
+
+
+# {config: its keys for a third of its steps, the loss, and nats that it is under the frequencies of tokens then}
+# Translation has a tenth: its steps are the longest.
+THIRDS = {
+    "demo": ({"phases.main.steps": 607}, "mlm_loss_masked", 0.5),
+    "shakespeare_char": ({"phases.main.steps": 667}, "lm_loss", 1.0),
+    "translate": ({"phases.main.steps": 300, "task.text": "en,de"}, "target_nll", 2.0),
+}
+
+
+def write_texts(name: str, directory) -> dict:
+    """Writes the text of a config; returns the keys that name it. Skips the test without ../shared/data."""
+    if name == "shakespeare_char":
+        text = lzma.decompress(data("tinyshakespeare", "input.txt.xz").read_bytes())
+        (directory / "input.txt").write_bytes(text)
+        return {"corpus.source": directory / "input.txt"}
+    if name == "translate":
+        for file in data("multi30k").glob("*"):
+            if file.name in ("train.en.gz", "train.de.gz", "val.en.gz", "val.de.gz"):
+                (directory / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        return {"task.data": directory, "task.train": "train", "task.dev": "val"}
+    return {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", THIRDS)
+def test_a_third_of_a_config_learns(name, tmp_path):
+    keys, loss, nats = THIRDS[name]
+    keys |= write_texts(name, tmp_path) | {"store": tmp_path / "store", "evaluate.rows": 256}
+    settings = [f"--config.{override}" for override in overrides(keys)]
+    command = ["-m", "bert_jax", "pretrain", "--config", name, "--workdir", tmp_path / "run"]
+    environment = os.environ | {"XLA_FLAGS": ""}  # one device
+    subprocess.run([sys.executable, *command, *settings], env=environment, check=True)
+    summary = workdir.read_summary(tmp_path / "run")
+    (split,) = {"heldout", "val"} & {*summary}
+    assert summary[split][loss] < summary["unigram_entropy"] - nats

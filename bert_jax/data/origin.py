@@ -72,17 +72,12 @@ def differences(config, directory: Path, recorded: dict, requested: dict) -> str
         if key == "task.data":  # a digest
             text = f"={config.task.data}: the store is of other files, or they have changed"
         elif key == "tokenizer.path":  # likewise
-            text = f"={config.tokenizer.path}: {describe_tokenizer(directory)}"
+            tokenizer = tokenizers.load(directory / "tokenizer")
+            case = getattr(tokenizer, "lowercase", "that of its file")
+            facts = f"kind={tokenizer.kind}, size={tokenizer.size}, lowercase={case}"
+            text = f"={config.tokenizer.path}: the store has another tokenizer, {facts}"
         changes.append(f"config.{key}{text}")
     return "; ".join(changes)
-
-
-def describe_tokenizer(directory: Path) -> str:
-    """Returns what the tokenizer of a store is, by the names of the config's keys."""
-    tokenizer = tokenizers.load(directory / "tokenizer")
-    keys = {key: getattr(tokenizer, key, None) for key in ("kind", "size", "lowercase")}
-    facts = ", ".join(f"{key}={value}" for key, value in keys.items() if value is not None)
-    return f"the store's tokenizer is another one, with {facts}"
 
 
 def text_has_changed(config, directory: Path, text: dict) -> bool:

@@ -3,21 +3,23 @@
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-
-# Keys that follow from the steps at the start of a run, see `configs.adapt`, and may not change later.
-FOLLOWING = ("schedule.warmup", "optimizer.learning_rate")
+from bert_jax.config_checks import value_of
 
 
 def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> None:
-    """Sets the keys of FOLLOWING to their values in the saved config of a run that continues, with overridden steps;
-    not those that are overridden, too. Prints each."""
+    """Sets the warm-up and the peak rate to those of a run that continues, unless they are overridden: with other steps
+    than the run began with, others would follow, see `configs.adapt`. Prints what changes.
+
+    old: the saved config of the run.
+    """
     fixed = configs.overridden(overrides)
-    if not any(key == "task.epochs" or key.endswith(".steps") for key in fixed):
+    if not any(key.endswith(".steps") for key in fixed):
         return
-    for key, (was, now) in configs.differences(old, config).items():
-        if key in FOLLOWING and key not in fixed:
-            configs.assign(config, key, was)
-            print(f"config.{key}={was}: as the run began, instead of {now}")
+    for key in ("schedule.warmup", "optimizer.learning_rate"):
+        value = value_of(old, key)
+        if key not in fixed and value != value_of(config, key):
+            configs.assign(config, key, value)
+            print(f"config.{key}={value}: as the run began")
 
 
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:

@@ -157,7 +157,7 @@ def test_a_given_vocabulary(settings, tmp_path):
         ({"tokenizer.size": 121}, "config.tokenizer.size: built with 120"),
         ({"tokenizer.kind": "byte_bpe"}, "config.tokenizer.kind: built with 'wordpiece'"),
         ({"tokenizer.path": "none.txt"}, "none.txt"),
-        ({"phases.main.steps": 1}, "config.phases.main.steps=1: task.epochs"),
+        ({"phases.main.steps": 1}, "config.phases.main.steps: task.epochs"),
         ({"task.labels": "late,other"}, "config.task.labels"),
         ({"store": "missing", "tokenizer.kind": "unigram", "tokenizer.size": 9000}, "tokenizer.size=9000"),
         ({"store": "missing", "tokenizer.path": "none.txt"}, "none.txt"),

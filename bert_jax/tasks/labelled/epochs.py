@@ -1,7 +1,6 @@
 """The keys of a run that its examples decide: names of labels, and the steps of `task.epochs`."""
 
 import math
-import re
 import sys
 
 import jax
@@ -27,9 +26,9 @@ def resolve(config: ConfigDict, overrides=()) -> ConfigDict:
 
 def check(config: ConfigDict, overrides) -> None:
     """Raises BadInput for overrides of keys that the examples decide, and if several processes have no store."""
-    for override in overrides:
-        if re.match(r"phases.\w+.steps=", override) and config.task.epochs:
-            raise BadInput(f"config.{override}: task.epochs decides it; set config.task.epochs=0")
+    key = f"phases.{config.phase_order[-1]}.steps"
+    if config.task.epochs and key in configs.overridden(overrides):
+        raise BadInput(f"config.{key}: task.epochs decides it; set config.task.epochs=0")
     if jax.process_count() > 1 and not download.exists(config.store):
         raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
 
