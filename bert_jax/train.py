@@ -247,8 +247,9 @@ def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.s
         if start.step:
             continuation.take_schedule(config, old, overrides)
         if refused := continuation.refusals(old, config, start.step):
+            name = start.name.replace(str(run.directory), run.name)  # a copy if it is in a bucket
             what = f"started with another config: {'; '.join(refused)}"
-            raise BadInput(f"{start.name}: {what}; {continuation.hint(refused, start.name)}")
+            raise BadInput(f"{name}: {what}; {continuation.hint(refused, name)}")
         steps = configs.total_steps(config)
         before = configs.total_steps(old)
         if start.step and steps != before:

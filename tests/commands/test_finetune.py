@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from kits import faulty_program, labelled, processes, runs
 from kits.malformed_inputs import refused
+from kits.small import overrides
 
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import finetune, predict
-from bert_jax.convert import load_model
+from bert_jax.convert import init_from, load_model
 from bert_jax.data import store as stores
+from bert_jax.errors import BadInput
 from bert_jax.planning import plan
 
 
@@ -134,6 +136,21 @@ def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
     assert main(["prepare", *command]) == 0 and "prepared" in capsys.readouterr().out
     one, other = (stores.open_store(path) for path in (tmp_path / "store", tuned[0]["store"]))
     assert one.fingerprint == other.fingerprint
+
+
+def test_rows_are_as_long_as_the_model_takes(tmp_path):
+    keys = [f"model.max_length={labelled.LENGTH}", "model.layers=1", "task.pair_task=nsp"]
+    runs.make_run(tmp_path / "model", *keys, words=labelled.tokenizer())
+    data = labelled.sentences(tmp_path / "data", 8, 4)
+    settings = overrides(labelled.places(tmp_path / "model", data))
+    config = init_from.resolve(configs.load("glue:sst2", settings), settings)
+    assert config.phases.main.length == labelled.LENGTH
+    settings.append("phases.main.length=64")
+    with pytest.raises(BadInput, match=f"phases.main.length=64.*={labelled.LENGTH}"):
+        init_from.resolve(configs.load("glue:sst2", settings), settings)
+    labelled.sentences(tmp_path / "data", 9, 4)
+    with pytest.raises(BadInput, match="task.data=.*other files"):
+        init_from.resolve(configs.load("glue:sst2", settings[:-1]), settings[:-1])
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ from bert_jax import optimizer
 from bert_jax.cli import main
 from bert_jax.commands import predict
 from bert_jax.runs import workdir as workdirs
+from bert_jax.tasks.labelled import epochs
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.train import pretrain
 
@@ -124,6 +125,23 @@ def test_a_run_needs_only_saved_batches(trained, tmp_path):
     changed = keys | {"task.max_ratio": 3.0}
     command = ["pretrain", "--config", "translate", *arguments(changed)]
     assert "task.max_ratio" in refused(*command, "--workdir", tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_epochs_have_a_warm_up_and_checkpoints_that_suit_them(trained):
+    """As steps do: a third of them, and those that are averaged of the last sixth."""
+    follows = (
+        "schedule.warmup checkpoint.every checkpoint.average log.every phases.main.steps".split()
+    )
+    keys = {key: value for key, value in trained[1].items() if key not in follows}
+    settings = overrides(keys | {"task.epochs": 50})
+    config = epochs.resolve(configs.load("translate", settings), settings)
+    steps = config.phases.main.steps
+    assert 90 < steps < 1000 and config.schedule.warmup == round(steps / 3)
+    assert config.checkpoint.every == 50 * steps // 3000 and config.checkpoint.average == 10
+    assert config.checkpoint.every % config.log.every == 0
+    settings.append("schedule.warmup=7")
+    assert epochs.resolve(configs.load("translate", settings), settings).schedule.warmup == 7
 
 
 @pytest.mark.slow
