@@ -351,7 +351,7 @@ def adapt(
     for key, (was, now) in differences(asked, config).items():
         log(f"config.{key}={now} instead of {was}: follows from other keys")
     share, usual = (each.schedule.warmup / total_steps(each) for each in (config, before))
-    is_shorter = config.schedule.warmup < before.schedule.warmup and share < usual < 1
+    is_shorter = config.schedule.warmup < before.schedule.warmup and 2 * share < usual < 1
     if is_shorter and fixed & {"schedule.warmup", "task.warmup"}:
         text = f"{share:.2g} of the steps instead of {usual:.2g}: a steep rise, with which a loss may stay as it is"
         log(f"warning: config.schedule.warmup={config.schedule.warmup}: {text}")
