@@ -249,7 +249,10 @@ def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.s
         if refused := continuation.refusals(old, config, start.step):
             name = start.name.replace(str(run.directory), run.name)  # a copy if it is in a bucket
             what = f"started with another config: {'; '.join(refused)}"
-            raise BadInput(f"{name}: {what}; {continuation.hint(refused, name)}")
+            raise BadInput(
+                f"{name}: {what}; use its values, or a new run in another --workdir: of the same model, it can start"
+                f" from the encoder by config.init_from={name}, or from all parameters by export and import"
+            )
         steps = configs.total_steps(config)
         before = configs.total_steps(old)
         if start.step and steps != before:

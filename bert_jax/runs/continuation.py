@@ -60,14 +60,6 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     return refused
 
 
-def hint(refused: list[str], name: str) -> str:
-    """Returns what one can do with values that a run may not have. refused: the lines of `refusals`."""
-    text = "use its values, or another workdir for a new run"
-    if any(line.startswith(("config.model.", "config.objective.")) for line in refused):
-        return text
-    return f"{text}; config.init_from={name} starts that one from its parameters"
-
-
 def is_of_future(key: str, old: ConfigDict, new: ConfigDict, step: int) -> bool:
     """Returns whether a key is of phases, and its change has no effect on the first `step` steps."""
     before = configs.phases(old)
