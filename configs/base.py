@@ -460,12 +460,17 @@ def stops_of(config: ConfigDict) -> list[int]:
     return [0, *accumulate(config.phases[name].steps for name in config.phase_order)]
 
 
+STEEP = 5e-4  # the highest peak rate that a short warm-up leaves as it is
+
+
 def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
     """Adapts the schedule, the reports and the checkpoints to other steps of the phases than those `before`.
 
-    The warm-up takes at most a third of them, or `task.warmup`, or the share that it had if that is larger. Then the
-    peak rate stays, also one that would follow from the warm-up. The decay begins at the same share of the same phase.
-    There are at least ten reports. The checkpoints that are averaged are of the same share of the steps.
+    The warm-up takes at most a third of them, or `task.warmup`, or the share that it had if that is larger. A peak rate
+    above STEEP falls with the square root of the warm-up: after 100 steps of warm-up instead of 1,000, `translate` with
+    300 steps of 16 rows is at 4.55 nats a token with 1.6e-3, and stays at 5.72 with its 5e-3. The decay begins at the
+    same share of the same phase. There are at least ten reports. The checkpoints that are averaged are of the same
+    share of the steps.
     """
     schedule = config.schedule
     checkpoint = config.checkpoint
@@ -478,9 +483,11 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
             longest = warmup / old_total
         most = total if "task.warmup" in fixed else warmup
         schedule.warmup = min(most, round(longest * total))
-        is_derived = schedule.name == "inverse_sqrt" and not config.optimizer.learning_rate
-        if schedule.warmup < warmup and is_derived and "optimizer.learning_rate" not in fixed:
+        rate = config.optimizer.learning_rate
+        if schedule.name == "inverse_sqrt" and not rate:
             rate = (config.model.width * warmup) ** -0.5
+        if schedule.warmup < warmup < old_total and "optimizer.learning_rate" not in fixed:
+            rate = max(rate * math.sqrt(schedule.warmup / warmup), min(rate, STEEP))
             config.optimizer.learning_rate = float(f"{rate:.3g}")
     if "schedule.decay" not in fixed:
         begin = old_total - schedule.decay
