@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
@@ -19,7 +20,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
-from bert_jax.tokenizers.corpus_encoder import CachedEncoder, encode_documents
+from bert_jax.tokenizers.corpus_encoder import CachedEncoder, encode_documents, flatten
 from bert_jax.tokenizers.sample import lines
 from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, find_ids
 
@@ -91,13 +92,18 @@ class HuggingFace(Tokenizer):
 
     def corpus_encoder(self) -> Callable:
         if is_cachable(self.document):
-            return CachedEncoder(self.encode, SPACED)
+            return CachedEncoder(lambda units: flatten(self.encode(units)), split)
         return functools.partial(encode_documents, self.encode_with_offsets)
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)
         (directory / FILE).write_text(text + "\n", encoding="utf-8")
         return {"special": self.special}
+
+
+def split(text: str) -> pyarrow.Array:
+    """Returns the units of a text."""
+    return pyarrow.array(SPACED.findall(text), pyarrow.large_string())
 
 
 def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
