@@ -53,8 +53,8 @@ def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
 def parse(largest: tuple[int, int], block: corpus.Block) -> list[tuple]:
     """Runs in a worker: returns (hash, sentences) of each document in a block that may be held out: by its place, or by
     a hash, two integers, up to `largest`."""
-    pairs = encode.hash_documents(block)
+    documents = list(filter(None, corpus.documents(block, Counter())))
+    pairs = zip(map(tuple, encode.text_hashes(documents).tolist()), documents, strict=True)
     if block.trained is None:
         return [pair for pair in pairs if pair[0] <= largest]
-    documents = [document for _, document in pairs]
     return list(itertools.compress(pairs, corpus.heldout_places(block, documents)))

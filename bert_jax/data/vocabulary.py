@@ -1,8 +1,9 @@
 """The vocabulary of a config: read from a file, trained on a sample of the corpus, or assumed if there is no store."""
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -63,13 +64,14 @@ def load_or_train(
 ) -> tokenizers.Tokenizer:
     """Loads the tokenizer from the directory `path`; if it is missing, first reads or trains it and saves it there.
 
+    path: in the workspace.
     run: maps a function over tasks, in order.
     """
     if not path.exists():
         if config.tokenizer.path:
             tokenizer = tokenizer_from_file(config)
         else:
-            tokenizer = train(config, sources, run, log)
+            tokenizer = train(config, sources, path.parent, run, log)
         temporary = path.with_suffix(".writing")
         tokenizer.save(temporary)
         atomic.rename(temporary, path)
@@ -89,9 +91,11 @@ def load_or_train_on_texts(config, texts: list[str]) -> tokenizers.Tokenizer:
 
 
 def train(
-    config, sources: list[corpus.Source], run: Callable, log: Callable
+    config, sources: list[corpus.Source], directory: Path, run: Callable, log: Callable
 ) -> tokenizers.Tokenizer:
     """Trains a tokenizer on a sample of the sources, without the documents that will be held out; bytes need none.
+
+    directory: the workspace, which keeps the documents.
 
     Raises BadInput if there are too few documents.
     """
@@ -99,50 +103,29 @@ def train(
     if settings.kind == "bytes":
         return tokenizers.train(settings.kind, (), settings.size, settings.lowercase)
     log("prepare: reading the text for a sample to train the vocabulary on")
+    (directory / "documents").mkdir(exist_ok=True)
     problems = Counter()
-    blocks = (block for source in sources for block in source.blocks(problems))
-    sampled_blocks = []
-    sampling = sample(blocks, settings.sample * 1_000_000, sampled_blocks)
-    hashes = [np.zeros((0, 2), "<u8")]
-    in_place = [np.zeros(0, bool)]
     # All blocks are read first, so that the order of the problems does not depend on the number of workers.
-    for block_hashes, block_places, block_problems in list(run(hash_block, sampling)):
-        hashes.append(block_hashes)
-        in_place.append(block_places)
-        problems += block_problems
-    hashes = np.concatenate(hashes)
-    state = splits.assign(config, hashes, np.concatenate(in_place), False, problems)
-    documents = [
-        (digest, "\n".join(document))
-        for pairs in run(encode.hash_documents, sampled_blocks)
-        for digest, document in pairs
-    ]
-    # As Python objects, hashes of the sample alone.
-    heldout = dict(documents).keys() & map(tuple, hashes[state == splits.HELDOUT])
-    texts = (text for digest, text in documents if digest not in heldout)
+    blocks = list(run(encode.parse, encode.tasks(sources, directory, problems)))
+    for block in blocks:
+        problems += block.problems
+    hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(block.hashes for block in blocks)])
+    in_place = np.concatenate([np.zeros(0, bool), *(block.in_place for block in blocks)])
+    state = splits.assign(config, hashes, in_place, False, problems)
+    states = np.split(state, np.cumsum([len(block.hashes) for block in blocks]))
+    stride = sample_stride([block.size for block in blocks], settings.sample * 1_000_000)
+    texts = []
+    for number in range(0, len(blocks), stride):
+        documents = filter(None, blocks[number].shard.parsed.header()["documents"])
+        documents = itertools.compress(documents, states[number] == splits.TRAIN)
+        texts += map("\n".join, documents)
     is_exact = config.corpus.sentences == "none"
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase, is_exact)
 
 
-def sample(
-    blocks: Iterable[corpus.Block], limit: int, sampled: list[corpus.Block]
-) -> Iterator[corpus.Block]:
-    """Yields all blocks. Leaves evenly spaced ones in `sampled`: at most `limit` bytes in total, but at least one."""
+def sample_stride(sizes: list[int], limit: int) -> int:
+    """Returns n, a power of two, so that every n-th of the sizes is at most `limit` in total, or a single one."""
     stride = 1
-    for number, block in enumerate(blocks):
-        if number % stride == 0:
-            sampled.append(block)
-            # Drops every second block, now and later.
-            while sum(block.size for block in sampled) > limit and len(sampled) > 1:
-                stride *= 2
-                del sampled[1::2]
-        yield block
-
-
-def hash_block(block: corpus.Block) -> tuple[np.ndarray, np.ndarray, Counter]:
-    """Runs in a worker: returns of the documents of a block their hashes, whether they are held out by their places,
-    and the number of problems by reason."""
-    problems = Counter()
-    documents = corpus.documents(block, problems)
-    places = corpus.heldout_places(block, documents)
-    return encode.text_hashes(documents), places, problems
+    while sum(sizes[::stride]) > limit and stride < len(sizes):
+        stride *= 2
+    return stride

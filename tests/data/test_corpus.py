@@ -224,14 +224,6 @@ def test_an_archive_is_refused(tmp_path, suffix):
 
 
 def test_a_sample_is_spread_evenly_over_all_sources():
-    parts = [corpus.Block(None, [b"x" * 6, b"y" * 6]) for _ in range(1000)]
-
-    def sample(limit):
-        kept = []
-        assert [*vocabulary.sample(iter(parts), limit, kept)] == parts  # they are all read
-        return kept
-
-    taken = [id(part) for part in sample(9000)]
-    stride = [id(part) for part in parts].index(taken[1])
-    assert taken == [id(part) for part in parts[::stride]] and len(taken) == 500
-    assert sample(10**9) == parts and len(sample(1)) == 1
+    """Its blocks are every n-th."""
+    for limit, stride in ((10**9, 1), (12_000, 1), (11_999, 2), (6000, 2), (5999, 4), (1, 1024)):
+        assert vocabulary.sample_stride(1000 * [12], limit) == stride

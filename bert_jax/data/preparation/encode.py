@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,13 +42,10 @@ def encode(
     shards = []
 
     def missing_shards() -> Iterator[tuple[Shard, corpus.Block]]:
-        for source_number, source in enumerate(sources):
-            for number, block in enumerate(source.blocks(problems)):
-                path = shards_directory / f"{source_number:03d}-{number:08d}.npz"
-                shard = Shard(path, source_number)
-                shards.append(shard)
-                if not path.exists():
-                    yield shard, block
+        for shard, block in tasks(sources, directory, problems):
+            shards.append(shard)
+            if not shard.path.exists():
+                yield shard, block
 
     size = 0
     start = time.monotonic()
@@ -60,6 +58,36 @@ def encode(
             last_log = now
             log(f"prepare: {size / 1e6:,.0f} MB of text, {size / 1e6 / (now - start):.1f} MB/s")
     return shards, size
+
+
+def tasks(
+    sources: list[corpus.Source], directory: Path, problems: Counter
+) -> Iterator[tuple[Shard, corpus.Block]]:
+    """Yields the blocks of all sources, each with its shard in the workspace. problems: as for `encode`."""
+    for source_number, source in enumerate(sources):
+        for number, block in enumerate(source.blocks(problems)):
+            name = f"{source_number:03d}-{number:08d}.npz"
+            yield Shard(directory / "shards" / name, source_number), block
+
+
+class Parsed(NamedTuple):
+    """A block whose documents are in a file of their own, for `encode_shard`."""
+
+    shard: Shard
+    size: int  # bytes of text
+    hashes: np.ndarray  # of the documents that have sentences
+    in_place: np.ndarray  # whether each of these is held out by its place
+    problems: Counter
+
+
+def parse(task: tuple[Shard, corpus.Block]) -> Parsed:
+    """Runs in a worker: parses a block, and writes its documents."""
+    shard, block = task
+    problems = Counter()
+    documents = corpus.documents(block, problems)
+    shard.parsed.write({"documents": documents, "problems": problems}, {})
+    places = corpus.heldout_places(block, documents)
+    return Parsed(shard, block.size, text_hashes(documents), places, problems)
 
 
 @functools.lru_cache(maxsize=1)
@@ -75,8 +103,13 @@ def load_encoder(vocabulary: Path):
 def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
     shard, block = task
-    problems = Counter()
-    documents = corpus.documents(block, problems)
+    if shard.parsed.path.exists():
+        parsed = shard.parsed.header()
+        documents = parsed["documents"]
+        problems = parsed["problems"]
+    else:
+        problems = Counter()
+        documents = corpus.documents(block, problems)
     tokenizer, encode_documents = load_encoder(vocabulary)
     sentences = list(chain(*documents))
     is_space = np.frombuffer(" ".join(["", *sentences]).encode(), np.uint8) <= ord(" ")
@@ -111,6 +144,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
         "is_heldout": corpus.heldout_places(block, documents),
     }
     shard.write({"counts": counts, "problems": problems}, arrays)
+    shard.parsed.path.unlink(missing_ok=True)
     return counts["bytes"]
 
 
@@ -122,10 +156,3 @@ def text_hashes(documents: list[list[str]]) -> np.ndarray:
         text = "\n".join(document).encode()
         hashes.append(hashlib.blake2b(text, digest_size=16).digest())
     return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
-
-
-def hash_documents(block: corpus.Block) -> list[tuple]:
-    """Runs in a worker: returns (hash as two integers, document) of the documents of a block that have sentences."""
-    documents = corpus.documents(block, Counter())
-    hashes = map(tuple, text_hashes(documents).tolist())
-    return list(zip(hashes, filter(None, documents), strict=True))

@@ -28,6 +28,11 @@ class Shard(NamedTuple):
     path: Path
     source: int  # index in config.corpus.source
 
+    @property
+    def parsed(self) -> "Shard":
+        """The documents and problems of the block, before it is encoded, in the header of another file."""
+        return Shard(self.path.parents[1] / "documents" / self.path.name, self.source)
+
     def write(self, header: dict, arrays: dict[str, np.ndarray]) -> None:
         header = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with atomic.file(self.path, sync=False) as file:

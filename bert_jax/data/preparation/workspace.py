@@ -5,6 +5,7 @@ It survives if `prepare` is killed, and is deleted after bad input.
 lock     held by the process that prepares
 KEY/     KEY is a digest of everything that decides the store's content, so that only the same work is resumed
     vocabulary/   the tokenizer
+    documents/    the text as sentences, once a vocabulary is trained on it, until it is encoded
     shards/       encoded text
     tasks/        tasks and results of the workers of Apache Beam
     store/        the store, renamed into place once it is complete and synced to disk
