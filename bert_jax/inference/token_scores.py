@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from bert_jax.config import longest_row
 from bert_jax.convert import load_model
+from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, fill_mask
 from bert_jax.inference.words import inner_places
@@ -77,7 +78,7 @@ def score_sentences(
         ids = tokenizer.encode(texts)
         room -= len(with_context(model, []))
     for place, text, tokens in zip(places, texts, ids, strict=True):
-        if not text.strip() or not tokens:
+        if not has_visible(text) or not tokens:
             raise BadInput(f"{place}: no sentence")
         if len(tokens) > room:
             raise BadInput(f"{place}: {len(tokens)} tokens, the model scores {room} at most")

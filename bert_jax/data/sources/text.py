@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
@@ -21,6 +22,12 @@ WITH_NUL = "lines with NUL bytes"
 SURROGATE = "records with lone surrogates"
 # Escapes of JSON, and bytes of arguments that are not UTF-8.
 SURROGATES = re.compile("[\ud800-\udfff]")
+# Categories of characters without a glyph, and characters of other categories: SentencePiece's space, an empty Braille
+# cell, fillers, selectors of variants.
+INVISIBLE = "Cc Cf Cs Zl Zp Zs"
+BLANK = re.compile(
+    "[▁\u2800\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 # A byte order mark between records or documents of files that were joined without a line break.
 JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
@@ -82,6 +89,12 @@ def split_documents(lines: list[str]) -> Iterator[list[str]]:
 def has_text(line: str) -> bool:
     """Returns whether a line is not blank."""
     return bool(line.strip())
+
+
+def has_visible(text: str) -> bool:
+    """Returns whether a text has a character that can be seen. One without any is empty."""
+    letters = BLANK.sub("", text)
+    return any(unicodedata.category(letter) not in INVISIBLE for letter in letters)
 
 
 def single_document(lines: list[str]) -> Iterator[list[str]]:

@@ -17,12 +17,12 @@ and
     clean(config, Encoded) -> (Encoded, {reason: number})        leaves out examples to train on, and counts them
     load_sources(config, path) -> [Example]                      reads a file to predict, if not as `load` does
     widen(config, examples, Split, phase) -> phase               the phase with rows that hold all texts to predict
-    score_texts(config, hypotheses, references) -> dict          scores of generated texts, for `evaluate --reference`
 
 A task without `names` has examples without labels; see parallel_texts.py.
 """
 
 import json
+import re
 import sys
 from array import array
 from collections.abc import Sequence
@@ -39,6 +39,7 @@ from bert_jax.data import corpus, dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.sources import files
+from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import atomic, remote
 from bert_jax.tasks.labelled import tables
@@ -57,6 +58,7 @@ DEFAULTS = {
     **UNLABELLED,
     "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
 }
+ENDS = r"\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?|gz|bz2|zst)$"  # of files, not of splits such as iwslt.dev
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -86,11 +88,12 @@ def module_of(config) -> ModuleType | None:
 
 
 def sources(config) -> dict[str, Path | str]:
-    """Returns {split: file, or source of a library}: train, and those in `dev`, each named by its stem."""
+    """Returns {split: file, or source of a library}: train, and those in `dev`, each named without
+    one of ENDS."""
     data = config.task.data
     names = {"train": config.task.train}
     for name in config.task.dev:
-        split = Path(name).stem
+        split = re.sub(ENDS, "", Path(name).name)
         require(split not in names, "task.dev", config, "expected different names, not train")
         names[split] = name
     if corpus.library_of(data):
@@ -208,12 +211,11 @@ def read(config) -> tuple[dict[str, list[Example]], dict[str, int]]:
     dropped = {}
     for split, source in sources(config).items():
         if isinstance(source, Path) and not files_of(config, source)[0].is_file():
-            raise BadInput(f"config.task.data={config.task.data}: no file {source}")
+            files = f"no file {source}, no parallel files {source}.COLUMN"
+            raise BadInput(f"config.task.data={config.task.data}: {files}")
         loaded = task.load(config, source)
-        parts[split] = drop_unusable(loaded, has_labels(config))
+        parts[split] = drop_unusable(loaded, has_labels(config), source)
         dropped[split] = len(loaded) - len(parts[split])
-        if dropped[split] and not has_labels(config):
-            print(f"{source}: left out {dropped[split]:,} rows with an empty text", file=sys.stderr)
     if not config.task.dev:
         parts = split_off(parts["train"], config.task.heldout)
     for split, examples in parts.items():
@@ -237,8 +239,9 @@ def check_labelled(config, split: str, examples: list[Example]) -> None:
             raise BadInput(f"{example.place}: {hint}")
 
 
-def drop_unusable(examples: list[Example], labelled: bool) -> list[Example]:
-    """Returns the examples that have texts or a label; an empty line has none. Without labels, all texts are needed.
+def drop_unusable(examples: list[Example], labelled: bool, source) -> list[Example]:
+    """Returns the examples of a source that have texts or a label; an empty line has none. Without labels, all texts
+    are needed, and the number of rows with an empty one is printed.
 
     Skips up to one in a hundred rows with another number of columns, which files of GLUE to train on have, and prints
     how many. Raises BadInput for more.
@@ -249,12 +252,16 @@ def drop_unusable(examples: list[Example], labelled: bool) -> list[Example]:
         if len(broken) > len(examples) / 100:
             raise BadInput(message)
         print(f"skipped {message}", file=sys.stderr)
-    return [example for example in examples if is_usable(example, labelled)]
+    usable = [example for example in examples if is_usable(example, labelled)]
+    empty = len(examples) - len(broken) - len(usable)
+    if empty and not labelled:
+        print(f"{source}: left out {empty:,} rows with an empty text", file=sys.stderr)
+    return usable
 
 
 def is_usable(example: Example, labelled: bool) -> bool:
     """Returns whether an example has what a task needs: see `drop_unusable`."""
-    texts = [*map(str.strip, example.texts)]
+    texts = [*map(has_visible, example.texts)]
     if labelled:
         return example.label is not None or any(texts)
     return bool(texts) and all(texts)

@@ -8,25 +8,30 @@ train.de.
 
 import csv
 import difflib
-import io
 import json
 import os
 import re
 import sys
 from collections.abc import Iterable
-from itertools import dropwhile, product
+from itertools import chain, dropwhile, product
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.data.sources.fields import NESTED
-from bert_jax.data.sources.text import replace_surrogates
+from bert_jax.data.sources.text import has_visible, replace_surrogates
 from bert_jax.errors import BadInput, one_line
 
 Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
 Table = tuple[list[str], Rows]  # names of the columns, and the rows
 COMPRESSED = ("", ".gz", ".bz2", ".zst")  # ends of names
+# {pattern of the beginning of a file that is not read: what it is}
+FORMATS = {
+    rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a ZIP archive or an Office document, such as an Excel workbook",
+    rb"\xff\xfe|\xfe\xff": "text in UTF-16",
+    rb"(\xef\xbb\xbf)?(\s|<[?!][^>]*>)*<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
+}
 OTHER_COLUMNS = "has another number of columns than the first row"
 
 
@@ -50,6 +55,9 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
         names = [*table]
         rows = number_rows(source, zip(*table.values(), strict=True))
     elif paths := find_parallel(source, columns):
+        for name in columns:
+            if name not in paths and name != optional:
+                raise BadInput(f"{source}.{name}: no such file beside {paths[min(paths)]}")
         names, rows = read_parallel(paths)
     else:
         names, rows = read_file(source, columns, optional)
@@ -86,10 +94,10 @@ def number_rows(source: Path | str, rows: Iterable) -> Rows:
 
 
 def unnest(names: list[str], rows: Rows) -> Table:
-    """Appends columns of the texts that the objects in the column NESTED have; the first object decides which."""
+    """Appends columns of the texts that the objects in the column NESTED have."""
     cells = [dict(zip(names, values, strict=False)).get(NESTED) for _, values in rows]
     objects = [cell if isinstance(cell, dict) else {} for cell in cells]
-    keys = next(filter(None, objects), {})
+    keys = dict.fromkeys(chain(*objects))
     wider = []
     for (place, values), texts in zip(rows, objects, strict=True):
         wider.append((place, [*values, *map(texts.get, keys)]))
@@ -118,22 +126,26 @@ def read_parallel(paths: dict[str, Path]) -> Table:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a file. Only its line breaks end them, since parallel files would lose their order at others
-    within sentences: carriage returns alone end lines in a file without line feeds."""
-    text = read_text(path)
+    """Returns the lines of a file, see `split_lines`."""
+    return split_lines(read_text(path))
+
+
+def split_lines(text: str) -> list[str]:
+    """Returns the lines of a text. Only its line breaks end them, since parallel files would lose their order, and rows
+    would be cut, at others within sentences: carriage returns alone end lines in a text without line feeds."""
     if "\n" not in text:
         text = text.replace("\r", "\n")
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = [line.rstrip("\r") for line in text.split("\n")]
     if not lines[-1]:
         lines.pop()
     return lines
 
 
-def read_texts(path: Path) -> list[tuple[str, str]]:
-    """Returns (place, text) of the rows of a table, which has the column `text`, or of the lines of another file."""
+def read_texts(path: Path, column: str = "text") -> list[tuple[str, str]]:
+    """Returns (place, text) of the rows of a table, of which this is the column, or of the lines of another file."""
     if not suffix_of(path):
         return [(f"{path}:{number}", line) for number, line in enumerate(read_lines(path), 1)]
-    rows = read(path, ["text"])
+    rows = read(path, [column])
     for place, values in rows:
         if values == [None]:
             raise BadInput(f"{place}: {OTHER_COLUMNS}")
@@ -175,8 +187,11 @@ def read_bytes(path: Path, is_table: bool = False):
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a file. Raises BadInput with the line if it is not UTF-8."""
+    """Returns the text of a file. Raises BadInput with the line if it is not UTF-8, and for other formats."""
     content = read_bytes(path)
+    for pattern, kind in FORMATS.items():
+        if re.match(pattern, content):
+            raise BadInput(f"{path}: {kind}; expected text, CSV, JSON lines, or Parquet")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -193,7 +208,7 @@ def read_json(path: Path) -> Table:
         rows = number_rows(path, rows_of_document(json.loads(text)))
     except (RecursionError, ValueError):  # not a single document
         rows = []
-        for number, line in enumerate(io.StringIO(text.rstrip(), newline=None), 1):
+        for number, line in enumerate(split_lines(text.rstrip()), 1):
             place = f"{path}:{number}"
             rows.append((place, read_line(place, line)))
     for place, row in rows:
@@ -232,19 +247,18 @@ def read_records(path: Path, is_csv: bool) -> Rows:
     """Returns (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
     have several lines."""
     csv.field_size_limit(sys.maxsize)
-    lines = io.StringIO(read_text(path), newline="")
+    lines = read_lines(path)
+    records = (line.split("\t") if line else [] for line in lines)
     if is_csv:
-        records = csv.reader(lines, strict=True)
-    else:
-        records = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        records = csv.reader(map("{}\n".format, lines), strict=True)
     rows = []
     line = 1
     try:
         for values in records:
-            if len(values) == 1 and values[0].isspace():
+            if len(values) == 1 and values[0] and not has_visible(values[0]):
                 values = []
             rows.append((f"{path}:{line}", values))
-            line = records.line_num + 1
+            line = records.line_num + 1 if is_csv else line + 1
     except csv.Error as error:
         raise BadInput(f"{path}:{line}: not CSV ({error})") from None
     while rows and not rows[-1][1]:

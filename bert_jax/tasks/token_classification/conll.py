@@ -6,7 +6,6 @@ number of columns than words, and of CoNLL-U, whose words are in the second of t
 or for none, such as 1-2 and 1.1.
 """
 
-import io
 import re
 import textwrap
 from pathlib import Path
@@ -25,8 +24,7 @@ def load(config, path) -> list[Example]:
     if not isinstance(path, Path):
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     columns = config.task.columns
-    text = io.StringIO(tables.read_text(path), newline=None).read()
-    lines = textwrap.dedent(text).split("\n")
+    lines = textwrap.dedent("\n".join(tables.read_lines(path))).split("\n")
     first = ""
     for line in lines:
         if line.strip(BLANKS) and line[0] not in "#-":

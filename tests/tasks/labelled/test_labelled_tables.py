@@ -156,6 +156,38 @@ def test_every_line_is_a_row(tmp_path, ends):
     ]
 
 
+def test_a_carriage_return_alone_ends_no_row(tmp_path):
+    """It is text in TSV and JSON, as in parallel files; CSV has it in quotes."""
+    path = tmp_path / "t.tsv"
+    path.write_bytes(b"text\tlabel\r\na\rb\tx\r\n\rc\td\r\r\n")
+    assert values(path, "text") == [["a\rb", "x"], ["\rc", "d"]]
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"text":\r"a", "label": "x"}\n')
+    assert values(path, "text") == [["a", "x"]]
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'text,label\n"a\rb",x\n')
+    assert values(path, "text") == [["a\rb", "x"]]
+    path.write_bytes(b"text,label\na,x\na\rb,x\n")
+    with pytest.raises(BadInput, match=f"{path}:3"):
+        values(path, "text")
+
+
+@pytest.mark.parametrize(
+    "name, content, kind",
+    [
+        ("t.tmx", b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE tmx>\n<tmx version="1.4">', "TMX"),
+        ("train.txt", b"<xliff>", "XLIFF"),
+        ("t.xlsx", b"PK\x03\x04\x14\x00", "Excel"),
+        ("t.tsv", "\ufefftext\n".encode("utf-16-le"), "UTF-16"),
+    ],
+)
+def test_other_formats_are_named(tmp_path, name, content, kind):
+    (tmp_path / name).write_bytes(content)
+    for read in (tables.read_lines, lambda path: tables.read(path, ["text"])):
+        with pytest.raises(BadInput, match=f"{tmp_path}/{name}: .*{kind}"):
+            read(tmp_path / name)
+
+
 def test_lone_surrogates_of_json_become_replacement_characters(tmp_path, capsys):
     """In texts, labels and names of columns; they are counted."""
     path = tmp_path / "t.jsonl"

@@ -86,7 +86,7 @@ def test_files_of_other_sizes_are_refused(tmp_path, extra):
     text = f"train.en: 6 lines, .*train.de: {6 + len(extra)} lines"
     with pytest.raises(BadInput, match=text):
         tables.read(tmp_path / "train", ["en", "de"])
-    with pytest.raises(BadInput, match="'fr'"):
+    with pytest.raises(BadInput, match=r"train\.fr: .*train\.en"):
         tables.read(tmp_path / "train", ["en", "fr"])
 
 
@@ -98,6 +98,9 @@ def test_columns_may_be_nested_in_json(tmp_path, nested):
     assert values(tmp_path / "train.jsonl") == [["a", "b"]]
     with pytest.raises(BadInput, match="train.jsonl.*'fr'.*'en', 'de'"):
         tables.read(tmp_path / "train.jsonl", ["fr"])
+    lines = '{"translation": {"en": "a"}}\n{"translation": {"de": "d", "en": "c"}}\n'
+    (tmp_path / "train.jsonl").write_text(lines)
+    assert values(tmp_path / "train.jsonl") == [["a", ""], ["c", "d"]]
     (tmp_path / "train.jsonl").write_text('{"translation": {"en": ["a"], "de": "b"}}\n')
     with pytest.raises(BadInput, match="'en'"):
         values(tmp_path / "train.jsonl")
@@ -134,6 +137,50 @@ def test_examples_with_an_empty_text_are_dropped_and_counted(tmp_path, capsys, n
     assert sorted(pairs) == sorted(row for row in ROWS if all(map(str.strip, row)))
     assert dropped == {"train": 3}
     assert f"{tmp_path}/{name}: left out 3 " in capsys.readouterr().err
+
+
+EMPTY = [
+    "",
+    "\u200b",
+    "\0 \x02",
+    "\xad\xad",
+    "▁▁▁",
+    "\ufeff\u2028\u3000",
+    "\u2800\u3164\ufe0f",
+    "\u200e\u202a",
+]
+SEEN = ["a", "。", "\u200b\u0301", "🙂", "\xad-", "_"]
+
+
+@pytest.mark.parametrize("name", ["train", "train.tsv"])
+def test_a_text_without_a_visible_character_is_empty(tmp_path, capsys, name):
+    """In either language; a row with other columns is reported as such alone."""
+    texts = EMPTY + SEEN
+    write_parallel(tmp_path, en=[*texts, *["x"] * len(texts)], de=[*["y"] * len(texts), *texts])
+    pairs = zip([*texts, *["x"] * len(texts)], [*["y"] * len(texts), *texts], strict=True)
+    lines = [f"{a}\t{b}\n" for a, b in [("en", "de"), *pairs, *[("x", "y")] * 200]]
+    (tmp_path / "train.tsv").write_text("".join([*lines, "x\n"]))
+    config = load(tmp_path, **{"task.train": name, "task.heldout": 0.1})
+    parts, dropped = examples.read(config)
+    pairs = [tuple(example.texts) for part in parts.values() for example in part]
+    assert {*pairs} - {("x", "y")} == {(text, "y") for text in SEEN} | {
+        ("x", text) for text in SEEN
+    }
+    count = 2 * len(EMPTY)
+    printed = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/{name}: left out {count} rows" in printed[-1]
+    if name == "train.tsv":
+        assert len(printed) == 2 and f"{tmp_path}/{name}:{len(lines) + 1}: " in printed[0]
+    assert dropped == {"train": count + len(printed) - 1}
+
+
+def test_missing_parallel_files_are_named(tmp_path):
+    (tmp_path / "train.de").write_text("a\n")
+    with pytest.raises(BadInput, match=f"{tmp_path}/train.en"):
+        examples.read(load(tmp_path))
+    (tmp_path / "train.de").unlink()
+    with pytest.raises(BadInput, match=f"task.data={tmp_path}: .*{tmp_path}/train"):
+        examples.read(load(tmp_path))
 
 
 @pytest.fixture(scope="module")
