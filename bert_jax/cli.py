@@ -58,7 +58,6 @@ def main(arguments: list[str] | None = None) -> int:
 
     arguments: default: those of the process.
     """
-    arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
     # TensorFlow prints several lines at import; these settings leave only its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -66,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         # Characters that the terminal's encoding lacks are printed as escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
         options = parser(arguments[:1]).parse_args(arguments)
         return options.run(options, overrides)
     except BadInput as error:
@@ -174,6 +174,18 @@ PHASE = option("--phase", "a phase of the config; default: all, one by one", met
 # --- The command line -----------------------------------------------------------------------------
 
 
+class Once(argparse.Action):
+    """Stores the value of an option. Another value of the same option is an error."""
+
+    values = None
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if self.values not in (None, values):
+            parser.error(f"{option_string} is given twice")
+        self.values = values
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises BadInput, so that its errors are one line like all others."""
 
@@ -208,6 +220,7 @@ def parser(names: list[str]) -> Parser:
     parsers = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, text in COMMANDS.items():
         command = parsers.add_parser(name, help=text, description=text)
+        command.register("action", None, Once)
         # A slice as -4: is a value; argparse takes only numbers for values that begin with a minus.
         command._negative_number_matcher = re.compile(r"-\d")
         if name in names:
@@ -221,10 +234,10 @@ def parser(names: list[str]) -> Parser:
 def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Splits a command line into other arguments and overrides: --config.KEY=VALUE or --config.KEY VALUE.
 
-    Returns the overrides as KEY=VALUE.
+    Returns the overrides as KEY=VALUE. Raises BadInput for two values of a key.
     """
     others = []
-    overrides = []
+    overrides = {}
     remaining = iter(arguments)
     for argument in remaining:
         if argument == "--":
@@ -233,10 +246,13 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
             parts = [argument.removeprefix("--config.")]
             if "=" not in argument:
                 parts += itertools.islice(remaining, 1)
-            overrides.append("=".join(parts))
+            override = "=".join(parts)
+            key = override.partition("=")[0]
+            if overrides.setdefault(key, override) != override:
+                raise BadInput(f"--config.{key}: given twice: {overrides[key]}, {override}")
         else:
             others.append(argument)
-    return others, overrides
+    return others, [*overrides.values()]
 
 
 # --- Results: text, and JSON with --json ----------------------------------------------------------
