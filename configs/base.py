@@ -142,6 +142,9 @@ def get_config(
     config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
+    # how unigram and bpe normalize text, also that which a model writes: nfkc (m² and … become m2 and ..., and control
+    # characters blanks or nothing), or identity (text stays as it is; needs lowercase=False)
+    config.tokenizer.normalization = "nfkc"
     config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most
 
     config.model = ConfigDict(find_module("model", model).DEFAULTS)
@@ -284,6 +287,7 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules", "wrapped", "none"),
     "corpus.heldout_by": ("hash", "end"),
+    "tokenizer.normalization": ("nfkc", "identity"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe", "bytes"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
@@ -321,6 +325,10 @@ def check(config: ConfigDict) -> None:
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
     is_valid = config.guard.spike == 0 or config.guard.spike >= 2
     require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
+    keys = config.tokenizer
+    is_valid = keys.kind in ("unigram", "bpe") and not keys.lowercase
+    hint = "expected nfkc without tokenizer.kind=unigram or bpe, or with tokenizer.lowercase"
+    require(is_valid or keys.normalization == "nfkc", "tokenizer.normalization", config, hint)
     check_corpus(config)
     check_optimizer(config)
     check_profile(config, sum(phase.steps for phase in config.phases.values()))

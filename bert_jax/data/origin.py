@@ -36,7 +36,9 @@ def tokenizer_keys(config) -> dict:
     """Returns the config keys and values that decide the tokenizer of a store."""
     if config.tokenizer.path:
         return {"tokenizer.path": tokenizer_from_file(config).fingerprint}
-    keys = ("kind", "size", "lowercase", "sample")
+    keys = ["kind", "size", "lowercase", "sample"]
+    if config.tokenizer.normalization != "nfkc":  # before this key existed, all stores were so
+        keys.append("normalization")
     return {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
 

@@ -87,7 +87,13 @@ def load_or_train_on_texts(config, texts: list[str]) -> tokenizers.Tokenizer:
     size = sum(len(text.encode()) for text in texts)
     stride = math.ceil(size / max(1, settings.sample * 1_000_000))
     sampled = texts[:: max(1, stride)]
-    return tokenizers.train(settings.kind, sampled, settings.size, settings.lowercase)
+    return train_on(settings, sampled)
+
+
+def train_on(settings, texts: Iterable[str], is_exact: bool = False) -> tokenizers.Tokenizer:
+    """Trains the tokenizer of config.tokenizer, see `tokenizers.train`."""
+    keys = settings.kind, texts, settings.size, settings.lowercase
+    return tokenizers.train(*keys, is_exact, settings.normalization)
 
 
 def train(
@@ -101,7 +107,7 @@ def train(
     """
     settings = config.tokenizer
     if settings.kind == "bytes":
-        return tokenizers.train(settings.kind, (), settings.size, settings.lowercase)
+        return train_on(settings, ())
     log("prepare: reading the text for a sample to train the vocabulary on")
     (directory / "documents").mkdir(exist_ok=True)
     problems = Counter()
@@ -120,7 +126,7 @@ def train(
         documents = itertools.compress(documents, states[number] == splits.TRAIN)
         texts += map("\n".join, documents)
     is_exact = config.corpus.sentences == "none"
-    return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase, is_exact)
+    return train_on(settings, texts, is_exact)
 
 
 def sample_stride(sizes: list[int], limit: int) -> int:

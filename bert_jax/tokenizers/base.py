@@ -106,14 +106,13 @@ class Tokenizer:
             return ban((encoding.ids for encoding in batch), self.special)
 
     def decode(self, ids: list[int]) -> str:
-        """Returns the text of ids, of the special tokens only [UNK] among them, with the white space of its pieces.
+        """Returns the text of ids without the special tokens, also [UNK], with the white space of its pieces.
 
         The text of a prompt and more ids begins with that of the prompt: a continuation is
         `decode(prompt + ids)[len(decode(prompt)) :]`. U+FFFD stands for bytes that are no whole character.
         """
-        left_out = {number for name, number in self.special.items() if name != "unk"}
-        ids = [number for number in ids if number not in left_out]
-        return self.decode_pieces(ids)
+        left_out = self.special.values()
+        return self.decode_pieces([number for number in ids if number not in left_out])
 
     def decode_pieces(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)

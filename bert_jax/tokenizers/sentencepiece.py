@@ -120,14 +120,20 @@ def from_file(path: Path, add_special: bool) -> SentencePiece:
     return SentencePiece(model, special, appended, path)
 
 
-def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
+def train(
+    kind: str, texts: Iterable[str], size: int, lowercase: bool, normalization: str = "nfkc"
+) -> SentencePiece:
     """Trains a model of `size` pieces, special tokens first. Deterministic.
 
     Reads the texts once; the library holds them in memory.
 
     kind: unigram or bpe.
     lowercase: folds case, and keeps accents.
+    normalization: nfkc (the library's nmt_nfkc), or identity, which has no `lowercase`.
     """
+    rule = normalization
+    if rule == "nfkc":
+        rule = "nmt_nfkc_cf" if lowercase else "nmt_nfkc"
     file = io.BytesIO()
     options = {}
     for role, name in ROLES.items():
@@ -139,7 +145,7 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
             model_writer=file,
             model_type=kind,
             vocab_size=size,
-            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+            normalization_rule_name=rule,
             character_coverage=COVERAGE,
             control_symbols=[SPECIAL["mask"]],  # takes the next free id
             num_threads=THREADS,

@@ -55,13 +55,19 @@ def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> T
 
 
 def train(
-    kind: str, texts: Iterable[str], size: int, lowercase: bool, is_exact: bool = False
+    kind: str,
+    texts: Iterable[str],
+    size: int,
+    lowercase: bool,
+    is_exact: bool = False,
+    normalization: str = "nfkc",
 ) -> Tokenizer:
     """Trains a tokenizer of `size` pieces, special tokens first. Deterministic. Holds the texts in memory.
 
     kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`), or bytes, which needs neither
         texts nor size. Raises BadInput if `size` is too small or too large for the texts.
     is_exact: whether byte_bpe keeps the white space of texts.
+    normalization: of unigram and bpe, see config.tokenizer.
     """
     if kind == "bytes":
         return huggingface.bytes_of_text(lowercase)
@@ -70,4 +76,4 @@ def train(
         return wordpiece.train(texts, size, lowercase)
     if kind == "byte_bpe":
         return huggingface.train(texts, size, lowercase, is_exact)
-    return sentencepiece.train(kind, texts, size, lowercase)
+    return sentencepiece.train(kind, texts, size, lowercase, normalization)

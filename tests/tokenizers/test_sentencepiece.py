@@ -44,6 +44,17 @@ def test_ids_of_alberts_model_equal_the_library(number):
     check_library(tokenizer, path.read_bytes(), odd_lines(number) + DIFFICULT, is_exact=False)
 
 
+@KINDS
+def test_text_keeps_its_characters_without_normalization(tmp_path, kind):
+    texts = ["m² … ﬁn ½ ｶﾞ the", "ﬁ ² … e\u0301", *PROSE]
+    for normalization in ("identity", "nfkc"):
+        tokenizer = tokenizers.train(kind, texts, 120, False, normalization=normalization)
+        decoded = [*map(tokenizer.decode, tokenizer.encode(texts))]
+        assert (decoded == texts) == (normalization == "identity")
+        tokenizer.save(tmp_path)
+        check_library(tokenizer, (tmp_path / "sentencepiece.model").read_bytes(), texts + DIFFICULT)
+
+
 def test_missing_special_tokens_are_appended_if_asked(tmp_path):
     """Like LLaMA's model: <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
     model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
