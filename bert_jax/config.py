@@ -22,6 +22,7 @@ DECODING = (
     "objective.beams",
     "objective.length_penalty",
     "objective.length_rule",
+    "task.extra_pieces",
     "task.tokenize",
     "task.lowercase",
 )

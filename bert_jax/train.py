@@ -68,16 +68,18 @@ def pretrain(
     """
     with cluster.joined(config.distributed) as processes, Watchdog(config.timeouts) as watchdog:
         watchdog.arm("compile")
-        if resolve:
-            jax_setup.find_backend()
-            config = resolve(config, overrides)
-        config = jax_setup.start(config)  # JAX waits here for the devices of all processes
-        # The coordinator's address is not a property of the run.
-        config.distributed = configs.base().distributed
-        # Absolute paths, so that the saved config works from any directory.
-        for key in ("store", "batches", *configs.STARTS):
-            config[key] = download.absolute(config[key])
         with workdir.opened(name) as run:
+            if resolve:
+                config = jax_setup.start(config)
+                if not config.init_from:  # which decides keys of the model
+                    check_start(config, run)
+                config = resolve(config, overrides)
+            config = jax_setup.start(config)  # JAX waits here for the devices of all processes
+            # The coordinator's address is not a property of the run.
+            config.distributed = configs.base().distributed
+            # Absolute paths, so that the saved config works from any directory.
+            for key in ("store", "batches", *configs.STARTS):
+                config[key] = download.absolute(config[key])
             return pretrain_together(config, run, processes, watchdog, overrides)
 
 
@@ -234,13 +236,20 @@ def prepare_workdir(
     write_run(config, directory, data, trainer, imported)
 
 
+def check_start(config: ConfigDict, run: Workdir) -> jax.sharding.Mesh:
+    """Raises BadInput if no run can start in the workdir with this config, whatever is in its store; returns the
+    mesh."""
+    mesh = make_mesh(config, configs.phases(config))
+    run.check(config.store, config.batches, config.compilation_cache)
+    tasks.check_scores(config)
+    return mesh
+
+
 def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.sharding.Mesh:
     """Raises BadInput if the run cannot be started or resumed with this config; returns the mesh. Computes and writes
     nothing."""
-    mesh = make_mesh(config, configs.phases(config))
-    run.check(config.store, config.batches, config.compilation_cache)
+    mesh = check_start(config, run)
     preflight.check_average(config)
-    tasks.check_scores(config)
     old = start.config
     if old:
         tasks.take_filled(config, old.task)

@@ -12,6 +12,7 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.commands import predict
 from bert_jax.convert import load_model
+from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
 from bert_jax.inference import perplexity, token_scores, word_windows
 from bert_jax.layers import counts
@@ -23,6 +24,7 @@ from bert_jax.runs import metrics, run_info, workdir
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed, open_or_prepare
 from bert_jax.tasks.labelled import examples, tables
+from bert_jax.tasks.translation import scores
 
 OPTIONS = [
     cli.place("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
@@ -38,7 +40,11 @@ OPTIONS = [
         type=cli.positive,
         default=0,
     ),
-    cli.path("--reference", "file of translations, a line for each of --input"),
+    cli.path(
+        "--reference",
+        "file of translations, a line for each of --input; may be repeated",
+        action="append",
+    ),
     *predict.SEARCH,
     cli.AS_JSON,
 ]
@@ -92,23 +98,29 @@ def describe(values: dict) -> str:
     return "\n".join(lines)
 
 
-def evaluate_translations(name, file: Path, reference: Path, overrides, search: dict) -> dict:
-    """Returns the scores of the translations of a file's lines, and their signatures; see tasks/translation/scores.py.
+def evaluate_translations(
+    name, file: Path, references: list[Path], overrides, search: dict
+) -> dict:
+    """Returns the scores of the translations of a file's sources against one or several references, and their
+    signatures; see tasks/translation/scores.py.
 
     Raises BadInput for a reference with another number of lines.
     """
-    sources = tables.read_lines(file)
-    references = tables.read_lines(reference)
-    if len(sources) != len(references):
-        sizes = f"{file}: {len(sources):,} lines, {reference}: {len(references):,} lines"
-        raise BadInput(f"--reference: {sizes}; expected the same number")
     model = predict.open_model(name, overrides, search)
     task = examples.module_of(model.config)
-    if not hasattr(task, "score_texts"):
+    if not predict.generates(model):
         raise BadInput(f"--reference: {name}: task {model.config.task.name!r} has no translations")
     tasks.check_scores(model.config)
-    results, _ = predict.predict_examples(model, task.load_sources(model.config, file))
-    return task.score_texts(model.config, [result["prediction"] for result in results], references)
+    sources = task.load_sources(model.config, file)
+    translations = []
+    for path in references:
+        texts = [text for _, text in tables.read_texts(path, model.config.task.text[1])]
+        if len(texts) != len(sources):
+            sizes = f"{file}: {len(sources):,} texts, {path}: {len(texts):,} texts"
+            raise BadInput(f"--reference: {sizes}; expected the same number")
+        translations.append(texts)
+    results, _ = predict.predict_examples(model, sources)
+    return scores.compute(model.config, scores.NAMES, results, translations)
 
 
 def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:
@@ -217,7 +229,7 @@ def read_documents(path: Path) -> Iterator[str]:
     else:
         documents = [(path, tables.read_text(path))]
     for place, text in documents:
-        if not text or text.isspace():
+        if not has_visible(text):
             raise BadInput(f"--input {place}: has no text")
         yield text
 

@@ -70,8 +70,8 @@ OPTIONS = [
     ),
     cli.option(
         "--output",
-        "file for predictions: .csv with a column for each class, .tsv as GLUE wants it, .json as SQuAD wants it, or a"
-        " line each; of entities, a line for each word",
+        "file for predictions: .csv with a column for each class, .tsv as GLUE wants it, .json as SQuAD wants it, .jsonl"
+        " with an object each, or a line each; of entities, a line for each word",
         type=cli.to_output,
     ),
     cli.path("--context", "file of a text that has the answer to --question"),
@@ -105,6 +105,9 @@ def run(options, overrides) -> int:
         search_keys(options),
         emit if is_streamed else None,
     )
+    if number := sum(result.get("at_limit", False) for result in results):
+        hint = "see config.task.extra_pieces"
+        cli.log_progress(f"{number} of {len(results)} translations ended at their limit; {hint}")
     lines = []
     if output := options.output:
         atomic.write(output, predictions.text(results, output.suffix))

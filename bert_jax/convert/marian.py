@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.convert import config_json
+from bert_jax.storage import json_file
 
 CLASS = "Marian"  # names.ARCHITECTURES describes the constants and functions of an architecture
 MODEL_TYPE = "marian"
@@ -90,6 +91,7 @@ FRAME = ("sep",)  # a source is its pieces and [SEP]
 TOKENS = {"decoder_start_token_id": "cls", "eos_token_id": "sep", "pad_token_id": "pad"}
 BEAMS = 4  # arXiv:1706.03762, section 6.1
 MAX_PIECES = 100  # of a text in a default config
+EXTRA = "bert_jax_extra_pieces"  # the key of generation_config.json with task.extra_pieces
 
 
 def sizes(model) -> dict[str, int]:
@@ -133,16 +135,25 @@ def token_ids(vocabulary) -> dict[str, int]:
 def write_generation(config, vocabulary) -> dict:
     """Returns the content of generation_config.json: a beam search as in the paper.
 
-    transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source. It lacks
-    objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant factor, for large n.
+    transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source: EXTRA is
+    for `read_generation`. It lacks objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant
+    factor, for large n.
     """
     return {
         **token_ids(vocabulary),
         "num_beams": BEAMS,
         "length_penalty": config.objective.length_penalty,
         "early_stopping": "never",  # ends a search once no open hypothesis can become better
-        "max_length": config.model.max_length,
+        "max_length": config.model.max_length + 1,  # with the begin token
+        EXTRA: config.task.get("extra_pieces", 0),
     }
+
+
+def read_generation(directory: Path) -> list[str]:
+    """Returns what a default config must override for the generation_config.json of a directory, if there is one."""
+    path = directory / "generation_config.json"
+    values = json_file.read(path) if path.is_file() else {}
+    return [f"task.extra_pieces={values.get(EXTRA, 0)}"]
 
 
 def default_keys(length: int) -> list[str]:

@@ -50,6 +50,7 @@ FORMATS = ("huggingface", "google")
 #     orders(model)                      {axis: the numbers along it in the order of transformers}
 #     default_keys(length)               overrides of a default config with rows of a length
 #     write_generation(config, vocabulary)    content of generation_config.json
+#     read_generation(directory)         overrides of a default config by that file
 #
 # and
 #

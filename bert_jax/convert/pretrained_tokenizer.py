@@ -8,7 +8,7 @@ from tokenizers import AddedToken
 from tokenizers.models import BPE
 from tokenizers.normalizers import BertNormalizer
 
-from bert_jax.convert import names
+from bert_jax.convert import marian, names
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import bpe_files, huggingface, wordpiece
@@ -57,7 +57,12 @@ def read(directory: Path, config: dict) -> Tokenizer:
         elif name in TYPES:
             library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
-    return huggingface.from_library(library, file, spellings)
+    tokenizer = huggingface.from_library(library, file, spellings)
+    if config.get("model_type") == marian.MODEL_TYPE:
+        plain = library.encode("a", add_special_tokens=False).ids
+        if library.encode("a").ids != [*plain, tokenizer.sep]:
+            raise BadInput(f"{directory}: {name}Tokenizer: a source needs one end token alone")
+    return tokenizer
 
 
 def find_spellings(settings: dict) -> dict[str, str]:

@@ -79,6 +79,8 @@ class Decoded(NamedTuple):
     tokens: jax.Array  # int32[B, N, T], with the end token; 0 after it
     lengths: jax.Array  # int32[B, N], with the end token
     scores: jax.Array  # float32[B, N]
+    # bool[B], whether the limit ended the row: the best hypothesis has no end token, or an open one is better
+    is_cut: jax.Array | None = None
 
 
 class Beams(NamedTuple):
@@ -202,11 +204,12 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
         return cache, bound > scores[:, -1], Beams(_select(tokens, order), log_probs, finished)
 
     tokens, log_probs, finished = _loop(turn, cache, limits, state, rooms(stop.length), count)
+    is_cut = log_probs[:, 0] / length_penalty(limits, search) > finished.scores[:, 0]
     if search.rule == "gnmt":
         lengths = jnp.where(log_probs > -jnp.inf, limits[:, None], 0)
         is_finished = finished.scores[:, 0] > -jnp.inf
         finished = _choose_rows(is_finished, finished, Decoded(tokens, lengths, log_probs))
-    return _result(finished)
+    return _result(finished, stop, is_cut)
 
 
 def length_penalty(length, search: Search):
@@ -278,7 +281,7 @@ def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
         return cache, last != stop.end, path
 
     path = _loop(turn, cache, limits, state, rooms(stop.length))
-    return _result(jax.tree.map(lambda array: array[:, None], path))
+    return _result(jax.tree.map(lambda array: array[:, None], path), stop)
 
 
 def rooms(length: int) -> list[int]:
@@ -373,8 +376,12 @@ def _log_softmax(logits):
     return jax.nn.log_softmax(logits.astype(jnp.float32))
 
 
-def _result(hypotheses: Decoded) -> Decoded:
-    """Removes the first input from the tokens, and what is not of a hypothesis."""
+def _result(hypotheses: Decoded, stop: Stop, is_cut=False) -> Decoded:
+    """Removes the first input from the tokens, and what is not of a hypothesis.
+
+    is_cut: bool[B], whether an open hypothesis is better.
+    """
     tokens = hypotheses.tokens[..., 1:]
     is_part = jnp.arange(tokens.shape[-1]) < hypotheses.lengths[..., None]
-    return hypotheses._replace(tokens=jnp.where(is_part, tokens, 0))
+    is_cut |= ~(is_part & (tokens == stop.end))[:, 0].any(axis=-1)
+    return hypotheses._replace(tokens=jnp.where(is_part, tokens, 0), is_cut=is_cut)

@@ -8,6 +8,7 @@ import math
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax.config import longest_row
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import decoding
 from bert_jax.models import base as models
@@ -24,8 +25,6 @@ DEFAULTS = {
     # (n^alpha)
     "length_rule": "gnmt",
 }
-# tokens that a translation may have more than its source (arXiv:1706.03762, section 6.1)
-LONGER = 50
 
 
 def check(config) -> None:
@@ -59,10 +58,14 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective: the term `translation` with label smoothing in nats, and the metrics `target_nll`, without
     smoothing, and `target_accuracy`; means over all tokens of the targets.
 
-    Its outputs are translations, decoding.Decoded: `translations` int32[B, N, T], `lengths` int32[B, N] and `scores`
-    float32[B, N], T = L + LONGER. Raises BadInput for a model without a decoder.
+    Its outputs are translations, decoding.Decoded: `translations` int32[B, N, T], `lengths` int32[B, N], `scores`
+    float32[B, N], and `is_cut` bool[B]. A translation has at most `task.extra_pieces` tokens more than its source, and
+    at most `longest_row`; of a task without this key, at most the latter. Raises BadInput for a model without a
+    decoder.
     """
     keys = config.objective
+    most = longest_row(config)
+    extra = config.task.get("extra_pieces") or most
     smoothing = keys.label_smoothing
     search = decoding.Search(keys.beams, keys.length_penalty, keys.length_rule)
 
@@ -87,8 +90,10 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
 
     def decode(call, batch):
         sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32)
-        length = batch["tokens"].shape[1] + LONGER
-        stop = decoding.Stop(vocabulary.sep, length, sizes + LONGER)
+        length = min(most, batch["tokens"].shape[1] + extra)
+        # A row that only fills the batch has no source.
+        limits = jnp.where(sizes > 0, sizes + extra, 0)
+        stop = decoding.Stop(vocabulary.sep, length, limits)
         first = jnp.full_like(sizes, vocabulary.cls)
         cache = call("start")(batch, decoding.rooms(length)[0] * keys.beams)
         if keys.beams == 1:
@@ -99,6 +104,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "translations": decoded.tokens,
             "lengths": decoded.lengths,
             "scores": decoded.scores,
+            "is_cut": decoded.is_cut,
         }
 
     def reference_losses(entropy: float) -> str:

@@ -42,7 +42,7 @@ def fill(config, store: Store) -> None:
     """Sets the keys of the task that its data decides and that are empty, such as the names of labels.
 
     A store of labelled examples has their `labels`. The task's module names others by `fill(config, store) -> {key:
-    value}`, if it has any. Raises BadInput if the task cannot use them.
+    value}`, if it has any. Empty is () or 0. Raises BadInput if the task cannot use them.
     """
     module = find_module("task", config.task.name)
     values = {}
@@ -55,11 +55,13 @@ def fill(config, store: Store) -> None:
 
 
 def take_filled(config, values: dict) -> None:
-    """Sets the empty keys of the task to those of `values`, {key: value}, such as the task's keys in a saved config."""
+    """Sets the empty keys of the task, () or 0, to those of `values`, {key: value}, such as the task's keys in a saved
+    config."""
     with config.unlocked():
         for key, value in values.items():
-            if config.task.get(key) == ():
-                config.task[key] = tuple(value)
+            kind = type(config.task.get(key))
+            if kind in (tuple, int) and value and not config.task[key]:
+                config.task[key] = kind(value)
 
 
 def attention(config, phase, mesh) -> str:

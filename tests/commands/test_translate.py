@@ -148,7 +148,7 @@ def test_epochs_have_a_warm_up_and_checkpoints_that_suit_them(trained):
 def test_a_text_is_translated_as_it_is_alone(trained, capsys):
     """In the order of the input, of any lengths; an empty line stays empty, and other hypotheses are worse."""
     directory, _, run = trained
-    sources = ["a b c", "h", "", *[" ".join(LETTERS * size) for size in (3, 5, 1)]]
+    sources = ["a b c", "h", "\u200b▁", *[" ".join(LETTERS * size) for size in (3, 5, 1)]]
     (directory / "test.en").write_text("\n".join(sources) + "\n")
     command = ["predict", "--model", str(run), "--json", "-", "--input", str(directory / "test.en")]
     assert main(command) == 0
@@ -156,7 +156,8 @@ def test_a_text_is_translated_as_it_is_alone(trained, capsys):
     assert [result["text"] for result in results] == sources
     assert results[2]["prediction"] == ""
     for source, result in zip(sources, results, strict=True):
-        if not source:
+        if source == "\u200b▁":
+            assert not result["at_limit"]
             continue
         (alone,), _ = predict.predict(run, [source])
         assert alone["prediction"] == result["prediction"]
@@ -164,7 +165,65 @@ def test_a_text_is_translated_as_it_is_alone(trained, capsys):
         scores = [hypothesis["score"] for hypothesis in result["hypotheses"]]
         assert scores == sorted(scores, reverse=True)
         assert result["hypotheses"][0]["text"] == result["prediction"]
-        assert len(result["prediction"].split()) <= len(source.split()) + 50
+
+
+@pytest.mark.slow
+def test_translations_at_their_limit_are_counted(trained, tmp_path, capsys):
+    """They go on with a later limit; those of one beam are a part of what follows then."""
+    directory, _, run = trained
+    source = ["--input", str(directory / "dev.en")]
+    results = {}
+    for extra in (1, 40):
+        keys = f"--config.task.extra_pieces={extra}", "--json", str(tmp_path / "out.json")
+        assert main(["predict", "--model", str(run), *source, "--beam", "1", *keys]) == 0
+        results[extra] = json.loads((tmp_path / "out.json").read_text())
+        number = sum(result["at_limit"] for result in results[extra])
+        assert (f"{number} of 30 " in capsys.readouterr().err) == (number > 0)
+    for short, long in zip(results[1], results[40], strict=True):
+        assert long["prediction"].startswith(short["prediction"])
+        if long["prediction"] != short["prediction"]:
+            assert short["at_limit"]
+    number = sum(result["at_limit"] for result in results[1])
+    assert number > 0
+    command = ["evaluate", "--model", str(run), "--config.task.extra_pieces=1", "--json", "-"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["at_limit"] == number
+    reference = ["--reference", str(directory / "dev.de"), "--beam", "1"]
+    assert main([*command, *source, *reference]) == 0
+    assert json.loads(capsys.readouterr().out)["at_limit"] == number
+
+
+@pytest.mark.slow
+def test_tables_are_translated_by_their_columns(trained, tmp_path, capsys):
+    """Sources and references; several references are those of sacrebleu. A table's results are a table."""
+    directory, _, run = trained
+    sources, targets = (read(directory / f"dev.{language}") for language in ("en", "de"))
+    rows = [{"translation": {"en": a, "de": b}} for a, b in zip(sources, targets, strict=True)]
+    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    lines = [f"{a}\t{b}\n" for a, b in zip(sources, targets, strict=True)]
+    (tmp_path / "dev.tsv").write_text("".join(["en\tde\n", *lines]))
+    other = tmp_path / "other.de"
+    other.write_text("\n".join(reversed(targets)) + "\n")
+    output = tmp_path / "out.jsonl"
+    values = []
+    for name in (directory / "dev.en", tmp_path / "dev.jsonl", tmp_path / "dev.tsv"):
+        command = ["predict", "--model", str(run), "--input", str(name), "--output", str(output)]
+        assert main([*command, "--json", "-"]) == 0
+        results = json.loads(capsys.readouterr().out)
+        assert [json.loads(line) for line in read(output)] == results
+        assert [result["text"] for result in results] == sources
+        files = ["--input", str(name), "--reference", str(other)]
+        second = directory / "dev.de" if name.suffix == ".en" else name
+        command = ["evaluate", "--model", str(run), *files, "--reference", str(second)]
+        assert main([*command, "--json", "-"]) == 0
+        values.append(json.loads(capsys.readouterr().out))
+    assert values[0] == values[1] == values[2]
+    translated = [result["prediction"] for result in results]
+    bleu = sacrebleu.BLEU(force=True)
+    assert values[0]["bleu"] == bleu.corpus_score(translated, [read(other), targets]).score
+    assert values[0]["bleu_signature"].startswith("nrefs:2|")
+    (tmp_path / "dev.tsv").write_text("".join(lines))
+    assert "'en'" in refused("predict", "--model", run, "--input", tmp_path / "dev.tsv")
 
 
 @pytest.mark.slow
@@ -202,7 +261,7 @@ def test_bad_input_is_refused(trained, tmp_path):
     short.write_text("a\n")
     source = ("--input", directory / "dev.en")
     message = refused("evaluate", "--model", run, *source, "--reference", short)
-    assert f"{directory}/dev.en: 30 lines" in message and f"{short}: 1 lines" in message
+    assert f"{directory}/dev.en: 30 " in message and f"{short}: 1 " in message
     assert "'translation'" in refused("evaluate", "--model", run, *source)
     long = tmp_path / "long.en"
     long.write_text("a b\n" + " ".join(LETTERS * 12) + "\n")

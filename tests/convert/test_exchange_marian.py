@@ -38,6 +38,7 @@ KEYS = (
     "objective.name=translation",
     "task.name=translation",
     "task.max_pieces=20",
+    "task.extra_pieces=9",
     "task.metrics=()",
     "model.layers=2",
     "model.decoder_layers=3",
@@ -88,7 +89,8 @@ def test_settings_are_those_of_marian(exported):
     assert values == values | expected | special
     searches = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": "never"}
     generation = read_json(directory / "generation_config.json")
-    assert generation == special | searches | {"max_length": config.model.max_length}
+    lengths = {"max_length": config.model.max_length + 1, "bert_jax_extra_pieces": 9}
+    assert generation == special | searches | lengths
     card = (directory / "README.md").read_text()
     for part in ("pipeline_tag: translation", "bert-jax pretrain", "parts: encoder, decoder"):
         assert part in card, part
@@ -134,6 +136,29 @@ def test_tokenizers_end_a_text_and_give_it_back(tmp_path, kind):
     assert theirs.decode([2, *ids, 3, 0, 0], skip_special_tokens=True) == TEXT
     again = pretrained_tokenizer.read(tmp_path, {})
     assert again.encode([TEXT]) == [ids] and again.special == tokenizer.special
+    unknown = tokenizer.unk
+    for written in ([unknown], [*ids, unknown], [unknown, *ids], [*ids, unknown, unknown, *ids]):
+        expected = theirs.decode([2, *written, 3], skip_special_tokens=True)
+        for own in (tokenizer, again):
+            assert own.decode([2, *written, 3]).strip() == expected.strip()
+
+
+@pytest.mark.parametrize("kind", ["cls", "none", "BertTokenizer"])
+def test_tokenizers_of_another_frame_are_refused(exported, tmp_path, kind):
+    """A source has an end token, and no token before it."""
+    source = external_models.copy(exported[1], tmp_path / "source")
+    if kind == "BertTokenizer":
+        tokenizer = tokenizers.train("wordpiece", PROSE, 300, True)
+        values = {"tokenizer_class": kind}
+        frame = ("sep",)
+    else:
+        tokenizer = tokenizers.load(exported[1].with_name("run") / "tokenizer")
+        values = {}
+        frame = ("cls", "sep") if kind == "cls" else ()
+    tokenizer_files.write(source, tokenizer, 32, has_segments=False, frame=frame)
+    settings = read_json(source / "tokenizer_config.json") | values
+    external_models.write_config(source / "tokenizer_config.json", settings)
+    assert "end token" in refused_import(source)
 
 
 # --- Import ---------------------------------------------------------------------------------------
@@ -146,6 +171,7 @@ def test_an_export_is_imported_and_exported_again(exported, tmp_path):
     model = load_model.open_model(tmp_path / "run")
     assert model.config.objective.name == model.config.task.name == "translation"
     assert model.info["fresh"] == model.info["imported"]["unused"] == []
+    assert model.config.task.extra_pieces == 9
     assert_same_params(model.params, params, vocabulary)
     export(tmp_path / "run", tmp_path / "out")
     for name in (WEIGHTS, "config.json", "generation_config.json"):

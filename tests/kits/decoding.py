@@ -86,7 +86,7 @@ def best_paths(paths, alpha: float, rule: str) -> list[tuple[float, tuple]]:
 
 def hypotheses(decoded, row: int) -> list[tuple[float, tuple]]:
     """Returns (score, tokens) of a row of `Decoded`, without those that were not found."""
-    tokens, lengths, scores = (np.asarray(array[row]) for array in decoded)
+    tokens, lengths, scores, _ = (np.asarray(array[row]) for array in decoded)
     pairs = []
     for ids, length, score in zip(tokens, lengths, scores, strict=True):
         assert not ids[length:].any()

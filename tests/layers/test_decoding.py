@@ -83,10 +83,32 @@ def test_a_wide_beam_is_brute_force(rule, alpha):
     widths = {"gnmt": 640, "transformers": 1365}
     rows, first = inputs(3)
     limits = jnp.array([T, 3, 9])
-    found = beam(rows, first, limits, search=Search(widths[rule], alpha, rule), padded=8)
+    search = Search(widths[rule], alpha, rule)
+    found = beam(rows, first, limits, search=search, padded=8)
     for row, limit in enumerate([T, 3, T]):
-        paths = kit.all_paths(row, BEGIN, END, V, limit)
+        paths = [*kit.all_paths(row, BEGIN, END, V, limit)]
         assert_same(kit.hypotheses(found, row), kit.best_paths(paths, alpha, rule))
+
+        def score(path):
+            return path[1] / decoding.length_penalty(np.int32(len(path[0])), search)
+
+        _, _, is_ended = max(paths, key=score)
+        assert found.is_cut[row] != is_ended
+
+
+@pytest.mark.parametrize("rule", decoding.RULES)
+def test_rows_that_end_at_their_limit_are_marked(rule):
+    """Also by a search that has worse finished hypotheses; most end by themselves with a later limit."""
+    rows, first = inputs(32)
+    cut = greedy(rows, first, length=4)
+    for tokens, length, is_cut in zip(cut.tokens, cut.lengths, cut.is_cut, strict=True):
+        assert is_cut == (END not in tokens[0, : length[0]])
+    search = Search(3, 0.6, rule)
+    short, long = (beam(rows, first, search=search, length=length) for length in (4, 40))
+    assert 4 < short.is_cut.sum() < 28 and long.is_cut.sum() < short.is_cut.sum()
+    has_end = (np.asarray(short.tokens[:, 0]) == END).any(axis=1)
+    assert short.is_cut[~has_end].all()
+    assert (rule == "transformers") != short.is_cut[has_end].any()
 
 
 @pytest.mark.parametrize("case", range(4))

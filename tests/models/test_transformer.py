@@ -130,8 +130,25 @@ def test_greedy_translations_are_those_without_a_cache():
     for row in range(rows):
         size = min(length, outputs["lengths"][row, 0])
         np.testing.assert_array_equal(tokens[row, :size], best[row, :size])
-    sizes = (ALONE["sequence_ids"] > 0).sum(axis=1)
-    assert (outputs["lengths"][:, 0] <= sizes + 50).all()
+
+
+@pytest.mark.slow
+def test_translations_end_at_their_limit():
+    """task.extra_pieces more than the source, or else at the model's positions; the outputs say which ended there."""
+    objective, params = make("model.max_length=32")
+    long = jax.device_get(jax.jit(objective.outputs)(params, ALONE))
+    keys = "task.name=translation", "task.max_pieces=8", "task.extra_pieces=3"
+    objective = base.make(small_config(*KEYS, *keys), VOCABULARY)
+    short = jax.device_get(jax.jit(objective.outputs)(params, ALONE))
+    limits = (ALONE["sequence_ids"] > 0).sum(axis=1) + 3
+    for outputs, most in ((short, limits), (long, np.full(len(limits), 32))):
+        for row, limit in enumerate(most):
+            tokens = outputs["translations"][row, 0]
+            length = outputs["lengths"][row, 0]
+            assert np.array_equal(tokens[:length], long["translations"][row, 0, :length])
+            assert length == limit or tokens[length - 1] == kit.END
+            assert outputs["is_cut"][row] == (tokens[length - 1] != kit.END)
+    assert short["is_cut"].any()
 
 
 def test_positions_are_interleaved_sines_and_cosines():

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from kits import labelled
+from kits.malformed_inputs import refused
 from kits.rows import all_rows, assemble, batches, check_starts_and_hosts
 from kits.small import overrides
 
@@ -101,6 +102,43 @@ def test_pairs_that_are_left_out_are_counted(directory, capsys):
     assert 0 < report["copies"]["dev"] <= COPIES
     assert [column["mean"] for column in report["columns"].values()] == sizes.mean(0).tolist()
     assert [column["longest"] for column in report["columns"].values()] == sizes.max(0).tolist()
+    assert report["keys"]["extra_pieces"] == 50
+
+
+def test_translations_have_room_for_the_longest_of_the_pairs(tmp_path):
+    """Targets have twice the bytes of their sources. A key that is set stays, and decides no store."""
+    for name in ("train", "dev"):
+        for language in ("source", "target"):
+            lines = labelled.texts(40)
+            if language == "target":
+                lines = [f"{line} {line}" for line in lines]
+            (tmp_path / f"{name}.{language}").write_text("\n".join(lines) + "\n")
+    keys = {
+        "tokenizer.kind": "bytes",
+        "task.max_pieces": 400,
+        "task.max_ratio": 0.0,
+        "phases.main.length": 402,
+        "model.max_length": 402,
+    }
+    config = load(tmp_path, **keys)
+    examples.open_or_build(config)
+    store, *_ = open_dataset(config)
+    _, sizes = locate_texts(store.splits["train"])
+    longest = int((sizes[:, 1] - sizes[:, 0]).max())
+    assert longest > 60 and config.task.extra_pieces == longest * 3 // 2
+    config = load(tmp_path, **keys, **{"task.extra_pieces": 7})
+    examples.open_or_build(config)
+    open_dataset(config)
+    assert config.task.extra_pieces == 7
+
+
+def test_names_with_dots_are_names(tmp_path):
+    """Of parallel files and of others; ends of tables are no part of a split's name."""
+    keys = {"task.train": "a.train", "task.dev": "a.dev,a.test,b.txt,c.jsonl,eng.testa,eng.testb"}
+    names = ["train", "a.dev", "a.test", "b", "c", "eng.testa", "eng.testb"]
+    assert [*examples.sources(load(tmp_path, **keys))] == names
+    with pytest.raises(BadInput, match="task.dev"):
+        examples.sources(load(tmp_path, **{"task.dev": "a.tsv,b/a.txt"}))
 
 
 def test_every_pair_is_once_in_an_epoch(directory):
@@ -209,6 +247,9 @@ def test_rows_are_full(limit):
         ("task.max_ratio", 0.5),
         ("phases.main.length", 41),
         ("task.metrics", "rouge"),
+        ("task.extra_pieces", -1),
+        ("tokenizer.normalization", "nfd"),
+        ("tokenizer.normalization", "identity"),  # with WordPiece
         ("task.heldout", -0.1),
         ("task.warmup", 2.0),
         ("task.epochs", -1.0),
@@ -221,6 +262,17 @@ def test_bad_keys_are_refused(tmp_path, key, value):
         load(tmp_path, **{key: value})
 
 
+def test_a_store_knows_its_normalization(directory):
+    """Only if it is not that of stores from before the key existed."""
+    keys = {"tokenizer.kind": "bpe", "tokenizer.lowercase": False}
+    for value in ("identity", "nfkc"):
+        made_from = examples.made_from(
+            load(directory, **keys, **{"tokenizer.normalization": value})
+        )
+        assert made_from.get("tokenizer.normalization", "nfkc") == value
+    assert "tokenizer.normalization" not in made_from
+
+
 def test_a_run_that_cannot_be_scored_does_not_start(directory, tmp_path, monkeypatch):
     network = {"model.name": "transformer"}
     unknown = load(directory, **network, **{"task.tokenize": "14a"})
@@ -230,6 +282,18 @@ def test_a_run_that_cannot_be_scored_does_not_start(directory, tmp_path, monkeyp
     with pytest.raises(BadInput, match="sacrebleu.*translate"):
         pretrain(load(directory, **network), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    command = ["pretrain", "--config", "translate", "--config.task.data=builtin:numbers"]
+    keys = ["--config.task.text=de,en", f"--config.store={tmp_path}/none"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    scored = "--config.task.metrics=()"
+    for named, *others in (
+        ("sacrebleu", "--workdir", tmp_path / "run"),
+        ("other", "--workdir", tmp_path / "other", scored),
+        ("mesh", "--workdir", tmp_path / "run", scored, "--config.mesh.tensor=3"),
+    ):
+        assert named in refused(*command, *keys, *others)
+        assert [*tmp_path.iterdir()] == [tmp_path / "other"]
     tasks.check_scores(load(directory, **{"task.metrics": "()"}))
 
 

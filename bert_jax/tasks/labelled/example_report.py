@@ -20,6 +20,7 @@ def build(config, store: Store) -> dict:
     counts = {name: report.count_split(store.splits[name]) for name in examples.split_names(config)}
     sizes = np.diff(train.sentence_ends, prepend=0)
     unigrams = np.bincount(train.tokens, minlength=tokenizer.size)
+    fill = getattr(examples.module_of(config), "fill", None)
     unknown = [number for name, number in tokenizer.special.items() if name == "unk"]
     return {
         "store": config.store,
@@ -28,6 +29,7 @@ def build(config, store: Store) -> dict:
         "cleaned": store.manifest.get("cleaned", {}),
         "copies": count_copies(store, examples.split_names(config)),
         "labels": count_labels(store),
+        "keys": fill(config, store) if fill else {},
         **report.describe_vocabulary(tokenizer, unigrams),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
@@ -93,6 +95,7 @@ def describe(values: dict) -> list[str]:
         report.describe_pieces(values, "tokens"),
         f"texts: {values['mean_text']:,.1f} tokens on average, {values['longest_text']:,} at most",
         f"labels: {', '.join(labels) or 'none'}",
+        *(f"config.task.{key}: {value} unless set" for key, value in values["keys"].items()),
         "",
         "the first examples, as the model will see them:",
         *values["first_documents"],

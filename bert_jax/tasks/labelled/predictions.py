@@ -51,13 +51,16 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 def text(results: list[dict], suffix: str) -> str:
     """Returns the text of a file of predictions.
 
-    .json: {id: prediction}, as SQuAD wants it. .csv: a table with scores and the probability of each class. .tsv: an
-    index and a prediction a line, as GLUE wants it. Any other: a prediction a line. Of sentences, all but .json have
-    the labels of a word in a line, as the script conlleval reads them, and an empty line behind each sentence.
+    .json: {id: prediction}, as SQuAD wants it. .jsonl: a result a line. .csv: a table with scores and the probability of
+    each class. .tsv: an index and a prediction a line, as GLUE wants it. Any other: a prediction a line. Of sentences,
+    .csv, .tsv and others have the labels of a word in a line, as the script conlleval reads them, and an empty line
+    behind each sentence.
     """
     if suffix == ".json":
         numbered = enumerate(results)
         return json.dumps({each.get("id", number): each["prediction"] for number, each in numbered})
+    if suffix == ".jsonl":
+        return "".join(f"{json.dumps(result, ensure_ascii=False)}\n" for result in results)
     predicted = [as_line(result["prediction"]) for result in results]
     rows = zip(predicted)
     if "words" in results[0]:

@@ -29,6 +29,7 @@ from bert_jax.config import longest_row
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
+from bert_jax.data.sources.text import has_visible
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, parallel_texts, tables, texts
@@ -42,14 +43,18 @@ DEFAULTS = {
     "max_pieces": 100,  # pieces of either text of a pair that is trained on, at most
     # times that the longer text of a pair that is trained on has the pieces of the shorter one, at most; 0: any
     "max_ratio": 4.0,
+    # pieces that a translation may have more than its source, up to model.max_length; 0: half as many again as a target
+    # to train on has, at least 50 (arXiv:1706.03762), or without such targets any number. It may be changed at any time
+    "extra_pieces": 0,
     # scores of translations, see scores.py: bleu, chrf; the first one decides which run is the best. (): none
     "metrics": ("bleu",),
     "tokenize": "13a",  # how sacrebleu tokenizes for bleu: 13a, intl, char, zh, ja-mecab, ko-mecab, none, ...
     "lowercase": False,  # whether scores ignore case
 }
-FREE = ("tokenize", "lowercase")  # keys that do not decide the content of a store
+FREE = ("extra_pieces", "tokenize", "lowercase")  # keys that do not decide the content of a store
 SPECIAL = np.array([1, 2])  # special tokens of a source and of a target
 TARGET = "tokens", "positions", "sequence_ids"
+LEAST_EXTRA = 50  # of a derived task.extra_pieces
 BEGINS = False  # sources have no begin token
 SAMPLE = 4096  # rows that are surveyed, about
 load = parallel_texts.load
@@ -60,7 +65,7 @@ def check(config) -> None:
     keys = config.task
     texts.check(config)
     require(len(keys.text) == 2, "task.text", config, "expected two columns: source, target")
-    check_keys(config, at_least_one=["task.max_pieces"])
+    check_keys(config, at_least_one=["task.max_pieces"], not_negative=["task.extra_pieces"])
     is_valid = keys.max_ratio == 0 or keys.max_ratio >= 1
     require(is_valid, "task.max_ratio", config, "expected 0, or at least 1")
     least = keys.max_pieces + SPECIAL.max()
@@ -76,9 +81,15 @@ def parse(config, lines: list[str]) -> list[Example]:
 
 
 def load_sources(config, path: Path) -> list[Example]:
-    """Reads a file to translate, which has a source in each line."""
-    lines = tables.read_lines(path)
-    return [Example(f"{path}:{n}", [line, ""], None) for n, line in enumerate(lines, 1)]
+    """Reads a file to translate: the column of the sources of a table, or the lines of another file."""
+    rows = tables.read_texts(path, config.task.text[0])
+    return [Example(place, [text, ""], None) for place, text in rows]
+
+
+def fill(config, store: Store) -> dict[str, int]:
+    """Returns task.extra_pieces of the pairs to train on."""
+    _, sizes = texts.locate_texts(store.splits["train"])
+    return {"extra_pieces": max(LEAST_EXTRA, int(np.diff(sizes).max() * 3 // 2))}
 
 
 def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encoded:
@@ -167,10 +178,9 @@ def make(config, store: Store | None = None) -> Dataset:
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
 
     def score(split: str, outputs, rows) -> dict:
-        translations = decode(config, store, split, outputs, rows)
-        hypotheses = [translation["prediction"] for translation in translations]
+        results = decode(config, store, split, outputs, rows)
         references = [target for _, target in read_texts(store, split, rows)]
-        return scores.compute(config, config.task.metrics, hypotheses, references)
+        return scores.compute(config, config.task.metrics, results, [references])
 
     def survey_rows(phase) -> Survey:
         return survey(store, phase, splits, rows(phase, splits[0], 0))
@@ -222,23 +232,27 @@ def read_texts(store, split: str, rows) -> list[list[str]]:
 
 
 def decode(config, store, split: str, outputs, rows) -> list[dict]:
-    """Returns {prediction, hypotheses: [{text, score}]} of each row, from the best hypothesis on.
+    """Returns {prediction, at_limit, hypotheses: [{text, score}]} of each row, from the best hypothesis on. Without a
+    beam, the score is `log_probability`.
 
-    outputs: those of objectives/translation.py. The translation of an empty source is empty.
+    at_limit: whether the translation ended at its limit, see task.extra_pieces.
+    outputs: those of objectives/translation.py. The translation of an empty source is empty, without hypotheses.
     """
     tokenizer = tokenizers.load(store.path / "tokenizer")
+    name = "score" if config.objective.beams > 1 else "log_probability"
     results = []
     pairs = read_texts(store, split, rows)
-    arrays = [outputs[name].tolist() for name in ("translations", "lengths", "scores")]
-    for (source, _), *hypotheses in zip(pairs, *arrays, strict=True):
+    arrays = [outputs[key].tolist() for key in ("is_cut", "translations", "lengths", "scores")]
+    for (source, _), is_cut, *hypotheses in zip(pairs, *arrays, strict=True):
         decoded = []
         for ids, length, score in zip(*hypotheses, strict=True):
-            if math.isfinite(score):
-                text = tokenizer.decode(ids[:length]).strip() if source.strip() else ""
-                decoded.append({"text": text, "score": score})
-        # The scores of a diverged model are not finite.
+            # The scores of a diverged model are not finite.
+            if math.isfinite(score) and has_visible(source):
+                text = tokenizer.decode(ids[:length]).strip()
+                decoded.append({"text": text, name: score})
         best = decoded[0]["text"] if decoded else ""
-        results.append({"prediction": best, "hypotheses": decoded})
+        at_limit = is_cut and bool(decoded)
+        results.append({"prediction": best, "at_limit": at_limit, "hypotheses": decoded})
     return results
 
 
@@ -246,11 +260,6 @@ def check_scores(config) -> None:
     """Raises BadInput if the scores in task.metrics cannot be computed."""
     if config.task.metrics:
         scores.make(config)
-
-
-def score_texts(config, hypotheses: list[str], references: list[str]) -> dict:
-    """Returns all scores of translations, see scores.compute."""
-    return scores.compute(config, scores.NAMES, hypotheses, references)
 
 
 def widen(config, inputs: list[Example], split: Split, phase):

@@ -33,11 +33,17 @@ def make(config) -> dict:
     return {"bleu": bleu, "chrf": metrics.CHRF(lowercase=keys.lowercase)}
 
 
-def compute(config, names, hypotheses: list[str], references: list[str]) -> dict:
-    """Returns {name: score} of these of NAMES, 0 to 100, and {name_signature: text}."""
+def compute(config, names, results: list[dict], references: list[list[str]]) -> dict:
+    """Returns {name: score} of these of NAMES, 0 to 100, {name_signature: text}, and `at_limit`, the number of
+    translations that ended at their limit.
+
+    results: those of the task's `decode`.
+    references: one or several translations of all sources.
+    """
+    hypotheses = [result["prediction"] for result in results]
     values = {}
     for name, metric in make(config).items():
         if name in names:
-            values[name] = metric.corpus_score(hypotheses, [references]).score
+            values[name] = metric.corpus_score(hypotheses, references).score
             values[f"{name}_signature"] = str(metric.get_signature())
-    return values
+    return values | {"at_limit": sum(result["at_limit"] for result in results)}
