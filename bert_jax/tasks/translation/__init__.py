@@ -34,6 +34,7 @@ from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, parallel_texts, tables, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
+from bert_jax.tasks.labelled.scores import check_names
 from bert_jax.tasks.text.documents import Rows
 from bert_jax.tasks.translation import packing, scores
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -72,7 +73,7 @@ def check(config) -> None:
     for name, phase in config.phases.items():
         hint = f"expected at least {least}, since task.max_pieces={keys.max_pieces}"
         require(phase.length >= least, f"phases.{name}.length", config, hint)
-    scores.check(config)
+    check_names(config, scores.NAMES, may_be_empty=True)
 
 
 def parse(config, lines: list[str]) -> list[Example]:

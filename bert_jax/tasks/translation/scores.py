@@ -6,12 +6,6 @@ from bert_jax.errors import BadInput, one_line
 NAMES = ("bleu", "chrf")
 
 
-def check(config) -> None:
-    """Raises BadInput for an unknown score."""
-    is_valid = set(config.task.metrics) <= {*NAMES}
-    require(is_valid, "task.metrics", config, f"expected some of {', '.join(NAMES)}")
-
-
 def make(config) -> dict:
     """Returns {name: metric of sacrebleu} of NAMES.
 
