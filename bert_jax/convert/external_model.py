@@ -81,9 +81,7 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
     config.schedule.warmup = phase.steps // 10
     architecture = names.find_architecture(source.settings)
     if hasattr(architecture, "default_keys"):
-        configs.apply(config, architecture.default_keys(phase.length))
-    if hasattr(architecture, "read_generation"):
-        configs.apply(config, architecture.read_generation(source.directory))
+        configs.apply(config, architecture.default_keys(phase.length, source.directory))
     configs.apply(config, source.labeler.overrides)
 
 

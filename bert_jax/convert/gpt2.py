@@ -117,6 +117,6 @@ def write_generation(config, vocabulary) -> dict:
     }
 
 
-def default_keys(length: int) -> list[str]:
+def default_keys(length: int, directory: Path) -> list[str]:
     """Returns what a default config with rows of this length must override."""
     return ["objective.name=causal_lm", "task.name=token_blocks", "corpus.sentences=none"]

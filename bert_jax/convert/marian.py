@@ -136,7 +136,7 @@ def write_generation(config, vocabulary) -> dict:
     """Returns the content of generation_config.json: a beam search as in the paper.
 
     transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source: EXTRA is
-    for `read_generation`. It lacks objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant
+    for `default_keys`. It lacks objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant
     factor, for large n.
     """
     return {
@@ -149,17 +149,13 @@ def write_generation(config, vocabulary) -> dict:
     }
 
 
-def read_generation(directory: Path) -> list[str]:
-    """Returns what a default config must override for the generation_config.json of a directory, if there is one."""
+def default_keys(length: int, directory: Path) -> list[str]:
+    """Returns what a default config with rows of this length must override for the model of a directory."""
     path = directory / "generation_config.json"
-    values = json_file.read(path) if path.is_file() else {}
-    return [f"task.extra_pieces={values.get(EXTRA, 0)}"]
-
-
-def default_keys(length: int) -> list[str]:
-    """Returns what a default config with rows of this length must override."""
+    generation = json_file.read(path) if path.is_file() else {}
     return [
         "objective.name=translation",
         "task.name=translation",
         f"task.max_pieces={min(MAX_PIECES, length - 2)}",
+        f"task.extra_pieces={generation.get(EXTRA, 0)}",
     ]

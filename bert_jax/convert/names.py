@@ -48,9 +48,8 @@ FORMATS = ("huggingface", "google")
 #     choices(model)                     {key of config.model: the values that transformers has} besides PLAIN
 #     sizes(model)                       {axis: size} of axes of its own
 #     orders(model)                      {axis: the numbers along it in the order of transformers}
-#     default_keys(length)               overrides of a default config with rows of a length
+#     default_keys(length, directory)   overrides of a default config with rows of a length for the model in a directory
 #     write_generation(config, vocabulary)    content of generation_config.json
-#     read_generation(directory)         overrides of a default config by that file
 #
 # and
 #
