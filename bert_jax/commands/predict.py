@@ -70,8 +70,8 @@ OPTIONS = [
     ),
     cli.option(
         "--output",
-        "file for predictions: .csv with a column for each class, .tsv as GLUE wants it, .json as SQuAD wants it, .jsonl"
-        " with an object each, or a line each; of entities, a line for each word",
+        "file for predictions: .csv with a column for each class, .tsv as GLUE wants it, .json as SQuAD wants it,"
+        " .jsonl with an object each, or a line each; of entities, a line for each word",
         type=cli.to_output,
     ),
     cli.path("--context", "file of a text that has the answer to --question"),

@@ -51,10 +51,10 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 def text(results: list[dict], suffix: str) -> str:
     """Returns the text of a file of predictions.
 
-    .json: {id: prediction}, as SQuAD wants it. .jsonl: a result a line. .csv: a table with scores and the probability of
-    each class. .tsv: an index and a prediction a line, as GLUE wants it. Any other: a prediction a line. Of sentences,
-    .csv, .tsv and others have the labels of a word in a line, as the script conlleval reads them, and an empty line
-    behind each sentence.
+    .json: {id: prediction}, as SQuAD wants it. .jsonl: a result a line. .csv: a table with scores and the probability
+    of each class. .tsv: an index and a prediction a line, as GLUE wants it. Any other: a prediction a line. Of
+    sentences, all but .json and .jsonl have the labels of a word in a line, as the script conlleval reads them, and an
+    empty line behind each sentence.
     """
     if suffix == ".json":
         numbered = enumerate(results)
