@@ -1,6 +1,5 @@
 """The report of `prepare` on a store of examples."""
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
@@ -88,13 +87,12 @@ def describe(values: dict) -> list[str]:
     for name, column in values["columns"].items():
         mean, longest = column.values()
         lines.append(f"{name}: {mean:,.1f} tokens on average, {longest:,} at most")
-    most = Counter(values["labels"]).most_common(20)
-    labels = [f"{name} {number:,}" for name, number in most]
+    labels = [f"{name} {number:,}" for name, number in values["labels"].items()]
     return [
         *lines,
         report.describe_pieces(values, "tokens"),
         f"texts: {values['mean_text']:,.1f} tokens on average, {values['longest_text']:,} at most",
-        f"labels: {', '.join(labels) or 'none'}",
+        f"labels: {', '.join(labels[:20]) or 'none'}",
         *(f"config.task.{key}: {value} unless set" for key, value in values["keys"].items()),
         "",
         "the first examples, as the model will see them:",
