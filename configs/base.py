@@ -494,7 +494,8 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
         rate = config.optimizer.learning_rate
         if schedule.name == "inverse_sqrt" and not rate:
             rate = (config.model.width * warmup) ** -0.5
-        if schedule.warmup < warmup < old_total and "optimizer.learning_rate" not in fixed:
+        is_shorter = schedule.warmup < warmup < old_total
+        if rate > 0 and is_shorter and "optimizer.learning_rate" not in fixed:
             rate = max(rate * math.sqrt(schedule.warmup / warmup), min(rate, STEEP))
             config.optimizer.learning_rate = float(f"{rate:.3g}")
     if "schedule.decay" not in fixed:

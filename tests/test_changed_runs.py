@@ -126,6 +126,14 @@ def test_a_peak_falls_with_the_warm_up_unless_it_is_low(name, steps, warmup, rat
     assert optimizer.peak_rate(config) == pytest.approx(rate, rel=1e-2)
 
 
+def test_a_rate_by_the_width_stays(tmp_path):
+    """Of the config of a run, which has the steps of its examples."""
+    keys = ["phases.main.steps=1500", "schedule.warmup=150", "model.width=128", "model.heads=4"]
+    configs.save(configs.load("glue", keys), tmp_path / "config.json")
+    config = configs.load(str(tmp_path / "config.json"), ["phases.main.steps=500"])
+    assert config.schedule.warmup == 50 and optimizer.peak_rate(config) == pytest.approx(3e-4)
+
+
 def test_phases_keep_their_part_of_the_schedule():
     """Steps that are added to a phase do not move a warm-up or a decay in another."""
     shipped = configs.load("modern_base")
