@@ -153,15 +153,18 @@ def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):
             assert continued[row, number] == (0 if ended else tokens[row, place])
 
 
-def test_beams_take_their_caches_with_them(worlds):
-    """The score of each hypothesis is that of its tokens, computed at once and without a cache."""
+def test_beams_take_their_caches_with_them(worlds, monkeypatch):
+    """The score of each hypothesis is that of its tokens, computed at once and without a cache, which grows twice."""
+    monkeypatch.setattr(decoding, "ROOM", 2)
     _, workdir = worlds["decoder"]
     run = load_model.open_model(workdir)
     draw = np.random.default_rng(1)
     rows, length, beams = 3, 8, 4
     tokens = draw.integers(5, run.vocabulary.size, (rows, 32)).astype(np.int32)
     prompts = np.array([2, 5, 9])
-    batch = {"tokens": tokens, "sequence_ids": (np.arange(32) < prompts[:, None]).astype(np.int32)}
+    longest = max(prompts)  # of its cache, no more than the tokens to come has room
+    is_prompt = np.arange(longest) < prompts[:, None]
+    batch = {"tokens": tokens[:, :longest], "sequence_ids": is_prompt.astype(np.int32)}
     variables = {"params": jax.device_put(run.params)}
     call = partial(run.objective.network.apply, variables)
 
@@ -170,7 +173,8 @@ def test_beams_take_their_caches_with_them(worlds):
         first = jnp.take_along_axis(batch["tokens"], prompts[:, None] - 1, axis=1)[:, 0]
         step = partial(call, method="step")
         stop = decoding.Stop(run.vocabulary.sep, length)
-        return decoding.beam(step, call(batch, method="start"), first, stop, decoding.Search(beams))
+        cache = call(batch, decoding.rooms(length)[0] * beams, method="start")
+        return decoding.beam(step, cache, first, stop, decoding.Search(beams))
 
     found = jax.tree.map(np.asarray, search(batch))
     texts = np.repeat(tokens, beams, axis=0)

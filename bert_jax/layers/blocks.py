@@ -215,7 +215,13 @@ class Block(nn.Module):
         make_norm = partial(LayerNorm, options.epsilon, bias=options.bias)
         self.attention = Attention(self.heads, self.spec, options)
         self.attention_norm = make_norm()
-        context_spec = self.spec._replace(implementation="auto", causal=False, window=0)
+        # A named kernel may not suit the second sequence, whose rows may have another length.
+        implementation = "xla" if self.spec.implementation == "xla" else "auto"
+        context_spec = self.spec._replace(
+            implementation=implementation,
+            causal=False,
+            window=0,
+        )
         self.context = Attention(self.heads, context_spec, options)
         self.context_norm = make_norm()
         self.feed_forward = FeedForward(self.hidden, options, self.gated, self.dropouts.hidden)

@@ -1,15 +1,17 @@
 """Decoding: greedy, sampling and beam search, as pure functions of a model's `step` and of a cache.
 
 A model decodes by `step(tokens int32[B N], cache) -> (logits float32[B N, V], cache)`. The cache is a pytree, which the
-model's `start(batch, length)` returns; every array in it has the rows B as its first axis. `step` appends a token to
-each row and returns the logits of the next one. A beam search calls it with a token of each of the N hypotheses of a
-row. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
+model's `start(batch, length)` returns with room for `length` tokens; every array in it has the rows B as its first
+axis. `step` appends a token to each row and returns the logits of the next one. A beam search calls it with a token of
+each of the N hypotheses of a row. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
 
 `greedy`, `sample` and `beam` are `lax.while_loop`s of fixed shapes, which end early when all rows have ended. Attention
-reads all of a cache, and most texts are short: it has room for N rooms(T)[0] tokens, and grows for the next loop. The
-result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
-them; inference/generate.py draws by `draw` in a loop of its own, which shows each token. Log-probabilities are in nats,
-float32.
+reads all of a cache, and most texts are short: what is made of a `Cache` and `Branches` has room for N rooms(T)[0]
+tokens, and grows for the next loop. Another cache needs room for T tokens of each hypothesis.
+
+The result of a row depends neither on other rows nor on the mesh, and rows stay on their devices. Objectives decode by
+these functions; inference/generate.py draws by `draw` in a loop of its own, which shows each token. Log-probabilities
+are in nats, float32.
 
 B batch, N hypotheses per row, T tokens at most, V padded vocabulary.
 """
@@ -286,10 +288,10 @@ def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
 
 def rooms(length: int) -> list[int]:
     """Returns the tokens of a hypothesis for which a cache has room in each loop: ROOM, twice as many, and so on, at
-    last `length`. Each loop is compiled by itself."""
+    last `length`, which is at least half as many more. Each loop is compiled by itself."""
     sizes = []
     size = ROOM
-    while 2 * size <= length:
+    while 3 * size <= 2 * length:
         sizes.append(size)
         size *= 2
     return [*sizes, length]

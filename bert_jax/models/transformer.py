@@ -32,7 +32,8 @@ DEFAULTS = {
     "dropout": 0.1,  # dropout rate on embeddings and on the output of each layer
     "attention_dropout": 0.0,  # dropout rate on attention probabilities
     "hidden_dropout": 0.0,  # dropout rate on the hidden layer of feed-forward layers
-    "attention": "auto",  # implementation of attention in a sequence, as for model.name=bert; to the source: xla
+    # implementation of attention in a sequence, as for model.name=bert; to the source, auto unless it is xla
+    "attention": "auto",
     "activation": "relu",  # relu, gelu or gelu_tanh
     "norm": "post",  # what layer norms normalize: post (the sum of a layer and its input) or pre (the input)
     "epsilon": 1e-5,  # epsilon of layer norms

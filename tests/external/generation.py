@@ -9,7 +9,6 @@ from bert_jax.objectives import base
 
 DEFAULTS = {}
 NEW = 12  # tokens of a continuation, at most
-BEAMS = 4  # hypotheses of a row, at most
 
 
 def check(config): ...
@@ -21,8 +20,8 @@ class Generator(nn.Module):
     def __call__(self, batch, keys=None):
         return {"lm_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
 
-    def start(self, batch):
-        return self.encoder.start(batch, batch["tokens"].shape[1] + BEAMS * NEW)
+    def start(self, batch, length):
+        return self.encoder.start(batch, batch["tokens"].shape[1] + length)
 
     def step(self, tokens, cache):
         x, cache = self.encoder.read_next(tokens, cache)
@@ -49,7 +48,8 @@ def make(config, vocabulary, **fields):
         last = (batch["sequence_ids"] > 0).sum(axis=1) - 1
         first = jnp.take_along_axis(batch["tokens"], last[:, None], axis=1)[:, 0]
         stop = decoding.Stop(vocabulary.sep, NEW)
-        decoded = decoding.greedy(call("step"), call("start")(batch), first, stop)
+        cache = call("start")(batch, decoding.rooms(NEW)[0])
+        decoded = decoding.greedy(call("step"), cache, first, stop)
         return {"continuation": decoded.tokens[:, 0]}
 
     module = Generator(models.make(config, vocabulary.size, **fields))

@@ -47,8 +47,10 @@ def make(*keys, length=32):
 
 
 @pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
-def test_prompts_are_continued_by_the_cache_as_without_it(keys):
-    """Prompts of different lengths in one batch, compared with the whole text computed anew for each token."""
+def test_prompts_are_continued_by_the_cache_as_without_it(keys, monkeypatch):
+    """Prompts of different lengths in one batch, compared with the whole text computed anew for each token. The cache
+    grows."""
+    monkeypatch.setattr(decoding, "ROOM", 1)
     objective, params, tokens = make(*keys)
     call = jax.jit(objective.network.apply, static_argnames="method")
     params = {"params": params}
@@ -59,7 +61,7 @@ def test_prompts_are_continued_by_the_cache_as_without_it(keys):
 
     @jax.jit
     def start(batch):
-        return objective.network.apply(params, batch, 32, method="start")
+        return objective.network.apply(params, batch, 24 + decoding.rooms(NEW)[0], method="start")
 
     caches = start(make_batch(tokens[:, :24], SIZES))
     decoded = decoding.greedy(step, caches, jnp.asarray(first), decoding.Stop(-1, NEW))
