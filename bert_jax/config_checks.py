@@ -47,16 +47,20 @@ def running(path: Path) -> Iterator[dict]:
     """Runs a Python file, and yields its names. Within the context, it can import the files beside it; afterwards,
     neither `sys.path` nor `sys.modules` has them."""
     directory = path.absolute().parent
-    modules = {*sys.modules}
+    before = [*sys.path], {*sys.modules}
     sys.path.append(str(directory))  # last, so that it hides no library
     try:
         yield runpy.run_path(str(path))
     finally:
-        sys.path.remove(str(directory))
-        for name, module in [*sys.modules.items()]:
-            file = Path(getattr(module, "__file__", None) or "")
-            if name.partition(".")[0] not in modules and directory in file.parents[:2]:
-                del sys.modules[name]
+        sys.path[:], modules = before
+        for top in {name.partition(".")[0] for name in sys.modules} - modules:
+            module = sys.modules.get(top)
+            # A namespace package has no file.
+            places = *getattr(module, "__path__", ()), getattr(module, "__file__", None) or ""
+            if directory in (Path(place).parent for place in places):
+                for name in [*sys.modules]:
+                    if name.partition(".")[0] == top:
+                        del sys.modules[name]
 
 
 def find_module(group: str, name: str) -> ModuleType:

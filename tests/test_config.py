@@ -8,7 +8,7 @@ from kits.small import small_config
 
 from bert_jax import config
 from bert_jax.errors import BadInput
-from bert_jax.runs import continuation
+from bert_jax.runs import continuation, workdir
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,7 @@ def test_a_run_names_its_config(tmp_path, monkeypatch):
         (tmp_path / name / "run.json").write_text("{}")
     assert config.load("mine").seed == config.load(f"{tmp_path}/mine").seed == 5
     assert config.load("demo").seed != 5
+    assert [workdir.of_config(name) for name in ("demo", "mine")] == ["", "mine"]
 
 
 BESIDE = """
@@ -126,19 +127,24 @@ def get_config():
 """
 
 
-@pytest.mark.parametrize("file", ["helper.py", "helper/__init__.py"])
+@pytest.mark.parametrize(
+    "file", ["helper.py", "helper/__init__.py", "helper/seeds.py", "helper/sub/seeds.py"]
+)
 def test_a_config_imports_the_files_beside_it(tmp_path, monkeypatch, file):
-    """Each its own, and nothing is left behind."""
-    before = [*sys.path], {*sys.modules}
+    """Each its own, and nothing is left behind, nor taken from PYTHONPATH."""
+    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for number, directory in enumerate((tmp_path / "one", tmp_path / "two")):
+        if number:
+            monkeypatch.syspath_prepend(directory)
+        before = [*sys.path]
         (directory / file).parent.mkdir(parents=True)
         (directory / file).write_text(f"seed = {number}\nlater = 40\n")
-        (directory / "mine.py").write_text(BESIDE)
+        (directory / "mine.py").write_text(BESIDE.replace("helper", module))
         assert config.load(f"{directory}/mine.py").seed == 40 + number
         assert config.arguments(f"{directory}/mine.py") == ["one"]
         monkeypatch.chdir(directory)
         assert config.load("mine.py").seed == 40 + number
-    assert ([*sys.path], {*sys.modules}) == before
+        assert sys.path == before and not [name for name in sys.modules if name[:6] == "helper"]
 
 
 def test_a_file_beside_a_config_hides_no_library(tmp_path):

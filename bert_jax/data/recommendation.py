@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax import config as configs
+from bert_jax.data.report import SHORT_DOCUMENTS
 
 MINUTES = (10, 60, 480)  # the budgets
 SHARE = 0.9  # of a budget that is spent on steps, not on compiling, evaluations and checkpoints
@@ -169,8 +170,8 @@ def apply(config, report: dict, recipe, steps: int):
             if key in keys:
                 keys[key] = math.ceil(keys[key] * factor)
     after.model.max_length = max(phase.length for phase in configs.phases(after))
-    is_short = any(warning["name"] == "short_documents" for warning in report["warnings"])
-    if is_short or ("pair_task" in after.task and "pair_task" not in recipe.task):
+    is_short = report["single_sentence_share"] > SHORT_DOCUMENTS
+    if "pair_task" in after.task and (is_short or "pair_task" not in recipe.task):
         after.task.pair_task = "none"
     warmup = max(WARMUP, recipe.schedule.warmup / configs.total_steps(recipe))
     warmup = min(MOST_WARMUP, round(warmup * steps))

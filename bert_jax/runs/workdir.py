@@ -238,7 +238,12 @@ def check_writable(directory: Path) -> None:
 
 
 def of_config(name: str) -> str:
-    """Returns the workdir of the run whose config the value of --config names, or '' if it is not a run's."""
+    """Returns the workdir of the run whose config the value of --config names, or '' if it is not a run's.
+
+    As in `config.find`, a shipped config hides a directory of its name.
+    """
+    if config.is_shipped(name):
+        return ""
     directory, _, file = name.rpartition("/")
     directory = (directory or ".") if file == "config.json" else name
     return directory if remote.exists(f"{directory}/run.json") else ""

@@ -137,6 +137,15 @@ def test_a_record_that_is_too_long_is_dropped_with_all_its_bytes(tmp_path, monke
     assert problems == {files.TOO_LONG: 1, f"bytes of {files.TOO_LONG}": 5000}
 
 
+def test_a_long_record_at_the_end_is_whole(tmp_path, monkeypatch):
+    """As every line of JSON is, with or without a line break."""
+    monkeypatch.setattr(files, "LONGEST_DOCUMENT", 1000)
+    problems, record = Counter(), b'{"text": "' + b"a b " * 2000 + b'"}'
+    path = write(tmp_path / "a", b"{}\n" + record)
+    assert list(files.texts(path, "jsonl", problems, 300)) == [b"{}\n", record]
+    assert not problems
+
+
 def test_memory_does_not_grow_with_a_line_or_a_document(tmp_path, monkeypatch):
     problems = Counter()
     path = write(tmp_path / "a.jsonl", b'"' + b"x" * 40_000_000 + b'"\nend')

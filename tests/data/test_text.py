@@ -43,7 +43,7 @@ C
     [
         ("lines", b"\xef\xbb\xbf\n\none\ntwo \r\n \t\r\n\n3\n\n4", [["one", "two"], ["3"], ["4"]]),
         ("files", b"One. Two.\r\n\nThree.\n", [["One. Two.", "Three."]]),
-        ("document_per_line", b"\xef\xbb\xbfone\n\n two \r\n \n3", [["one"], ["two"], ["3"]]),
+        ("document_per_line", b"\xef\xbb\xbfo\re\n\n two \r\n \n3", [["o\re"], ["two"], ["3"]]),
         ("wiki", WIKI, [["One. Two.", "History."], [], ["Not the title. More.", "C"]]),
     ],
 )

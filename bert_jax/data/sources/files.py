@@ -205,7 +205,8 @@ def read_exactly(path: Path, size: int) -> Iterator[bytes]:
 def texts(
     path: Path, form: str, problems: Counter, size: int = PIECE, is_exact: bool = False
 ) -> Iterator[bytes]:
-    """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT.
+    """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT,
+    but no line of JSON.
 
     is_exact: keeps all bytes, as `read_exactly` does.
     """
@@ -214,7 +215,7 @@ def texts(
     for piece in pieces:
         text += piece
         cut = last_boundary(text, form)
-        if not cut and len(text) > LONGEST_DOCUMENT:
+        if not cut and form != "jsonl" and len(text) > LONGEST_DOCUMENT:
             part = text[:LONGEST_DOCUMENT]
             cut = part.rfind(b"\n") + 1 or find_cut(part)
             add_problem(problems, PARTED, cut)

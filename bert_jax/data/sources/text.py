@@ -50,7 +50,7 @@ def parse(
     if form == "jsonl":
         parts = records(text, field, problems)
     elif form == "document_per_line":
-        parts = filter(bytes.strip, text.splitlines())
+        parts = filter(bytes.strip, re.split(rb"\r?\n", text))
     for part in parts:
         for lines in split(decode(part, problems)):
             if sentences == "wrapped":
