@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
+from bert_jax.storage import atomic
 from bert_jax.storage.remote import address
 
 DESCRIPTION = """Pretraining of BERT, GPT and relatives in JAX: raw text in, a network for downstream tasks out.
@@ -67,6 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
         options = parser(arguments[:1]).parse_args(arguments)
+        check_outputs(vars(options))
         return options.run(options, overrides)
     except BadInput as error:
         # Names in input files may contain line breaks.
@@ -141,6 +143,22 @@ def to_output(text: str) -> Path:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: expected a file in an existing directory")
     return path
+
+
+def check_outputs(options: dict) -> None:
+    """Raises BadInput if results would replace a file that another option names."""
+    for name in ("output", "json"):
+        path = options.get(name)
+        for other, values in options.items():
+            values = values if isinstance(values, list) else [values]
+            if other != name and any(is_same(path, value) for value in values):
+                raise BadInput(f"--{name} {path}: is also named by --{other}")
+
+
+def is_same(*values) -> bool:
+    """Returns whether two values of options are paths of the same file, which exists."""
+    are_files = (isinstance(each, str | Path) and os.path.isfile(each) for each in values)
+    return all(are_files) and os.path.samefile(*values)
 
 
 def positive(text: str) -> int:
@@ -266,7 +284,7 @@ def show(options, values, text: str) -> int:
         print(encoded if options.json == "-" else text, flush=True)
     if options.json not in (None, "-"):
         with report_write_errors(f"--json {options.json}"):
-            Path(options.json).write_text(encoded + "\n")
+            atomic.write(Path(options.json), encoded + "\n")
     return 0
 
 

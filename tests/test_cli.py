@@ -1,5 +1,6 @@
 """The command line: results, exit codes, and one line for bad input, which leaves no files."""
 
+import argparse
 import json
 import signal
 
@@ -147,6 +148,19 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(
     for name in names:
         assert f"{name}: {path}" in refused(*arguments, name, path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_the_earlier_results(tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    path.write_text("earlier")
+
+    def full(number: int):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(errors.Unfinished, match="--json"):
+        cli.show(argparse.Namespace(json=str(path)), {}, "text")
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["earlier"]
 
 
 PATH_OPTIONS = [

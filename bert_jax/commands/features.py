@@ -5,6 +5,7 @@ import numpy as np
 from bert_jax import cli
 from bert_jax.commands import predict
 from bert_jax.convert import load_model
+from bert_jax.errors import BadInput
 from bert_jax.inference import features
 from bert_jax.storage import atomic
 
@@ -24,6 +25,9 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
+    ends_path = options.output.with_suffix(".ends.npy")
+    if options.pool == "none" and (ends_path.is_dir() or cli.is_same(ends_path, options.input)):
+        raise BadInput(f"--output {options.output}: {ends_path} would be replaced, too")
     lines = [text for _, text in predict.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.encoder_of(model).layers + 1
@@ -37,7 +41,7 @@ def run(options, overrides) -> int:
     vectors, ends = features.compute(model, texts, layers, options.pool)
     arrays = {options.output: vectors}
     if options.pool == "none":
-        arrays = {options.output.with_suffix(".ends.npy"): ends} | arrays
+        arrays = {ends_path: ends} | arrays
     for path, array in arrays.items():
         with atomic.file(path) as file:
             np.save(file, array)

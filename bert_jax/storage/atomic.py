@@ -20,7 +20,8 @@ DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
 
 @contextmanager
 def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
-    """Opens a temporary file that replaces `path` when the context ends, and is deleted after a failure.
+    """Opens a temporary file that replaces `path`, or what a link leads to, when the context ends, and is deleted after
+    a failure.
 
     Readers see the old content or the new; with `sync` also after a power failure. What is no file, such as a pipe, is
     written itself.
@@ -29,6 +30,7 @@ def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
         with open(path, "wb") as opened:
             yield opened
         return
+    path = path.resolve()
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(temporary, "wb") as opened:

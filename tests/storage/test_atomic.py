@@ -30,6 +30,16 @@ def test_a_link_is_followed(tmp_path, target_exists):
     assert (tmp_path / "far" / "file").read_text() == "all of it"
 
 
+@pytest.mark.parametrize("target_exists", [True, False])
+def test_a_link_to_a_file_is_followed(tmp_path, target_exists):
+    """As /dev/stdout is one."""
+    if target_exists:
+        (tmp_path / "far").write_text("before")
+    (tmp_path / "link").symlink_to("far")
+    atomic.write(tmp_path / "link", "all of it")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "far").read_text() == "all of it"
+
+
 @pytest.mark.parametrize("name", [".", "gone/.."])
 def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
