@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import chain, count, filterfalse
 
 import numpy as np
-import pyarrow
 
 # The cache is cleared at LIMIT units, 8 LIMIT pieces or 32 LIMIT characters, whichever comes first.
 LIMIT = 1 << 19
@@ -22,10 +21,10 @@ class CachedEncoder:
     or after it.
 
     encode: (units) -> int32[T], the ids of all units, and int64[len(units)], where those of each end.
-    split: (text) -> the pyarrow array of its units; each "\n" is one.
+    split: (text) -> list of its distinct units, of which each "\n" is one, and int32[N], which of them its units are.
     """
 
-    def __init__(self, encode: Callable, split: Callable[[str], pyarrow.Array]):
+    def __init__(self, encode: Callable, split: Callable):
         self.encode = encode
         self.split = split
         self.clear()
@@ -41,12 +40,9 @@ class CachedEncoder:
     def __call__(self, documents: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
         # A line break marks the end of each sentence; the space between two sentences follows it.
         joined = "".join("\n ".join(document) + "\n" for document in documents if document)
-        # Python sees each unit of these documents once, which takes less time than all units do.
-        encoded = self.split(joined).dictionary_encode()
-        units = encoded.dictionary.to_pylist()
+        units, places = self.split(joined)
         self.learn(units)
-        numbers = np.fromiter(map(self.numbers.__getitem__, units), np.int32, len(units))
-        numbers = numbers[encoded.indices.to_numpy()]
+        numbers = np.fromiter(map(self.numbers.__getitem__, units), np.int32, len(units))[places]
         starts = self.bounds[numbers]
         lengths = self.bounds[numbers + 1] - starts
         ends = np.cumsum(lengths)

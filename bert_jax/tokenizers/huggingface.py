@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow
+import numpy as np
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
@@ -101,9 +101,11 @@ class HuggingFace(Tokenizer):
         return {"special": self.special}
 
 
-def split(text: str) -> pyarrow.Array:
-    """Returns the units of a text."""
-    return pyarrow.array(SPACED.findall(text), pyarrow.large_string())
+def split(text: str) -> tuple[list[str], np.ndarray]:
+    """Returns the distinct units of a text, and int32[N], which of them its units are."""
+    units = SPACED.findall(text)
+    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    return list(numbers), np.fromiter(map(numbers.__getitem__, units), np.int32, len(units))
 
 
 def open_library(document: dict, path: object) -> tokenizers.Tokenizer:

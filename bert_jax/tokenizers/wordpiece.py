@@ -39,14 +39,23 @@ ALONE = re.compile(SINGLE)
 PARTS = 100  # of the text to train on: threads count the words of several
 
 
-def split(text: str) -> pyarrow.Array:
-    """Returns the units of a text for the cache: line breaks, characters of SINGLE, runs of others without spaces, "".
+def split(text: str) -> tuple[list[str], np.ndarray]:
+    """Returns the distinct units of a text, and int32[N], which of them its units are."""
+    encoded = units_of(text).dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
+
+
+def units_of(text: str) -> pyarrow.Array:
+    """Returns the units of a text: line breaks, characters of SINGLE, runs of others without spaces, "".
 
     BERT's rules split words at all of these and depend on nothing across them, so the ids of a text are the
     concatenated ids of its units. Other white space and control characters stay inside a unit; the library splits it
     there.
     """
-    texts = pyarrow.array([text], pyarrow.large_string())
+    data = text.encode()
+    ends = pyarrow.py_buffer(np.array([0, len(data)]))
+    # pyarrow.array would import pandas, where it is installed.
+    texts = pyarrow.LargeStringArray.from_buffers(1, ends, pyarrow.py_buffer(data))
     apart = compute.replace_substring_regex(texts, rf"(\n|{SINGLE})", r" \1 ")
     return compute.split_pattern(apart, " ").flatten()
 
@@ -168,15 +177,12 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
 
 def count_words(texts: list[str], lowercase: bool) -> Counter:
     """Returns the words of the texts by BERT's rules, which see each unit once: {word: how often it occurs}."""
-    units = Counter()
-    for part in range(PARTS):
-        counted = split("\n".join(texts[part::PARTS])).value_counts()
-        names, numbers = (array.to_pylist() for array in counted.flatten())
-        units.update(dict(zip(names, numbers, strict=True)))
+    units = [units_of("\n".join(texts[part::PARTS])) for part in range(PARTS)]
+    counted = pyarrow.chunked_array(units).value_counts().flatten()
     normalizer = BertNormalizer(lowercase=lowercase)
     splitter = BertPreTokenizer()
     words = Counter()
-    for unit, number in units.items():
+    for unit, number in zip(*(array.to_pylist() for array in counted), strict=True):
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(unit)):
             words[word] += number
     return words
