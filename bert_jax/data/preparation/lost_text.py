@@ -53,7 +53,7 @@ def count_unknown(tokenizer, text: str, ids: list[int], offsets: list[tuple[int,
     unknown = 0
     for place, character in enumerate(text):
         # Characters that the rules delete, such as those of control, are no loss.
-        if place not in covered and tokenizer.normalize(character).strip(" ▁"):
+        if character != " " and place not in covered and tokenizer.normalize(character).strip(" ▁"):
             unknown += 1
     return unknown
 

@@ -109,18 +109,19 @@ def split_sentences(line: str) -> list[str]:
     start = 0
     for match in STOP.finditer(line):
         if ends_sentence(line, start, match):
-            sentences += cap(line[start : match.end()].rstrip())
+            sentences.append(line[start : match.end()].rstrip())
             start = match.end()
-    return sentences + cap(line[start:].strip())
+    sentences.append(line[start:].strip())
+    if len(line) <= LONGEST_SENTENCE:
+        return list(filter(None, sentences))
+    return [part for sentence in sentences for part in cap(sentence)]
 
 
 def ends_sentence(line: str, start: int, match: re.Match) -> bool:
     """Returns whether the sentence from `start` ends at a match of STOP; its group 1 is the first letter after it."""
     following = match[1]
-    if match["inside"] is not None:
-        return False
     if following is None:  # a stop that needs no white space
-        return True
+        return match["inside"] is None
     if following.islower():
         return False
     stop = match.start()
