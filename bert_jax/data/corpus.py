@@ -72,7 +72,9 @@ class Source(NamedTuple):
     # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
-    refused: dict[Path, str] = {}  # those of `paths` that cannot be used, which are left out; why
+    refused: frozenset[Path] = (
+        frozenset()
+    )  # those of `paths` that cannot be used, which are left out
     # the block with the first character that is held out, and the characters before it there; None: held out by hash
     cut: tuple[float, float] | None = None
 
@@ -137,10 +139,13 @@ def open_sources(config) -> list[Source]:
         ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
-    reasons = [reason for source in opened for reason in source.refused.values()]
-    if reasons and not config.filter.unusable_files:
+    refused = [
+        (path, each.reading) for each in opened for path in each.paths if path in each.refused
+    ]
+    if refused and not config.filter.unusable_files:
+        reasons = [refusal(*each, guesses=True) for each in refused[:MOST_FILES]]
         raise BadInput(
-            f"config.corpus.source: unusable files ({len(reasons):,}): {'; '.join(reasons[:MOST_FILES])};"
+            f"config.corpus.source: unusable files ({len(refused):,}): {'; '.join(reasons)};"
             " config.filter.unusable_files=True leaves such files out, iconv -f ENCODING -t UTF-8 converts one"
         )
     return opened
@@ -179,19 +184,23 @@ def open_source(config, name: str, form: str) -> Source:
     if name == "pydocs":
         return Source(name, reading)
     paths = files.find_files(name)
-    refused = {}
-    for path in paths:
-        try:
-            if form == "parquet":
-                parquet.check(path, field)
-            else:
-                check_file(path, reading)
-        except BadInput as error:
-            refused[path] = str(error)
+    refused = frozenset(path for path in paths if refusal(path, reading))
     return Source(name, reading, paths=tuple(paths), refused=refused)
 
 
-def check_file(path: Path, reading: Reading) -> None:
+def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
+    """Returns why a file cannot be used, or ''. guesses: whether to name likely encodings, which takes seconds."""
+    try:
+        if reading.form == "parquet":
+            parquet.check(path, reading.field)
+        else:
+            check_file(path, reading, guesses)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def check_file(path: Path, reading: Reading, guesses: bool) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     form = reading.form
     with files.open_text(path) as file:
@@ -206,7 +215,7 @@ def check_file(path: Path, reading: Reading) -> None:
     lines = b"".join(itertools.islice(pieces, 2))
     documents = list(text.parse(lines, form, reading.field, problems))
     usable = len(documents) if form == "jsonl" else sum(map(len, documents))
-    check_encoding(path, lines, usable, problems)
+    check_encoding(path, lines, usable, problems, guesses)
     start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((name for name in SIGNS if re.match(SIGNS[name], start)), form)
     if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
@@ -221,7 +230,7 @@ def check_file(path: Path, reading: Reading) -> None:
         raise BadInput(f"{path}: begins with {describe(problems)} ({keys})")
 
 
-def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> None:
+def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter, guesses: bool) -> None:
     """Raises BadInput if too many lines at the beginning of a file are not UTF-8.
 
     usable: the number of lines, or of records, without problems.
@@ -231,7 +240,8 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> 
     good = max(0, usable - escaped)
     if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
         share = f"{bad / (good + bad):.0%} of its beginning"
-        likely = " or ".join(encodings.likely_encodings(lines)[:MOST_ENCODINGS])
+        likely = encodings.likely_encodings(lines) if guesses else ()
+        likely = " or ".join(likely[:MOST_ENCODINGS])
         raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")
 
 

@@ -54,6 +54,8 @@ def test_paragraphs_of_ideographs_have_no_spaces_between_lines():
     "lines",
     [
         ["A Heading", "A line of text that begins with a capital."],
+        ["# A heading that is as long as a line", "a line of text."],
+        ["some words of a line that ends here", "## A heading of the second level", "a line"],
         ["A heading that is about as long as a line of text", "=======", "A line of text."],
         ["some words that end with a colon and then a list:", "- one", "- two", "3. three"],
         ["a line of ordinary length before a table comes", "| a | b |", "| 1 | 2 |"],
@@ -91,6 +93,8 @@ def test_wrapped_text_is_warned_of_and_the_remedy_helps(tmp_path, mode, width):
     assert is_warned and share > 0.2
     share, is_warned = warned(tmp_path / "b", documents, "corpus.sentences=wrapped")
     assert not is_warned and share < 0.02
+    exact = "corpus.sentences=none", "task.name=packed_documents", "objective.name=mlm"
+    assert warned(tmp_path / "c", documents, *exact) == (0, False)
 
 
 @pytest.mark.parametrize("mode", ["lines", "rules"])

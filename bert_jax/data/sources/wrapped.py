@@ -11,12 +11,13 @@ PLACES = 20
 STOP = re.compile(rf"[{re.escape(SPACED)}](?!\S)|[{UNSPACED}]")
 UNFINISHED = re.compile(rf"[^\n{re.escape(STOPS + CLOSING)}]\n([^\W\d_])")
 # What begins a line of a list, a table, a quotation or a heading.
-MARK = r"(?:[-*+•|>#]|\d{1,2}[.)])[ \t]++"
+HEADING = r"#++[ \t]++"
+MARK = rf"(?:{HEADING}|(?:[-*+•|>]|\d{{1,2}}[.)])[ \t]++)"
 INDENT = r"[ \t\u3000]*+"
 # Lines with words, of the indentation of the first one or none, or of an item of a list; each but the last is too long
 # for a heading or an address. Otherwise, any line.
 PARAGRAPH = re.compile(
-    rf"^({INDENT})({MARK})?(?=.*\w)\S.*"
+    rf"^{INDENT}{HEADING}.*|^({INDENT})({MARK})?(?=.*\w)\S.*"
     rf"(?:(?<=.{{20}})\n(?(2){INDENT}|(?:\1)?)(?!{MARK})(?=\S.*\w|\w).*)*|.+",
     re.MULTILINE,
 )
