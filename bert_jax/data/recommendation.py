@@ -47,6 +47,7 @@ RECIPES = {
     ),
 }
 SIZE = "layers width heads dropout attention_dropout initializer".split()
+MEASURED = 2000  # steps, about, of the shortest runs of REACHED
 # Nats under the loss of frequencies, of held-out tokens at [MASK].
 REACHED = {
     "demo": "2.2 to 3.2 nats under frequencies, as on captions (2,000 steps) and READMEs (4,500)",
@@ -63,7 +64,7 @@ def recommend(config, report: dict, time_step: Callable, is_run: bool = False) -
 
     `changes` are the keys of the config with another value in this run: {key: value}. `takes` are the minutes that the
     run takes, less than `minutes` if more passes would seldom help. Both are None if steps have no time: the text alone
-    decides.
+    decides. Budgets with the same changes have one run, that of the smallest.
 
     Size: the largest one that sees 20 tokens for each parameter of its blocks within the budget, and whose text has
     ten, or the first one; BERT-large, with 302M and 3.3 billion words (arXiv:1810.04805), has the fewest of the
@@ -105,7 +106,8 @@ def recommend(config, report: dict, time_step: Callable, is_run: bool = False) -
         if chosen[MINUTES[-1]][0] is not recipe:
             break
     chosen = chosen or {None: (fitting[-1], STEPS, None)}
-    return [make_run(config, report, minutes, *chosen[minutes]) for minutes in chosen]
+    runs = [make_run(config, report, minutes, *chosen[minutes]) for minutes in chosen]
+    return [next(same) for _, same in itertools.groupby(runs, lambda run: run["changes"])]
 
 
 def parameters(config) -> int:
@@ -137,6 +139,7 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
     steps = int(steps // unit * unit)
     after = apply(config, report, recipe, steps)
     now = configs.flatten(config)
+    is_measured = minutes == MINUTES[0] and steps >= MEASURED
     return {
         "minutes": minutes,
         "changes": {key: new for key, new in configs.flatten(after).items() if new != now[key]},
@@ -145,7 +148,7 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
         "steps": steps,
         "passes": steps * seen / tokens,
         "takes": seconds and steps * seconds / 60 / SHARE,
-        "reached": REACHED.get(Path(recipe.store).name, ""),
+        "reached": REACHED.get(Path(recipe.store).name, "") if is_measured else "",
     }
 
 
@@ -207,7 +210,10 @@ def describe(report: dict, workdir: str = "") -> Iterator[str]:
         if "layers" in run:
             head = f"recommended: {run['layers']} layers of width {run['width']}"
         if minutes:
-            head = f"{run['takes']:.0f} of {minutes} minutes on this machine, {head}"
+            takes = f"{run['takes']:.0f}"
+            if run["takes"] < 1:
+                takes = f"{60 * run['takes']:.0f} seconds"
+            head = f"{takes} of {minutes} minutes on this machine, {head}"
         yield f"{head}, {run['steps']:,} steps, {run['passes']:.3g} passes over {tokens}"
         if run.get("reached"):
             yield f"  expect {run['reached']}"

@@ -29,8 +29,8 @@ def plan(job: Job, name: str, price: float | None) -> dict:
     """Returns the values of `plan --json`: every phase of the job, on the slice or GPUs of this name.
 
     price: of a chip-hour. A phase that does not fit has `fits` (false), `bytes_per_chip`, `reason`, `advice`, and if
-    other settings fit, `suggestion`, their row, which the totals have instead. Without one there are no totals. Raises
-    BadInput before anything is compiled.
+    other settings fit, `suggestion`, their row, which the totals have instead. There are no totals without one, or
+    unless all phases have the same settings, which hold for a whole run. Raises BadInput before anything is compiled.
     """
     target = topology.find(name)
     mesh = compilation.make_mesh(job, target)
@@ -51,7 +51,8 @@ def plan(job: Job, name: str, price: float | None) -> dict:
         "versions": versions(),
     }
     parts = [phase.get("suggestion", phase) for phase in phases.values()]
-    if all("hours" in part for part in parts):
+    settings = {str(part.get("settings")) for part in parts}
+    if len(settings) == 1 and all("hours" in part for part in parts):
         values |= total(target, parts, price)
     return values
 

@@ -1,6 +1,7 @@
 """Recommended runs: sizes and steps by budget and text, and existing configs."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -53,8 +54,11 @@ def test_more_text_or_time_never_gives_a_smaller_model(speed):
     before = [0, 0, 0]
     for tokens in np.geomspace(1000, 1e11, 9):
         runs = recommend(tokens=int(tokens), speed=speed)
-        assert [run["minutes"] for run in runs] == [10, 60, 480]
-        sizes = list(map(size, runs))
+        changes = [str(run["changes"]) for run in runs]
+        assert len({*changes}) == len(runs) and runs[0]["minutes"] == 10
+        assert len(runs) == 3 or runs[-1]["passes"] > 35 or runs[-1]["steps"] in (10, 1_000_000)
+        sizes = [size(run) for run in runs]
+        sizes += [sizes[-1]] * (3 - len(runs))
         assert sizes == sorted(sizes)
         assert all(now >= old for now, old in zip(sizes, before, strict=True))
         before = sizes
@@ -126,12 +130,13 @@ def test_prose_starts_with_the_model_that_leaves_its_frequencies():
     assert [run["width"] for run in runs] == [192, 192, 256] and pairs == ["none", "none", "nsp"]
     others = [recommend(tokens=10**8, speed=2e11)[0], recommend("gpt_demo", entropy=7.2)[0]]
     assert [run["width"] for run in others] == [128, 128]
-    assert "task.pair_task" not in others[0]["changes"] and all(run["reached"] for run in runs[:2])
+    assert "task.pair_task" not in others[0]["changes"] and runs[0]["reached"]
+    assert not any(run["reached"] for run in runs[1:] + recommend(tokens=1000, entropy=7.2))
     assert recommend(tokens=1000, entropy=7.2)[0]["width"] == 192
 
 
 @pytest.mark.parametrize("name", ["demo", "gpt_demo"])
-def test_the_report_has_three_commands(tmp_path, monkeypatch, capsys, name):
+def test_the_report_has_the_commands_of_its_runs(tmp_path, monkeypatch, capsys, name):
     """A finished store gets those of the config that asks, not of the one that prepared it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(prepare, "time_step", lambda *_: 0.07)
@@ -141,7 +146,8 @@ def test_the_report_has_three_commands(tmp_path, monkeypatch, capsys, name):
     assert cli.main(["prepare", "--config", name, *keys, "--json", "r.json"]) == 0
     text = capsys.readouterr().out
     runs = json.loads((tmp_path / "r.json").read_text())["recommended"]
-    assert [run["minutes"] for run in runs] == [10, 60, 480]
+    assert [run["minutes"] for run in runs] == [10]
+    assert re.search(r"^\d+ seconds of 10 minutes", text, re.MULTILINE) and "expect" not in text
     for run in runs:
         rest, overrides = cli.split_overrides(run["arguments"])
         config = configs.load(rest[1], overrides)
