@@ -160,8 +160,8 @@ def test_the_table_is_sorted_by_hours_and_names_skipped_slices(monkeypatch, tmp_
         return compilation.Step(hlo.Memory(10, 0, 0, 10), [["compute", cycles]])
 
     monkeypatch.setattr(compilation, "compile_step", compile_step)
-    command = arguments(tmp_path, "--json", "-", topology="all")
-    assert main([*command, "--config.phases.main.batch=128"]) == 0
+    command = arguments(tmp_path, "--json", "-", topology="all", **{"phases.main.batch": 128})
+    assert main(command) == 0
     values = json.loads(capsys.readouterr().out)
     table = values["slices"]
     names = {row["topology"] for row in table}
