@@ -347,8 +347,6 @@ def adapt(
     asked = config.copy_and_resolve_references()
     fixed = overridden(overrides)
     base_config.follow(config, before, fixed)
-    if "checkpoint.average" not in fixed:
-        config.checkpoint.average = min(config.checkpoint.average, kept_checkpoints(config))
     for key, (was, now) in differences(asked, config).items():
         log(f"config.{key}={now} instead of {was}: follows from other keys")
     share, usual = (each.schedule.warmup / total_steps(each) for each in (config, before))
@@ -361,18 +359,6 @@ def adapt(
 def overridden(overrides: list[str]) -> set[str]:
     """Returns the keys of overrides `a.b=value`."""
     return {override.partition("=")[0] for override in overrides}
-
-
-def kept_checkpoints(config: ConfigDict) -> int:
-    """Returns the number of checkpoints that are left at the end of a run."""
-    keys = config.checkpoint
-    last = total_steps(config)
-    ends = {phase.stop for phase in phases(config)}
-    saved = sorted({*range(keys.every, last, keys.every), *ends})
-    kept = set(saved[-keys.keep :])
-    if keys.keep_every:
-        kept |= {step for step in saved if step % keys.keep_every == 0}
-    return len(kept)
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:

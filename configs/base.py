@@ -444,6 +444,8 @@ def follow(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
     """Changes keys that do not suit those of `fixed`, which are overridden, nor the steps of the phases.
 
     before: the config without the overrides, or with other steps.
+
+    While `task.epochs` is to decide the steps of the last phase, no key follows from them.
     """
     if "train.micro_batches" not in fixed:
         batches = math.gcd(*(phase.batch for phase in config.phases.values()))
@@ -454,13 +456,13 @@ def follow(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
             if "max_predictions" in phase and f"phases.{name}.max_predictions" not in fixed:
                 phase.max_predictions = max(1, phase.max_predictions * most // phase.length)
             phase.length = most
-    task = config.task
-    if f"phases.{config.phase_order[-1]}.steps" in fixed and "task.epochs" not in fixed:
-        if "epochs" in task:
-            task.epochs = 0.0
-    if stops_of(config) != stops_of(before) or "task.warmup" in fixed:
+    has_steps = f"phases.{config.phase_order[-1]}.steps" in fixed
+    if has_steps and "task.epochs" not in fixed and "epochs" in config.task:
+        config.task.epochs = 0.0
+    has_steps |= not config.task.get("epochs")
+    if has_steps and (stops_of(config) != stops_of(before) or "task.warmup" in fixed):
         follow_steps(config, before, fixed)
-    follow_cadence(config, fixed)
+    follow_cadence(config, fixed, has_steps)
 
 
 def stops_of(config: ConfigDict) -> list[int]:
@@ -487,9 +489,11 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
     if "schedule.warmup" not in fixed:
         warmup = before.schedule.warmup
         longest = config.task.get("warmup", 1 / 3)
-        if longest < warmup / old_total < 1:
-            longest = warmup / old_total
-        most = total if "task.warmup" in fixed else warmup
+        most = total
+        if "task.warmup" not in fixed:
+            most = warmup
+            if longest < warmup / old_total < 1:
+                longest = warmup / old_total
         schedule.warmup = min(most, round(longest * total))
         rate = config.optimizer.learning_rate
         if schedule.name == "inverse_sqrt" and not rate:
@@ -508,8 +512,11 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
         checkpoint.every = min(checkpoint.every, max(1, every))
 
 
-def follow_cadence(config: ConfigDict, fixed: set[str]) -> None:
-    """Adapts the steps between reports, checkpoints and evaluations to each other and to `checkpoint.average`."""
+def follow_cadence(config: ConfigDict, fixed: set[str], has_steps: bool) -> None:
+    """Adapts the steps between reports, checkpoints and evaluations to each other and to `checkpoint.average`.
+
+    has_steps: whether the steps of the run are known. Then as many checkpoints as are averaged are left at its end.
+    """
     log, checkpoint, evaluate = config.log, config.checkpoint, config.evaluate
     if evaluate.patience and "checkpoint.average" not in fixed:
         checkpoint.average = 1
@@ -523,13 +530,26 @@ def follow_cadence(config: ConfigDict, fixed: set[str]) -> None:
             log.every = fit(log.every, divides=checkpoint.every)
     else:
         longest = checkpoint.every
-        if checkpoint.average > 1:
+        if has_steps and checkpoint.average > 1:
             longest = min(longest, max(1, stops_of(config)[-1] // checkpoint.average))
         if "log.every" not in fixed:
             log.every = fit(min(log.every, longest), divides=evaluations)
         checkpoint.every = fit(longest, log.every, evaluations)
     if evaluate.patience and "evaluate.every" not in fixed:
         evaluate.every = fit(evaluate.every, checkpoint.every)
+    if has_steps and "checkpoint.average" not in fixed:
+        checkpoint.average = min(checkpoint.average, kept_checkpoints(config))
+
+
+def kept_checkpoints(config: ConfigDict) -> int:
+    """Returns the number of checkpoints that are left at the end of a run."""
+    keys = config.checkpoint
+    stops = stops_of(config)
+    saved = sorted({*range(keys.every, stops[-1], keys.every), *stops[1:]})
+    kept = set(saved[-keys.keep :])
+    if keys.keep_every:
+        kept |= {step for step in saved if step % keys.keep_every == 0}
+    return len(kept)
 
 
 def fit(longest: int, multiple: int = 1, divides: int = 0) -> int:

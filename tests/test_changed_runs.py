@@ -5,6 +5,7 @@ import lzma
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from kits import runs
@@ -17,6 +18,7 @@ from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.runs import run_info, workdir
 from bert_jax.runs.workdir import Workdir
+from bert_jax.tasks.labelled import epochs
 
 FILES = ROOT.glob("configs/*.py")
 NAMES = sorted(file.stem for file in FILES if file.stem not in ("__init__", "base"))
@@ -140,6 +142,54 @@ def test_phases_keep_their_part_of_the_schedule():
     config = configs.load("modern_base", ["phases.long.steps=50000", "phases.decay.steps=99"])
     assert config.schedule.decay == 99
     assert config.schedule.warmup == shipped.schedule.warmup
+
+
+@pytest.mark.parametrize(
+    "name, changes, kept, follows",
+    [
+        (
+            "classify",
+            "checkpoint.average=3",
+            "log.every=50 checkpoint.every=500 schedule.warmup=10000",
+            "log.every=30 checkpoint.every=90 schedule.warmup=30",
+        ),
+        (
+            "classify",
+            "task.warmup=0.02",
+            "log.every=50 schedule.warmup=10000",
+            "log.every=30 checkpoint.every=480 schedule.warmup=6",
+        ),
+        (
+            "translate",
+            "task.epochs=6.0 task.warmup=0.1",
+            "schedule.warmup=1000 optimizer.learning_rate=0.005",
+            "schedule.warmup=30 optimizer.learning_rate=0.000866 checkpoint.every=5",
+        ),
+    ],
+)
+def test_epochs_decide_the_steps_before_others_follow(
+    name, changes, kept, follows, monkeypatch, capsys
+):
+    """At first the config has other steps than the run; standard output is left to results."""
+
+    def assert_has(pairs):
+        found = {
+            key: configs.lookup(config, key) for key in dict(pair.split("=") for pair in pairs)
+        }
+        assert overrides(found) == pairs
+
+    keys = changes.split()
+    config = configs.load(name, keys)
+    assert_has([*kept.split()])
+    rows = range(int(300 * config.phases.main.batch / config.task.epochs))
+    monkeypatch.setattr(epochs.tasks, "make", lambda *_: SimpleNamespace(rows=lambda *_: rows))
+    config = config.copy_and_resolve_references()
+    epochs.set_steps(config, None, keys)
+    configs.check(config)
+    assert config.phases.main.steps == 300 and config.task.epochs
+    assert_has([*follows.split(), *keys])
+    printed = capsys.readouterr()
+    assert not printed.out and "config.schedule.warmup" in printed.err
 
 
 def test_parts_of_a_batch_divide_it():

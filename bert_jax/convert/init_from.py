@@ -191,7 +191,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
         config.objective.causal = True
     repeated = ("model.", "objective.causal=")
     configs.apply(config, [override for override in overrides if override.startswith(repeated)])
-    configs.adapt(config, config, overrides, print)
+    configs.adapt(config, config, overrides, epochs.report)
     configs.check(config)  # also whether the model has what the rows of the task need
     store = examples.open_or_build(config, tokenizer_of(config, model))
     return epochs.fill(config, store, overrides)

@@ -63,6 +63,7 @@ def test_checkpoints_are_as_frequent_as_their_average_needs(every, average, step
     config = configs.load("glue", [f"log.every={log}", f"checkpoint.every={each}"])
     config.checkpoint.update(average=average, keep=9)
     config.phases.main.steps = steps
+    config.task.epochs = 0.0
     configs.adapt(config, config, [], print)
     configs.check(config)
     assert -(-steps // config.checkpoint.every) >= min(average, steps)

@@ -38,7 +38,7 @@ def fill(config: ConfigDict, store: Store, overrides=()) -> ConfigDict:
     tasks.fill(config, store)
     for name, number in example_report.count_copies(store, examples.split_names(config)).items():
         if number:
-            print(f"warning: {name}: {number:,} examples are in train, too", file=sys.stderr)
+            report(f"warning: {name}: {number:,} examples are in train, too")
     if config.task.epochs:
         set_steps(config, store, overrides)
     configs.check(config)
@@ -51,4 +51,12 @@ def set_steps(config: ConfigDict, store: Store, overrides) -> None:
     phase = configs.phases(config)[-1]
     rows = len(tasks.make(config, store).rows(phase, "train", 0))
     phase.keys.steps = max(1, math.ceil(config.task.epochs * rows / phase.batch))
-    configs.adapt(config, before, overrides, print)
+    # Both keys are decided now, as if they were overridden.
+    decided = [f"phases.{phase.name}.steps", "task.epochs"]
+    configs.adapt(config, before, [*overrides, *decided], report)
+
+
+def report(line: str) -> None:
+    """Prints a line on standard error, in one process of the run."""
+    if jax.process_index() == 0:
+        print(line, file=sys.stderr)
