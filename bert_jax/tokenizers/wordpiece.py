@@ -7,12 +7,11 @@ transformers' BertTokenizer.
 import functools
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import tokenizers
-from pyarrow import compute
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece as WordPieceModel
 from tokenizers.normalizers import BertNormalizer
@@ -36,28 +35,28 @@ LONGEST_WORD = 100
 SINGLE = "[!-/:-@\\[-`{-~\u4e00-\u9fff]"
 ALONE = re.compile(SINGLE)
 
-PARTS = 100  # of the text to train on: threads count the words of several
+PARTS = 100  # of the text to train on, which are split one by one
+REPEATS = 1 << 13  # of a word in a text: threads count the words of several
 
 
 def split(text: str) -> tuple[list[str], np.ndarray]:
-    """Returns the distinct units of a text, and int32[N], which of them its units are."""
-    encoded = units_of(text).dictionary_encode()
-    return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
-
-
-def units_of(text: str) -> pyarrow.Array:
-    """Returns the units of a text: line breaks, characters of SINGLE, runs of others without spaces, "".
+    """Returns the distinct units of a text, and int32[N], which of them its units are: line breaks, characters of
+    SINGLE, runs of others without spaces, "".
 
     BERT's rules split words at all of these and depend on nothing across them, so the ids of a text are the
     concatenated ids of its units. Other white space and control characters stay inside a unit; the library splits it
     there.
     """
+    import pyarrow  # which machines that read only saved batches lack
+    from pyarrow import compute
+
     data = text.encode()
     ends = pyarrow.py_buffer(np.array([0, len(data)]))
     # pyarrow.array would import pandas, where it is installed.
     texts = pyarrow.LargeStringArray.from_buffers(1, ends, pyarrow.py_buffer(data))
     apart = compute.replace_substring_regex(texts, rf"(\n|{SINGLE})", r" \1 ")
-    return compute.split_pattern(apart, " ").flatten()
+    encoded = compute.split_pattern(apart, " ").flatten().dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
 
 
 class WordPiece(Tokenizer):
@@ -167,32 +166,42 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
         special_tokens=initial,
         show_progress=False,
     )
-    # The library takes no counts, so words are repeated. A single character has nothing to merge.
-    repeated = [f"{word} " * number for word, number in words.items() if len(word) > 1]
-    parts = ("".join(repeated[part::PARTS]) for part in range(PARTS))
-    library.train_from_iterator(parts, trainer)
+    library.train_from_iterator(repeat(words), trainer)
     vocabulary = library.get_vocab()
     return WordPiece(sorted(vocabulary, key=vocabulary.get), lowercase)
 
 
 def count_words(texts: list[str], lowercase: bool) -> Counter:
     """Returns the words of the texts by BERT's rules, which see each unit once: {word: how often it occurs}."""
-    units = [units_of("\n".join(texts[part::PARTS])) for part in range(PARTS)]
-    counted = pyarrow.chunked_array(units).value_counts().flatten()
+    counted = Counter()
+    for part in range(PARTS):
+        units, numbers = split("\n".join(texts[part::PARTS]))
+        counted.update(dict(zip(units, np.bincount(numbers).tolist(), strict=True)))
     normalizer = BertNormalizer(lowercase=lowercase)
     splitter = BertPreTokenizer()
     words = Counter()
-    for unit, number in zip(*(array.to_pylist() for array in counted), strict=True):
+    for unit, number in counted.items():
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(unit)):
             words[word] += number
     return words
+
+
+def repeat(words: Counter) -> Iterator[str]:
+    """Yields each word as often as it occurs, since the library takes no counts. A single character has nothing to
+    merge."""
+    for word, number in words.items():
+        if len(word) > 1:
+            whole, rest = divmod(number, REPEATS)
+            yield from [f"{word} " * REPEATS] * whole
+            yield f"{word} " * rest
 
 
 def alphabet(words: Counter) -> list[str]:
     """Returns the most frequent characters up to COVERAGE and all ASCII characters of the words, by code point."""
     letters = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
     counts = np.zeros(0x110000, np.int64)  # by code point
-    np.add.at(counts, letters, np.repeat(list(words.values()), list(map(len, words))))
+    numbers = np.fromiter(words.values(), np.int64)
+    np.add.at(counts, letters, np.repeat(numbers, np.fromiter(map(len, words), np.int64)))
     order = np.argsort(-counts, kind="stable")
     covered = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
     codes = {*order[:covered], *range(128)}

@@ -106,8 +106,8 @@ def test_batches_of_another_store_are_refused(finished, half_a_run, tmp_path):
         train.pretrain(runs.load(settings, batches=saved), half_a_run)
 
 
-# TensorFlow, which images for accelerators often lack, and the packages installed with it.
-BLOCKED = ("tensorflow", "tensorflow_datasets", "keras", "tf_keras", "tensorboard")
+# TensorFlow, which images for accelerators often lack, the packages installed with it, and pyarrow.
+BLOCKED = ("tensorflow", "tensorflow_datasets", "keras", "tf_keras", "tensorboard", "pyarrow")
 COMMANDS = f"""
 import json, sys
 sys.modules.update(dict.fromkeys({BLOCKED}))  # none of them can be imported

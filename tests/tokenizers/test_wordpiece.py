@@ -1,9 +1,12 @@
 """WordPiece ids equal those of a pure Python implementation, for trained and published vocabularies."""
 
+from collections import Counter
+
 import pytest
 from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, manual_lines, odd_lines, published
 
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers import wordpiece
 
 
 def check_python(path, lowercase: bool, texts: list[str]) -> None:
@@ -62,3 +65,18 @@ def test_each_ideograph_begins_a_word():
     continues = {piece for piece, start in starts.items() if not start}
     assert continues == {piece for piece in tokenizer.pieces if piece.startswith("##")} != set()
     assert "quick" in tokenizer.pieces
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["\x01 \u200b"]])
+def test_a_text_without_words_trains_the_special_tokens_alone(texts):
+    tokenizer = tokenizers.train("wordpiece", texts, 400, True)
+    assert set(tokenizer.pieces) == {
+        tokenizer.pieces[number] for number in tokenizer.special.values()
+    }
+
+
+def test_a_frequent_word_is_repeated_in_short_texts():
+    words = Counter({"the": 1_000_000, "a": 1_000_000, "rare": 1})
+    texts = [*wordpiece.repeat(words)]
+    assert max(map(len, texts)) < 1_000_000
+    assert Counter(" ".join(texts).split()) == {"the": 1_000_000, "rare": 1}

@@ -32,6 +32,7 @@ FORMATS = {
     rb"\xff\xfe|\xfe\xff": "text in UTF-16",
     rb"(\xef\xbb\xbf)?(\s|<[?!][^>]*>)*<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
 }
+HIDDEN = "\ud800"  # a carriage return
 OTHER_COLUMNS = "has another number of columns than the first row"
 
 
@@ -250,11 +251,14 @@ def read_records(path: Path, is_csv: bool) -> Rows:
     lines = read_lines(path)
     records = (line.split("\t") if line else [] for line in lines)
     if is_csv:
-        records = csv.reader(map("{}\n".format, lines), strict=True)
+        # The module ends rows at carriage returns; text has no surrogates.
+        hidden = (line.replace("\r", HIDDEN) + "\n" for line in lines)
+        records = csv.reader(hidden, strict=True)
     rows = []
     line = 1
     try:
         for values in records:
+            values = [value.replace(HIDDEN, "\r") for value in values]
             if len(values) == 1 and values[0] and not has_visible(values[0]):
                 values = []
             rows.append((f"{path}:{line}", values))
