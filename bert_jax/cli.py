@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import importlib
 import itertools
-import json
 import math
 import os
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
-from bert_jax.storage import atomic
+from bert_jax.storage import atomic, json_file
 from bert_jax.storage.remote import address
 
 DESCRIPTION = """Pretraining of BERT, GPT and relatives in JAX: raw text in, a network for downstream tasks out.
@@ -278,7 +277,7 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def show(options, values, text: str) -> int:
     """Prints the text, and writes the values as JSON where --json says; NaN and infinity become null. Returns 0."""
-    encoded = json.dumps(replace_nonfinite(values), indent=2, allow_nan=False)
+    encoded = json_file.encode(values, indent=2)
     # A closed pipe is no error here, as with `| head`.
     with report_write_errors("standard output"), contextlib.suppress(BrokenPipeError):
         print(encoded if options.json == "-" else text, flush=True)
@@ -295,15 +294,6 @@ def report_write_errors(name: str):
         yield
     except OSError as error:
         raise Unfinished(f"{name}: {error.strerror}") from None
-
-
-def replace_nonfinite(values):
-    """Returns the values with None for NaN and infinity, which JSON lacks."""
-    if isinstance(values, dict):
-        return {key: replace_nonfinite(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [replace_nonfinite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def log_progress(text: str) -> None:

@@ -106,6 +106,8 @@ def evaluate_translations(
 
     Raises BadInput for a reference with another number of lines.
     """
+    if lines := {path: path for path in (file, *references) if not tables.suffix_of(path)}:
+        tables.read_parallel(lines)
     model = predict.open_model(name, overrides, search)
     task = examples.module_of(model.config)
     if not predict.generates(model):

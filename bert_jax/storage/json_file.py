@@ -1,6 +1,7 @@
-"""Reads JSON objects of a run, a model or a config, which may be damaged."""
+"""Reads JSON objects of a run, a model or a config, which may be damaged; writes results."""
 
 import json
+import math
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -15,3 +16,17 @@ def read(path: Path) -> dict:
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a JSON object")
     return values
+
+
+def encode(values, **keys) -> str:
+    """Returns results as JSON, with null for NaN and infinity, which it lacks. keys: of json.dumps."""
+    return json.dumps(replace_nonfinite(values), allow_nan=False, **keys)
+
+
+def replace_nonfinite(values):
+    """Returns the values with None for NaN and infinity."""
+    if isinstance(values, dict):
+        return {key: replace_nonfinite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [replace_nonfinite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values

@@ -1,8 +1,8 @@
 """Finds the task of a config, and sets the keys that its data decides.
 
 The file of a task has DEFAULTS, `check` and `make`, and may also have PHASE_DEFAULTS, NEEDS, the names of the special
-tokens without which a vocabulary is refused, separated by spaces, BEGINS, False if texts do not begin with [CLS], and
-`fill`.
+tokens without which a vocabulary is refused, separated by spaces, BEGINS, False if texts do not begin with [CLS],
+`fill`, and FILLED, the names of the numbers that it sets.
 """
 
 from bert_jax import config as configs
@@ -55,13 +55,14 @@ def fill(config, store: Store) -> None:
 
 
 def take_filled(config, values: dict) -> None:
-    """Sets the empty keys of the task, () or 0, to those of `values`, {key: value}, such as the task's keys in a saved
-    config."""
+    """Sets the empty keys of the task, () or 0 of FILLED, to those of `values`, {key: value}, such as the task's keys
+    in a saved config."""
+    numbers = getattr(find_module("task", config.task.name), "FILLED", ())
     with config.unlocked():
         for key, value in values.items():
-            kind = type(config.task.get(key))
-            if kind in (tuple, int) and value and not config.task[key]:
-                config.task[key] = kind(value)
+            empty = config.task.get(key)
+            if value and (empty == () or (key in numbers and empty == 0)):
+                config.task[key] = type(empty)(value)
 
 
 def attention(config, phase, mesh) -> str:

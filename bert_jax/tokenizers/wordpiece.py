@@ -200,8 +200,7 @@ def alphabet(words: Counter) -> list[str]:
     """Returns the most frequent characters up to COVERAGE and all ASCII characters of the words, by code point."""
     letters = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
     counts = np.zeros(0x110000, np.int64)  # by code point
-    numbers = np.fromiter(words.values(), np.int64)
-    np.add.at(counts, letters, np.repeat(numbers, np.fromiter(map(len, words), np.int64)))
+    np.add.at(counts, letters, np.repeat(list(words.values()), list(map(len, words))))
     order = np.argsort(-counts, kind="stable")
     covered = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
     codes = {*order[:covered], *range(128)}

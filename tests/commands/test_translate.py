@@ -260,7 +260,7 @@ def test_bad_input_is_refused(trained, tmp_path):
     short = tmp_path / "short.de"
     short.write_text("a\n")
     source = ("--input", directory / "dev.en")
-    message = refused("evaluate", "--model", run, *source, "--reference", short)
+    message = refused("evaluate", "--model", tmp_path, *source, "--reference", short)
     assert f"{directory}/dev.en: 30 " in message and f"{short}: 1 " in message
     assert "'translation'" in refused("evaluate", "--model", run, *source)
     long = tmp_path / "long.en"

@@ -132,10 +132,20 @@ def test_translations_have_room_for_the_longest_of_the_pairs(tmp_path):
     assert config.task.extra_pieces == 7
 
 
+def test_only_keys_that_the_data_decides_are_filled(tmp_path):
+    config = load(tmp_path)
+    saved = {"extra_pieces": 7, "max_pieces": 8}
+    with config.unlocked():
+        config.task.max_pieces = 0
+    tasks.take_filled(config, saved)
+    assert (config.task.extra_pieces, config.task.max_pieces) == (7, 0)
+
+
 def test_names_with_dots_are_names(tmp_path):
     """Of parallel files and of others; ends of tables are no part of a split's name."""
-    keys = {"task.train": "a.train", "task.dev": "a.dev,a.test,b.txt,c.jsonl,eng.testa,eng.testb"}
-    names = ["train", "a.dev", "a.test", "b", "c", "eng.testa", "eng.testb"]
+    dev = "a.dev,a.test,b.txt,c.jsonl,eng.testa,eng.testb,d.tsv.gz,e.CSV,f.zst"
+    keys = {"task.train": "a.train", "task.dev": dev}
+    names = ["train", "a.dev", "a.test", "b", "c", "eng.testa", "eng.testb", "d", "e", "f"]
     assert [*examples.sources(load(tmp_path, **keys))] == names
     with pytest.raises(BadInput, match="task.dev"):
         examples.sources(load(tmp_path, **{"task.dev": "a.tsv,b/a.txt"}))

@@ -58,7 +58,8 @@ DEFAULTS = {
     **UNLABELLED,
     "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
 }
-ENDS = r"\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?|gz|bz2|zst)$"  # of files, not of splits such as iwslt.dev
+# Ends of names of files, not of splits such as iwslt.dev.
+ENDS = r"(?i)(\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?))?(\.(gz|bz2|zst))?$"
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -75,9 +76,7 @@ class Example(NamedTuple):
 class Encoded(NamedTuple):
     """The examples of a split as its store has them."""
 
-    texts: list[
-        list[Sequence[int]]
-    ]  # the ids of each text of each example; a text has at least one
+    texts: list[list[Sequence[int]]]  # the ids of each text of each example, at least one
     arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
 
 
@@ -88,8 +87,7 @@ def module_of(config) -> ModuleType | None:
 
 
 def sources(config) -> dict[str, Path | str]:
-    """Returns {split: file, or source of a library}: train, and those in `dev`, each named without
-    one of ENDS."""
+    """Returns {split: file, or source of a library}: train, and those in `dev`, each named without ENDS."""
     data = config.task.data
     names = {"train": config.task.train}
     for name in config.task.dev:

@@ -5,13 +5,14 @@ N examples, C labels.
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from itertools import chain, compress
 
 import jax
 import numpy as np
+
+from bert_jax.storage import json_file
 
 
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
@@ -58,9 +59,9 @@ def text(results: list[dict], suffix: str) -> str:
     """
     if suffix == ".json":
         numbered = enumerate(results)
-        return json.dumps({each.get("id", number): each["prediction"] for number, each in numbered})
+        return json_file.encode({each.get("id", n): each["prediction"] for n, each in numbered})
     if suffix == ".jsonl":
-        return "".join(f"{json.dumps(result, ensure_ascii=False)}\n" for result in results)
+        return "".join(f"{json_file.encode(result, ensure_ascii=False)}\n" for result in results)
     predicted = [as_line(result["prediction"]) for result in results]
     rows = zip(predicted)
     if "words" in results[0]:

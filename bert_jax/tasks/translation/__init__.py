@@ -44,15 +44,17 @@ DEFAULTS = {
     "max_pieces": 100,  # pieces of either text of a pair that is trained on, at most
     # times that the longer text of a pair that is trained on has the pieces of the shorter one, at most; 0: any
     "max_ratio": 4.0,
-    # pieces that a translation may have more than its source, up to model.max_length; 0: half as many again as a target
-    # to train on has, at least 50 (arXiv:1706.03762), or without such targets any number. It may be changed at any time
+    # pieces that a translation may have more than its source, up to model.max_length; 0: the largest excess of the
+    # targets to train on and half as much again, at least 50 (arXiv:1706.03762), or without such targets any number. It
+    # may be changed at any time
     "extra_pieces": 0,
     # scores of translations, see scores.py: bleu, chrf; the first one decides which run is the best. (): none
     "metrics": ("bleu",),
     "tokenize": "13a",  # how sacrebleu tokenizes for bleu: 13a, intl, char, zh, ja-mecab, ko-mecab, none, ...
     "lowercase": False,  # whether scores ignore case
 }
-FREE = ("extra_pieces", "tokenize", "lowercase")  # keys that do not decide the content of a store
+FILLED = ("extra_pieces",)  # numbers that `fill` sets
+FREE = (*FILLED, "tokenize", "lowercase")  # keys that do not decide the content of a store
 SPECIAL = np.array([1, 2])  # special tokens of a source and of a target
 TARGET = "tokens", "positions", "sequence_ids"
 LEAST_EXTRA = 50  # of a derived task.extra_pieces

@@ -1,6 +1,8 @@
 """Files of predictions: tables, lines of words, and texts that are longer than a row."""
 
 import csv
+import json
+import math
 import random
 
 import numpy as np
@@ -58,6 +60,18 @@ def test_the_labels_of_a_word_are_a_line(suffix, mark):
     lines = predictions.text(results, suffix).splitlines()
     first, second = ([*map(mark.join, words)] for words in sentences)
     assert lines == [*first, "", *second, ""]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_json_has_null_for_numbers_that_are_not_finite(suffix):
+    """They are those of a model that diverged."""
+    results = [{"prediction": number, "score": [number]} for number in (math.nan, -math.inf, 0.5)]
+    text = predictions.text(results, suffix)
+    rows = [*map(json.loads, text.splitlines())]
+    if suffix == ".json":
+        assert rows == [{"0": None, "1": None, "2": 0.5}]
+    else:
+        assert rows == [{"prediction": n, "score": [n]} for n in (None, None, 0.5)]
 
 
 def open_untrained(config) -> Model:
