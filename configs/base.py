@@ -105,6 +105,9 @@ def get_config(
     # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all
     # sources, or one per source, those of heldout_source last, separated by commas
     config.corpus.format = "lines"
+    # line that ends a document in the formats lines and files, such as <|endoftext|>, and that is no text. '': a blank
+    # line in lines, the end of the file in files
+    config.corpus.separator = ""
     config.corpus.field = "text"  # field with the text, in JSON lines, Parquet, and data sets
     # how text is split into sentences: lines (one per line), rules (at punctuation), wrapped (by rules, after the lines
     # of each paragraph are joined), auto (lines if the format is lines, rules otherwise and for pydocs), none (a
@@ -133,8 +136,8 @@ def get_config(
     # what to train: wordpiece, unigram, bpe or byte_bpe; or bytes, the 256 of UTF-8, which are not trained
     config.tokenizer.kind = "wordpiece"
     config.tokenizer.size = 30522  # vocabulary size to train, in pieces; always 261 for bytes
-    # vocab.txt, .model or tokenizer.json to use instead of a trained one, or GPT-2's vocab.json beside merges.txt;
-    # `kind` and `size` are then ignored. '': train one
+    # vocab.txt, .model or tokenizer.json to use instead of a trained one, or GPT-2's vocab.json beside merges.txt, or a
+    # run or a store that has the tokenizer; `kind` and `size` are then ignored. '': train one
     config.tokenizer.path = ""
     # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]. In
     # fine-tuning: those that the model of `init_from` lacks, but not [MASK]; [CLS] and [SEP] get new pieces if they
@@ -370,6 +373,11 @@ def check_corpus(config: ConfigDict) -> None:
     is_valid = set(formats) <= set(FORMATS) and len(formats) in (1, count)
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {count} sources"
     require(is_valid, "corpus.format", config, hint)
+    separator = config.corpus.separator
+    is_line = separator.strip().splitlines() == [separator]
+    has_separator = is_line and not {"lines", "files"}.isdisjoint(formats)
+    hint = "expected a line of the formats lines or files, without spaces around it"
+    require(has_separator or not separator, "corpus.separator", config, hint)
     is_valid = config.corpus.heldout_by == "hash" or not heldout
     hint = "expected '' with corpus.heldout_by=end: both say what is held out"
     require(is_valid, "corpus.heldout_source", config, hint)

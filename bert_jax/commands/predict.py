@@ -112,7 +112,12 @@ def run(options, overrides) -> int:
     if output := options.output:
         atomic.write(output, predictions.text(results, output.suffix))
     elif not parts:
-        lines += map(describe, results)
+        texts = [
+            result["text"] + text for result in results for text in result.get("continuations", ())
+        ]
+        if len(texts) > 1:  # they may have several lines each
+            texts = [f"--- {number}\n{text}" for number, text in enumerate(texts, 1)]
+        lines += texts or map(describe, results)
     for name, score in scores.items():
         number = f"{score:.4f}" if isinstance(score, float) else score
         lines.append(f"{name} {number}")
@@ -301,9 +306,9 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
 
 
 def describe(result: dict) -> str:
-    """Returns the text and the prediction, or a line for each mask, or the text as it continues."""
-    if "continuations" in result:
-        return "\n---\n".join(result["text"] + text for text in result["continuations"])
+    """Returns the text and the prediction, or a line for each mask."""
     if "masks" in result:
-        return "\n".join([result["text"], *fill_mask.describe(result["masks"])])
+        return "\n".join(
+            [predictions.as_line(result["text"]), *fill_mask.describe(result["masks"])]
+        )
     return predictions.with_text(result)

@@ -8,6 +8,7 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import minimal_pairs, token_scores
 from bert_jax.tasks.labelled import tables
+from bert_jax.tasks.labelled.predictions import as_line
 
 BLIMP = ("field", "linguistics_term", "UID")
 OPTIONS = [
@@ -64,7 +65,10 @@ def run(options, overrides) -> int:
             for text, score, size in zip(sentences.texts, scores, sizes, strict=True)
         ]
         result = {"sentences": rows}
-        text = "\n".join(f"{row['log_probability']:.4f}\t{row['text']}" for row in rows)
+        text = "\n".join(f"{row['log_probability']:.4f}\t{as_line(row['text'])}" for row in rows)
+    if token_scores.is_causal(model):
+        result["first_token"] = token_scores.first_token(model)
+        cli.log_progress(f"in front of each sentence: {result['first_token'] or 'nothing'}")
     if unknown:
         cli.log_progress(f"warning: {unknown:,} of {sizes.sum():,} tokens are [UNK]")
     return cli.show(options, result | {"unknown": unknown}, text)

@@ -97,11 +97,11 @@ def write_settings(model, vocabulary) -> dict:
 
 
 def write_common(model, vocabulary) -> dict:
-    """Returns the keys of config.json that GPT has, too. In rows of text, [SEP] ends each document."""
+    """Returns the keys of config.json that GPT has, too."""
     return {
         "n_ctx": model.max_length,  # which other programs read
         "embd_pdrop": model.dropout,
-        "bos_token_id": vocabulary.sep,
+        "bos_token_id": vocabulary.begin,
         "eos_token_id": vocabulary.sep,
     }
 
@@ -110,7 +110,7 @@ def write_generation(config, vocabulary) -> dict:
     """Returns the content of generation_config.json."""
     pad = vocabulary.sep if vocabulary.pad is None else vocabulary.pad
     return {
-        "bos_token_id": vocabulary.sep,
+        "bos_token_id": vocabulary.begin,
         "eos_token_id": vocabulary.sep,
         "pad_token_id": pad,
         "max_length": config.model.max_length,

@@ -45,7 +45,9 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if file.is_file():
         library = huggingface.open_library(json_file.read(file), file)
         document = json.loads(library.to_str())
-    name = check_class(directory, settings, config, document)
+    _, architecture = names.model_types()[config["model_type"]]
+    full = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    name = check_class(directory, settings, str(full or architecture.TOKENIZER), document)
     if not document and name not in TYPES:
         raise BadInput(f"{directory}: no {huggingface.FILE}")
     with as_bad_input(directory / SETTINGS):
@@ -57,8 +59,11 @@ def read(directory: Path, config: dict) -> Tokenizer:
         elif name in TYPES:
             library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
+        if getattr(architecture, "FRAME", None) == ():  # it generates texts
+            generation = read_optional(directory / "generation_config.json")
+            spellings |= find_ends([settings, generation, config], library)
     tokenizer = huggingface.from_library(library, file, spellings)
-    if config.get("model_type") == marian.MODEL_TYPE:
+    if architecture is marian:
         plain = library.encode("a", add_special_tokens=False).ids
         if library.encode("a").ids != [*plain, tokenizer.sep]:
             raise BadInput(f"{directory}: {name}Tokenizer: a source needs one end token alone")
@@ -74,6 +79,20 @@ def find_spellings(settings: dict) -> dict[str, str]:
             value = settings.get("eos_token")
         if value:
             spellings[name] = as_token(value)["content"]
+    return spellings
+
+
+def find_ends(sources: list[dict], library: tokenizers.Tokenizer) -> dict[str, str]:
+    """Returns {name: spelling} of what begins and ends the texts of a model that generates them, each as the first of
+    the sources has it: contents of files, with the token or, if it is an added one, its id."""
+    added = library.get_added_tokens_decoder()
+    ids = {str(number): token.content for number, token in added.items()}
+    spellings = {}
+    for name, role in {"bos": "bos", "sep": "eos"}.items():
+        for values in sources:
+            by_id = ids.get(str(values.get(f"{role}_token_id")))
+            if token := values.get(f"{role}_token", by_id):
+                spellings.setdefault(name, as_token(token)["content"])
     return spellings
 
 
@@ -100,18 +119,15 @@ def read_optional(path: Path) -> dict:
     return json_file.read(path) if path.is_file() else {}
 
 
-def check_class(directory: Path, settings: dict, config: dict, document: dict) -> str:
+def check_class(directory: Path, settings: dict, full: str, document: dict) -> str:
     """Returns the name of the class without "Tokenizer" and "Fast".
 
+    full: with them.
     document: the content of tokenizer.json, which BERT's classes may lack.
 
     Raises BadInput for a class that cannot be followed.
     """
-    full = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    if not full:
-        _, architecture = names.model_types()[config["model_type"]]
-        full = architecture.TOKENIZER
-    name = str(full).removesuffix("Fast").removesuffix("Tokenizer")
+    name = full.removesuffix("Fast").removesuffix("Tokenizer")
     is_followed = name in OTHERS
     if name in TYPES:
         is_followed = not document or document["model"]["type"] == TYPES[name]

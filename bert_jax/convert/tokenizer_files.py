@@ -30,7 +30,8 @@ def write(
     write_json(directory / "tokenizer.json", document(tokenizer, frame))
     tokens = settings(tokenizer, is_bert)
     if not frame:  # transformers asks for a token that begins a text, and one that ends it
-        tokens |= dict.fromkeys(("bos_token", "eos_token"), tokenizer.spellings.get("sep"))
+        end = tokenizer.spellings.get("sep")
+        tokens |= {"bos_token": tokenizer.spellings.get("bos", end), "eos_token": end}
     write_json(directory / "tokenizer_config.json", tokens | common)
     if is_bert:
         tokenizer.write(directory)

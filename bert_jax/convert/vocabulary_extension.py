@@ -11,7 +11,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import tables
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.special_tokens import ALL
+from bert_jax.tokenizers.special_tokens import ALL, SPECIAL
 
 
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
@@ -102,7 +102,9 @@ def with_special(tokenizer: Tokenizer, is_causal: bool) -> Tokenizer:
         needed.append("end")
     pieces = []
     for name in needed:
-        is_shared = name in ("cls", "sep") and [*special.values()].count(special.get(name)) > 1
+        is_shared = (
+            name in ("cls", "sep") and [*map(special.get, SPECIAL)].count(special.get(name)) > 1
+        )
         if name not in special or is_shared:
             if ALL[name] in tokenizer.pieces:
                 hint = f"{tokenizer.path} has {ALL[name]} as a piece of text"

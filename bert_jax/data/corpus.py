@@ -47,6 +47,7 @@ class Reading(NamedTuple):
     field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
     line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
+    separator: str = ""  # line that ends a document; '': as the format has it
 
 
 class Block(NamedTuple):
@@ -92,11 +93,12 @@ class Source(NamedTuple):
                 continue
             if not path.stat().st_size:
                 problems[files.EMPTY] += 1
-            if self.reading.form == "parquet":
+            form = self.reading.form
+            if form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
                 continue
-            is_exact = self.reading.form != "jsonl" and self.reading.sentences == "none"
-            yield from files.texts(path, self.reading.form, problems, BLOCK, is_exact)
+            is_exact = form != "jsonl" and self.reading.sentences == "none"
+            yield from files.texts(path, form, problems, BLOCK, is_exact, self.reading.separator)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
@@ -178,6 +180,7 @@ def open_source(config, name: str, form: str) -> Source:
         field,
         config.filter.document_characters,
         config.filter.line_stops,
+        config.corpus.separator if form in ("lines", "files") and name != "pydocs" else "",
     )
     if library:
         return Source(name, reading, library.identify(name, field))
@@ -313,7 +316,9 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     split = SPLITTERS[reading.sentences]
     documents = []
     for piece in block.texts:
-        for lines in text.parse(piece, reading.form, reading.field, problems, reading.sentences):
+        for lines in text.parse(
+            piece, reading.form, reading.field, problems, reading.sentences, reading.separator
+        ):
             if reading.line_stops:
                 lines = keep_stops(lines, problems)
             if characters(lines) < reading.document_characters:

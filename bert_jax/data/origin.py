@@ -22,6 +22,8 @@ def made_from(config) -> dict:
     for key in ("format", "field", "sentences", "heldout"):
         values[f"corpus.{key}"] = config.corpus[key]
     # Without these keys, the store of a config without them is the same as before they existed.
+    if config.corpus.separator:
+        values["corpus.separator"] = config.corpus.separator
     if config.corpus.heldout_by != "hash":
         values["corpus.heldout_by"] = config.corpus.heldout_by
     if count := len(heldout_sources(config)):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config_checks import require
+from bert_jax.config_checks import find_module, require
 from bert_jax.data import corpus, download, origin, report, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import encode, pool, splits
@@ -170,6 +170,8 @@ def build(
     counts["copies"] = counts["documents_read"] - counts["empty"] - stored
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, text, store, tokenizer, result)
+    # Raises BadInput for too little text.
+    find_module("task", config.task.name).make(config, stores.open_store(store))
     atomic.rename(store, path)
     seconds = time.monotonic() - start  # of this start
     return result | {"seconds": seconds, "megabytes_per_second": size / 1e6 / seconds}

@@ -17,7 +17,7 @@ from bert_jax.data.sources import files
 from bert_jax.data.sources.problems import BYTES, numbers_of
 from bert_jax.tokenizers import wordpiece
 
-COUNTS = ("bytes", "literal_unknown", "documents_read", "empty", "copies")
+COUNTS = ("bytes", "documents_read", "empty", "copies")
 # The first documents are shown up to these numbers, of sentences in a document and of pieces in a sentence.
 SHOWN_DOCUMENTS = 3
 SHOWN_SENTENCES = 3
@@ -220,13 +220,14 @@ def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
     cased = (
         "set config.tokenizer.lowercase=False; config.tokenizer.path may name a cased vocabulary"
     )
+    without_path = "config.tokenizer.path='' and " if config.tokenizer.path else ""
     if report["unknown_share"] > LOST:
         yield (
             "unknown_pieces",
             f"{report['unknown_share']:.1%} of the characters are unknown to the vocabulary, or in words"
             " over its limit",
-            "check config.tokenizer.lowercase and path; config.tokenizer.kind=byte_bpe with config.tokenizer.path=''"
-            " has no unknowns",
+            f"check config.tokenizer.lowercase and path; set {without_path}config.tokenizer.kind=byte_bpe, which has no"
+            " unknowns",
         )
     if report["altered_share"] > LOST:
         yield (
@@ -239,7 +240,7 @@ def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
             "altered_text",
             f"{report['altered_text_share']:.0%} of the text, in parts of {lost_text.PART} characters, is not what its"
             " pieces spell, so corpus.sentences=none does not keep it as it is",
-            "set config.tokenizer.kind=byte_bpe or bytes, and config.tokenizer.lowercase=False",
+            f"set {without_path}config.tokenizer.kind=byte_bpe or bytes, and config.tokenizer.lowercase=False",
         )
     if report["stripped_share"] > LOST:
         yield (
@@ -253,17 +254,23 @@ def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
             f"{report['problems'][files.EMPTY]} {files.EMPTY}",
             "check whether all files of config.corpus.source have text",
         )
-    if report["literal_unknown"]:
+    literals = [
+        f"{number:,} {name}"
+        for name, number in report["problems"].items()
+        if name.startswith(lost_text.LITERAL)
+    ]
+    if literals:
         yield (
-            "literal_unknown",
-            f"the text has {report['literal_unknown']:,} literal <unk>, put there by another program",
-            "name the original text in config.corpus.source",
+            "literals",
+            f"the text has special tokens, which are read as text: {', '.join(literals)}",
+            "set config.corpus.separator to one that is a line between documents; otherwise name a text without them in"
+            " config.corpus.source",
         )
     if report["unused_share"] > UNUSED and config.tokenizer.kind != "bytes":
         yield (
             "unused_pieces",
             f"{report['unused_share']:.0%} of the vocabulary is never used",
-            "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size",
+            f"train a smaller one: set {without_path}config.tokenizer.size",
         )
 
 

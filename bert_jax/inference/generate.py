@@ -16,6 +16,7 @@ from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference.batches import make_batch, padded_length
+from bert_jax.inference.token_scores import with_context
 from bert_jax.layers import decoding
 from bert_jax.layers.dense import MASKED
 
@@ -84,20 +85,18 @@ def generate(
     model, prompts: list[str], request: Request, emit: Callable[[str], None] | None = None
 ) -> list[list[str]]:
     """Returns the continuations of each prompt, without it. They end in front of [SEP] or of a string of the request,
-    or at its number of tokens. An empty prompt begins with [SEP].
+    or at its number of tokens. An empty prompt begins as a text does, see `token_scores.with_context`.
 
     A draw is a function of four numbers: the seed, and which prompt, sample and token it is for. Other prompts change a
     text only by the rounding of its logits. Prompts of similar lengths share a batch.
 
     emit: called with each part of the text and its continuation, as soon as it is decoded, if there is only one.
 
-    Raises BadInput as `plan_tokens` does, and if there is no [SEP] for an empty prompt.
+    Raises BadInput as `plan_tokens` does, and if there is no token for an empty prompt.
     """
-    end = model.vocabulary.sep
-    encoded = model.tokenizer.encode(prompts)
-    if end is None and [] in encoded:
+    encoded = [ids or with_context(model, []) for ids in model.tokenizer.encode(prompts)]
+    if [] in encoded:
         raise BadInput("an empty prompt: the vocabulary has no [SEP] that begins it")
-    encoded = [ids or [end] for ids in encoded]
     request = request._replace(tokens=plan_tokens(model, prompts, encoded, request))
     steps = make_steps(model, request)
     params = jax.device_put(model.params)
@@ -141,11 +140,10 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
 def make_steps(model, request: Request) -> Callable:
     """Returns the function (params, prompts, keys uint32[B]) -> iterator over int32[B], the next tokens of all rows.
 
-    [PAD], [CLS], [MASK] and [END], which no text has, are never among the tokens. Those after the end of a row have no
-    meaning.
+    Special tokens but [UNK] and [SEP] are never among the tokens. Those after the end of a row have no meaning.
     """
     vocabulary = model.vocabulary
-    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask, vocabulary.end}
+    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask, vocabulary.end, vocabulary.bos}
     special -= {None, vocabulary.sep}
     banned = np.array([*special], np.int32)
 

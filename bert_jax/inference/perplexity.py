@@ -54,8 +54,9 @@ def evaluate(model, texts: list[str], stride: int) -> dict:
     """Returns the measures of a causal model on documents.
 
     nats_per_token, perplexity: of a token; bits_per_byte, bits_per_character, nats_per_word, word_perplexity: of the
-    text of these tokens, whatever the vocabulary. tokens, unknown: how many are scored, and how many of these are
-    [UNK]. is_exact: whether the tokens spell the text, but for white space at its ends.
+    text of these tokens, whatever the vocabulary. first_token: that in front of each document, see token_scores.py.
+    tokens, unknown: how many are scored, and how many of these are [UNK]. is_exact: whether the tokens spell the text,
+    but for white space at its ends.
 
     stride: of the windows, see `check_stride`; 0: half their length, which is that of the positions that training has
         reached.
@@ -71,7 +72,8 @@ def evaluate(model, texts: list[str], stride: int) -> dict:
     for row in ids:
         row = np.array(token_scores.with_context(model, row))
         windows += cut_windows(row, length, stride or max(1, length // 2))
-    if tokenizer.sep is None:  # first tokens have no context, and no score
+    first = token_scores.first_token(model)
+    if not first:  # first tokens have no context, and no score
         ids = [row[1:] for row in ids]
         pairs = zip(texts, tokenizer.encode_with_offsets(texts), strict=True)
         texts = [text[np.max(offsets[:1], initial=0) :] for text, (_, offsets) in pairs]
@@ -89,6 +91,7 @@ def evaluate(model, texts: list[str], stride: int) -> dict:
         "word_perplexity": exponential(total / counts["words"]),
         "bits_per_byte": bits / counts["bytes"],
         "bits_per_character": bits / counts["characters"],
+        "first_token": first,
         "tokens": tokens,
         "unknown": sum(row.count(tokenizer.unk) for row in ids),
         "is_exact": is_exact,

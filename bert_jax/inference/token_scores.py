@@ -46,10 +46,16 @@ def check_language_model(directory, model) -> None:
 
 
 def with_context(model, ids: list[int]) -> list[int]:
-    """Returns the row of a text for a causal model: in front of it is [SEP], which ends the document before it in the
-    rows of training. A vocabulary without [SEP] has nothing there, so that the first token is not scored."""
-    sep = model.vocabulary.sep
-    return ids if sep is None else [sep, *ids]
+    """Returns the row of a text for a causal model: in front of it is the token with which a model of another program
+    begins texts, or [SEP], which ends the document before it in the rows of training. A vocabulary without them has
+    nothing there, so that the first token is not scored."""
+    begin = model.vocabulary.begin
+    return ids if begin is None else [begin, *ids]
+
+
+def first_token(model) -> str:
+    """Returns the token in front of a text for a causal model; '' if there is none."""
+    return "".join(model.tokenizer.pieces[number] for number in with_context(model, []))
 
 
 def score_sentences(
@@ -63,8 +69,8 @@ def score_sentences(
     places: of the texts, for messages.
     masking: of MASKING, for a masked model; default: word.
 
-    Raises BadInput for a text without tokens, or with more than the positions that training has reached, and for a
-    score that is not finite.
+    Raises BadInput for a text without a token to score, or with more than the positions that training has reached, and
+    for a score that is not finite.
     """
     tokenizer = model.tokenizer
     room = load_model.trained_positions(model)
@@ -77,12 +83,16 @@ def score_sentences(
     else:
         ids = tokenizer.encode(texts)
         room -= len(with_context(model, []))
-    for place, text, tokens in zip(places, texts, ids, strict=True):
+    sizes = np.array([*map(len, ids)])
+    if not is_masked and not first_token(model):
+        sizes -= 1  # the first token has no context
+    for place, text, tokens, size in zip(places, texts, ids, sizes, strict=True):
         if not has_visible(text) or not tokens:
             raise BadInput(f"{place}: no sentence")
         if len(tokens) > room:
             raise BadInput(f"{place}: {len(tokens)} tokens, the model scores {room} at most")
-    sizes = np.array([*map(len, ids)])
+        if not size:
+            raise BadInput(f"{place}: has no token that the model scores")
     if is_masked:
         starts = tokenizer.word_starts
         stops = [np.arange(size) + 1 for size in sizes]
@@ -93,7 +103,6 @@ def score_sentences(
             ]
         scores = score_masked(model, ids, stops)
     else:
-        sizes -= model.vocabulary.sep is None  # the first token has no context
         scores = score_rows(model, [with_context(model, tokens) for tokens in ids], sizes)
     for place, score in zip(places, scores, strict=True):
         if not np.isfinite(score):

@@ -38,7 +38,10 @@ def from_file(path: Path, add_special: bool) -> Tokenizer:
 
 
 def read(path: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Returns {piece: id} and the merges, in order, of two files; `path` is one of them, or their directory."""
+    """Returns {piece: id} and the merges, in order, of two files; `path` is one of them, or their directory.
+
+    Raises BadInput if there are no merges, without which all texts would be single characters.
+    """
     directory = path if path.is_dir() else path.parent
     files = []
     for names in (PIECES, MERGES):
@@ -47,7 +50,10 @@ def read(path: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
             expected = ", ".join(names)
             raise BadInput(f"{path}: there is none of {expected}")
         files.append(str(path if path in present else present[0]))
-    return BPE.read_file(*files)
+    pieces, merges = BPE.read_file(*files)
+    if not merges:
+        raise BadInput(f"{files[1]}: has no merges")
+    return pieces, merges
 
 
 def word_level(

@@ -76,7 +76,8 @@ class HuggingFace(Tokenizer):
         for key in ("continuing_subword_prefix", "end_of_word_suffix"):
             model[key] = model.get(key) or None
         left_out = {"model": model, "post_processor": None, "decoder": None}
-        return [self.document | left_out, self.special]
+        special = {name: number for name, number in self.special.items() if name != "bos"}
+        return [self.document | left_out, special]
 
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁", other white space escaped."""
@@ -190,7 +191,7 @@ def from_library(
 ) -> Tokenizer:
     """Returns the tokenizer of a library's, WordPiece if it has BERT's rules.
 
-    names: {name: spelling} of special tokens; the others have the usual spellings.
+    names: {name: spelling} of special tokens, and of `bos`; the others have the usual spellings.
     add_special: appends the special tokens that it lacks.
 
     Raises BadInput if it fails at characters that its vocabulary lacks, or at the spellings of special tokens.
@@ -204,6 +205,9 @@ def from_library(
     set_unknown(model, pieces, special.get("unk"), path)
     if "dropout" in model:
         model["dropout"] = None  # it would draw other ids at each call
+    begin = names.get("bos")
+    if begin in pieces and pieces.index(begin) != special.get("sep"):
+        special["bos"] = pieces.index(begin)
     # Texts must not be truncated or padded by the library.
     document |= {"truncation": None, "padding": None}
     tokenizer = HuggingFace(document, special, path)

@@ -17,8 +17,9 @@ OTHER_NAMES = {
     "sep": "</s> <eos>",
     "mask": "<mask>",
 }
-# With one more, `end`, which ends the rows of fine-tuned causal models. No vocabulary has it before these.
-ALL = SPECIAL | {"end": "[END]"}
+# With `end`, which ends the rows of fine-tuned causal models, and which no vocabulary has before these; and with `bos`,
+# which begins the texts of a causal model of another program, if `sep` does not, and which may also be read from text.
+ALL = SPECIAL | {"end": "[END]", "bos": "[BOS]"}
 # In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
 TEXT_END = "<|endoftext|>"
 NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
@@ -34,6 +35,12 @@ class Vocabulary(NamedTuple):
     sep: int | None = None
     mask: int | None = None
     end: int | None = None
+    bos: int | None = None
+
+    @property
+    def begin(self) -> int | None:
+        """The id in front of a text of a causal model."""
+        return self.sep if self.bos is None else self.bos
 
 
 def find_ids(
@@ -111,12 +118,12 @@ def added_token(content: str, number: int, special: bool = True) -> dict:
 
 
 def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
-    """Replaces special tokens in the ids of each text by [UNK]; some libraries read them from text.
+    """Replaces special tokens, bos apart, in the ids of each text by [UNK]; some libraries read them from text.
 
     Raises ValueError if there is no [UNK] for them.
     """
     unk = special.get("unk")
-    banned = set(special.values()) - {unk}
+    banned = {number for name, number in special.items() if name != "bos"} - {unk}
     allowed = []
     for ids in texts:
         if not banned.isdisjoint(ids):

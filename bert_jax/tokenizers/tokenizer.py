@@ -32,12 +32,17 @@ def beside(path: str) -> tuple[str, ...]:
 
 def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> Tokenizer:
     """Reads an external tokenizer: vocab.txt (any .txt), a .model, tokenizer.json (any .json), or the two files of
-    bpe_files.py, of which `path` is one; or a directory with tokenizer.json or these two. Raises BadInput.
+    bpe_files.py, of which `path` is one; or a directory with tokenizer.json or these two; or that of a run or a store,
+    or the directory of its tokenizer, as it is there. Raises BadInput.
 
     lowercase: for vocab.txt; the other files have their own rules.
     add_special: appends the special tokens that it lacks; otherwise the pieces are those of the file.
     """
     path = Path(path)
+    if (path / "tokenizer").is_dir():
+        path /= "tokenizer"
+    if (path / "settings.json").is_file() and not add_special:
+        return load(path)
     if (path / huggingface.FILE).is_file():
         path = path / huggingface.FILE
     with as_bad_input(path):

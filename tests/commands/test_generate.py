@@ -267,11 +267,9 @@ def test_the_command_prints_prompts_and_their_continuations(run, tmp_path, capsy
     printed = capsys.readouterr().out
     results = json.loads((tmp_path / "texts.json").read_text())
     assert [result["text"] for result in results] == ["a b", "", "c"]
-    lines = [
-        "\n---\n".join(result["text"] + part for part in result["continuations"])
-        for result in results
-    ]
-    assert printed == "\n".join(lines) + "\n"
+    texts = [result["text"] + part for result in results for part in result["continuations"]]
+    lines = [f"--- {number}\n{text}\n" for number, text in enumerate(texts, 1)]
+    assert printed == "".join(lines) and len(texts) == 6
     assert main([*model, "a b", "--seed", "7"]) == 0
     printed = capsys.readouterr().out
     assert printed == f"a b{results[0]['continuations'][0]}\n"

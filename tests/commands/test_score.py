@@ -83,6 +83,18 @@ def test_pairs_and_sentences_have_the_same_scores(run, tmp_path, capsys):
         assert np.reshape(scores, (3, 2)).tolist() == values["scores"]
 
 
+@pytest.mark.slow
+def test_a_sentence_is_a_line_whatever_it_contains(run, tmp_path, capsys):
+    """The token in front of each is named."""
+    texts = ["a\nb", "c\td", "e\r\nf", "g\u2028h\x85i", "j  k"]
+    write(tmp_path / "a.jsonl", [{"text": text} for text in texts])
+    assert main(["score", "--model", str(run), "--input", str(tmp_path / "a.jsonl")]) == 0
+    printed = capsys.readouterr()
+    lines = [line.split("\t")[1] for line in printed.out.splitlines()]
+    assert lines == ["a b", "c d", "e f", "g h i", "j  k"]
+    assert "[SEP]" in printed.err
+
+
 @pytest.mark.parametrize(
     "name, content, named",
     [

@@ -15,6 +15,7 @@ from kits import external_models, vocabularies
 from kits.malformed_inputs import refused_import
 from kits.runs import make_run
 from kits.small import MODERN, small_config
+from kits.texts import PROSE
 from safetensors.numpy import load_file, save_file
 
 from bert_jax import config as configs
@@ -24,6 +25,7 @@ from bert_jax.convert import init_from, load_model, names, settings
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
 from bert_jax.tokenizers import huggingface
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import TEXT_END
 
 CAUSAL = ("objective.name=causal_lm", "task.name=token_blocks")
@@ -37,14 +39,16 @@ WEIGHTS = "model.safetensors"
 
 @pytest.fixture(scope="module", params=NORMS)
 def exported(request, tmp_path_factory):
-    """(run as make_run returns it, exported directory). GPT-2 has a vocabulary as the published one."""
+    """(run as make_run returns it, exported directory). GPT-2 has a vocabulary as the published one, the other has
+    another token that begins texts."""
     directory = tmp_path_factory.mktemp("exported")
-    words = None
+    words = tokenizers.train("byte_bpe", PROSE, 300, True)
+    words = words.append(["<s>"], words.special | {"bos": words.size})
     if request.param == "gpt2":
         words = huggingface.from_library(vocabularies.gpt2_like(), "tokenizer.json", {})
         assert set(words.spellings.values()) == {TEXT_END}
     keys = *KEYS, *DROPOUTS, f"model.norm={NORMS[request.param]}"
-    run = make_run(directory / "run", *keys, kind="byte_bpe", words=words)
+    run = make_run(directory / "run", *keys, words=words)
     export(directory / "run", directory / "out")
     return run, directory / "out"
 
@@ -101,19 +105,21 @@ def test_settings_and_card_are_those_of_the_run(exported):
     expected = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "n_ctx": 32}
     expected |= {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.3}
     expected |= {"layer_norm_epsilon": 1e-5, "initializer_range": 0.03}
-    expected |= {"bos_token_id": vocabulary.sep, "eos_token_id": vocabulary.sep}
+    expected |= {"bos_token_id": vocabulary.begin, "eos_token_id": vocabulary.sep}
     if values["model_type"] == "gpt2":
-        end, title = TEXT_END, "A GPT-2 of 2 layers"
+        begin, end, title = TEXT_END, TEXT_END, "A GPT-2 of 2 layers"
         expected |= {"activation_function": "gelu_new", "n_inner": 128, "pad_token_id": None}
         expected |= {"architectures": ["GPT2LMHeadModel"], "scale_attn_weights": True}
     else:
-        end, title = "[SEP]", "A GPT of 2 layers"
+        begin, end, title = "<s>", "[SEP]", "A GPT of 2 layers"
         expected |= {"afn": "gelu", "pad_token_id": 0, "architectures": ["OpenAIGPTLMHeadModel"]}
     assert values == values | expected
     generation = read_json(directory / "generation_config.json")
-    assert generation["eos_token_id"] == vocabulary.sep and generation["max_length"] == 32
+    assert generation == generation | {"eos_token_id": vocabulary.sep, "max_length": 32}
+    assert tokenizer.pieces[generation["bos_token_id"]] == begin
     words = read_json(directory / "tokenizer_config.json")
-    assert words["bos_token"] == words["eos_token"] == end and words["model_max_length"] == 32
+    expected = {"bos_token": begin, "eos_token": end, "model_max_length": 32}
+    assert words == words | expected
     card = (directory / "README.md").read_text()
     for part in ("pipeline_tag: text-generation", "parts: encoder", title):
         assert part in card, part
@@ -158,6 +164,7 @@ def test_an_export_is_imported_and_exported_again(exported, tmp_path):
     assert model.config.corpus.sentences == "none"
     assert model.info["fresh"] == model.info["imported"]["unused"] == []
     assert_same_params(model.params, params, vocabulary)
+    assert model.vocabulary == vocabulary
     export(tmp_path / "run", tmp_path / "out")
     for name in (WEIGHTS, "config.json", "generation_config.json", "tokenizer_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (directory / name).read_bytes(), name

@@ -10,14 +10,14 @@ from kits import external_models
 from kits.external_models import PIECES
 from kits.malformed_inputs import refused_import
 from kits.texts import DIFFICULT, PROSE, as_documents, difficult_text
-from kits.vocabularies import write_bpe_files
+from kits.vocabularies import gpt2_like, write_bpe_files
 from tokenizers import models, pre_tokenizers, trainers
 
 from bert_jax.convert import load_model, pretrained_tokenizer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
+from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END, Vocabulary
 
 MARKERS = ["covid", "COVID", "<e1>", "</e1>", "école", "wild cat", "[unused7]"]
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -183,6 +183,42 @@ def test_ids_of_models_that_generate_equal_transformers(tmp_path, name):
     space = int("add_prefix_space" in settings)  # which the text does not have
     decoded = [theirs.decode(ids, skip_special_tokens=True)[space:] for ids in expected]
     assert [ours.decode(ids) for ids in expected] == decoded
+
+
+BEGIN, END = {"bos_token": "<s>"}, {"eos_token": "</s>"}
+# {name: (tokenizer_config.json, config.json, generation_config.json, what begins and ends texts)}
+ENDS = {
+    "both named": (BEGIN | END, {"bos_token_id": 9, "eos_token_id": 9}, {}, ("<s>", "</s>")),
+    "by the model": ({}, {"bos_token_id": 501, "eos_token_id": 502}, {}, ("<s>", "</s>")),
+    "by generation": (END, {}, {"bos_token_id": 503, "eos_token_id": [501]}, ("<e1>", "</s>")),
+    "generation first": (END, {"bos_token_id": 502}, {"bos_token_id": 501}, ("<s>", "</s>")),
+    "not separators": (BEGIN | END | {"sep_token": "<e1>"}, {}, {}, ("<s>", "</s>")),
+    "one": (END | {"bos_token": "</s>"}, {}, {}, ("</s>", "</s>")),
+    "pieces of text": (END, {"bos_token_id": 7, "eos_token_id": 8}, {}, ("</s>", "</s>")),
+    "none": (END, {"bos_token_id": None}, {"bos_token_id": 50256}, ("</s>", "</s>")),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_what_begins_and_ends_texts_is_that_of_transformers(tmp_path, name):
+    """As the tokenizer names it, which transformers' Trainer takes first, or the model."""
+    settings, values, generation, expected = ENDS[name]
+    library = gpt2_like()
+    library.add_special_tokens(["<s>", "</s>", "<e1>"])  # 501 to 503
+    library.save(str(tmp_path / "tokenizer.json"))
+    files = {"tokenizer_config.json": PLAIN | settings, "generation_config.json": generation}
+    for file, content in files.items():
+        (tmp_path / file).write_text(json.dumps(content))
+    ours = pretrained_tokenizer.read(tmp_path, {"model_type": "gpt2"} | values)
+    begin = Vocabulary(ours.size, **ours.special).begin
+    assert (ours.pieces[begin], ours.pieces[ours.sep]) == expected
+    assert ("bos" in ours.special) == (expected[0] != expected[1])
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for token_id, number in ((theirs.bos_token_id, begin), (theirs.eos_token_id, ours.sep)):
+        assert token_id in (None, number)
+    ours.save(tmp_path / "saved")
+    again = tokenizers.from_file(tmp_path / "saved", False)
+    assert (again.special, again.fingerprint) == (ours.special, ours.fingerprint)
 
 
 @pytest.mark.parametrize("name", ["added, with flags", "other names", "two spellings", "bytes"])

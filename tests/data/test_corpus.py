@@ -11,7 +11,7 @@ from kits.corpora import read_sources, write
 
 from bert_jax import config as configs
 from bert_jax.data import corpus, vocabulary
-from bert_jax.data.sources import encodings
+from bert_jax.data.sources import encodings, files
 from bert_jax.errors import BadInput
 
 
@@ -71,6 +71,44 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
         (source,) = open_sources(*keys)
         blocks = list(source.blocks(Counter()))
         assert blocks == list(source.blocks(Counter())) and len(blocks) > 4 + (form != "files")
+
+
+END = "<|endoftext|>"
+
+
+@pytest.mark.parametrize("form", ["lines", "files"])
+@pytest.mark.parametrize("sentences", ["auto", "none"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_line_ends_documents(tmp_path, monkeypatch, form, sentences, newline):
+    """Blank lines do not; the separator is a line of its own, with any spaces around it, and is no text."""
+    texts = [f"{number} is.{newline}{newline} It {END} {number}." for number in range(60)]
+    parts = [f"{END}{newline}{texts[0]}", "", *texts[1:30], f"{texts[30]}\t", *texts[31:], ""]
+    text = f"{newline} {END}{newline}".join(parts)
+    path = write(tmp_path / "a.txt", text.encode())
+    keys = f"corpus.source={path}", f"corpus.format={form}", f"corpus.sentences={sentences}"
+    keys += (f"corpus.separator={END}",)
+    if sentences == "none":
+        keys += "objective.name=causal_lm", "task.name=token_blocks"
+        texts[30] += "\t"
+    monkeypatch.setattr(files, "LONGEST_DOCUMENT", 300)
+    for size in (1, 100, 1 << 20):
+        monkeypatch.setattr(corpus, "BLOCK", size)
+        found, problems = read(*keys)
+        assert not problems and len(found) == 60
+        if sentences == "none":
+            assert ["".join(document) for document in found] == texts
+        else:
+            assert found == [text.split(newline + newline + " ") for text in texts]
+        (source,) = open_sources(*keys)
+        blocks = [*source.blocks(Counter())]
+        assert len(blocks) > 1 or size > 100
+
+
+@pytest.mark.parametrize("value", [" a", "a\n", "a\nb", END])
+def test_a_separator_that_no_source_can_have_is_refused(value):
+    form = "jsonl" if value == END else "files"
+    with pytest.raises(BadInput, match="^config.corpus.separator="):
+        open_sources("corpus.source=x", f"corpus.format={form}", f"corpus.separator={value}")
 
 
 @pytest.mark.parametrize(

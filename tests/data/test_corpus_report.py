@@ -84,7 +84,9 @@ def problem(reason: str, number: int, size: int) -> dict[str, int]:
         ("dropped_cuts", {"problems": problem("cuts in lines over 1 MB", 1, 200_000)}, "seed=0"),
         ("", {"problems": problem("lines without a stop", 500, 900_000)}, "seed=0"),
         ("dropped_empty", {"problems": {"empty files": 1}}, "seed=0"),
-        ("literal_unknown", {"literal_unknown": 3}, "seed=0"),
+        ("literals", {"problems": problem("literal <unk>", 3, 15)}, "seed=0"),
+        ("unused_pieces", {"unused_share": 0.6}, "seed=0"),
+        ("unknown_pieces", {"unknown_share": 0.02}, "tokenizer.path=vocab.txt"),
     ],
 )
 def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
@@ -98,6 +100,7 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
+        assert ("tokenizer.path=''" in remedy) <= ("tokenizer.path" in override)
 
 
 @pytest.mark.parametrize("heldout", [0.01, 0.5])

@@ -148,6 +148,40 @@ def test_every_document_that_is_read_is_kept_empty_or_a_copy(make, words):
     assert sum(map(len, splits(store))) == 4
 
 
+@pytest.mark.parametrize("key", ["", "corpus.separator=<|endoftext|>"])
+def test_special_tokens_that_are_text_are_counted(make, key):
+    """A line that ends documents is no text."""
+    texts = [f"{text}\n[MASK] <unk> [SEP]<s>" for text in make_text(20)]
+    text = "\n<|endoftext|>\n".join(texts) if key else "\n<|endoftext|>\n\n".join(texts)
+    report = report_of(prepare(make(text.encode(), *([key] if key else ()))))
+    counts = {"[MASK]": 20, "<unk>": 20, "[SEP]": 20}
+    counts |= {} if key else {"<|endoftext|>": 19}
+    expected = {}
+    for token, number in counts.items():
+        expected |= {f"literal {token}": number, f"bytes of literal {token}": number * len(token)}
+    assert report["problems"] == expected and report["documents_read"] == 20
+    (found,) = [each for each in report["warnings"] if each["name"] == "literals"]
+    assert all(f"{number} literal {token}" in found["what"] for token, number in counts.items())
+    assert "config.corpus.separator" in found["remedy"]
+
+
+def test_a_store_of_another_separator_is_refused(make):
+    text = "\n--\n".join(make_text(20)).encode()
+    prepare(make(text, "corpus.separator=--"))
+    with pytest.raises(BadInput, match="corpus.separator"):
+        prepare(make(text))
+
+
+def test_too_little_text_leaves_no_store_and_more_is_enough(make, tmp_path):
+    """Rows of 32 need 63 tokens."""
+    keys = "tokenizer.kind=bytes", "objective.name=causal_lm", "task.name=token_blocks"
+    keys += "corpus.format=files", "corpus.sentences=none", "corpus.heldout_by=end"
+    with pytest.raises(BadInput, match="config.phases.main.length=32: "):
+        prepare(make(b"a" * 60, *keys, "phases.main.length=32"))
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+    prepare(make(b"a" * 600, *keys, "phases.main.length=32"))
+
+
 def test_bad_input_leaves_no_files(make, tmp_path):
     """Most errors are found before any work, a damaged archive during it."""
     archive = lzma.compress("\n\n".join(make_text(3000, seed=2)).encode())

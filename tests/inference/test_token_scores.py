@@ -8,7 +8,7 @@ from kits.texts import PROSE
 
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import batches, token_scores
+from bert_jax.inference import batches, perplexity, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 LONG = "model.max_length=96", "phases.main.length=96"
@@ -128,6 +128,31 @@ def test_a_text_that_cannot_be_scored_is_named(changes):
             score(model, ["fine", text])
 
 
+def test_a_text_of_a_token_without_context_is_refused():
+    model = make_model("wordpiece", *CAUSAL)
+    assert score(model, ["fox"])[1] == [1]
+    without_end = model._replace(vocabulary=model.vocabulary._replace(sep=None))
+    with pytest.raises(BadInput, match="line 1: .*no token"):
+        score(without_end, ["the fox", "fox"])
+
+
+def test_the_token_of_another_program_is_in_front():
+    """As `<s>` of a model whose texts end with `</s>`."""
+    model = make_model("wordpiece", *CAUSAL)
+    other = model._replace(vocabulary=model.vocabulary._replace(bos=model.vocabulary.cls))
+    assert token_scores.first_token(model) == "[SEP]"
+    assert token_scores.first_token(other) == "[CLS]"
+    scores, sizes, _ = score(other, ["fox"])
+    row = [other.vocabulary.cls, *other.tokenizer.encode(["fox"])[0]]
+    shares = one_row(other, row, "lm_logits")
+    expected = sum(shares[place, token] for place, token in enumerate(row[1:]))
+    assert scores[0] == pytest.approx(expected, abs=1e-4) and sizes == [len(row) - 1]
+    assert scores[0] != pytest.approx(score(model, ["fox"])[0][0], abs=1e-4)
+    values = perplexity.evaluate(other, ["fox"], 0)
+    assert values["first_token"] == "[CLS]"
+    assert values["nats_per_word"] == pytest.approx(-expected, abs=1e-4)
+
+
 def test_a_score_that_is_no_number_is_refused():
     model = make_model("wordpiece", *CAUSAL)
     damaged = jax.tree.map(lambda array: array * np.nan, model.params)
@@ -182,8 +207,10 @@ def test_scores_of_an_export_equal_those_by_transformers(tmp_path, masking):
 
 
 @pytest.mark.full
-def test_causal_scores_of_an_export_equal_those_by_transformers(tmp_path):
-    """GPT-2's tokens and logits of each sentence alone, after <|endoftext|>, in float64."""
+@pytest.mark.parametrize("begin", ["", "<s>"])
+def test_causal_scores_of_an_export_equal_those_by_transformers(tmp_path, begin):
+    """GPT-2's tokens and logits of each sentence alone, after <|endoftext|> or the token that begins texts, in
+    float64."""
     import torch
     import transformers
     from kits import vocabularies
@@ -192,15 +219,19 @@ def test_causal_scores_of_an_export_equal_those_by_transformers(tmp_path):
     from bert_jax.cli import main
     from bert_jax.tokenizers import huggingface
 
-    words = huggingface.from_library(vocabularies.gpt2_like(), "tokenizer.json", {})
+    library = vocabularies.gpt2_like()
+    library.add_special_tokens(["<s>"])
+    words = huggingface.from_library(library, "tokenizer.json", {"bos": begin})
     make_run(tmp_path / "run", *LONG, *CAUSAL, "model.name=gpt", words=words)
     assert main(["export", "--model", f"{tmp_path}/run", "--output", f"{tmp_path}/hf"]) == 0
     texts = [text[:60] for text in TEXTS]
     scores, sizes, _ = score(load_model.open_model(tmp_path / "hf"), texts)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").double().eval()
+    assert tokenizer.bos_token_id == theirs.config.bos_token_id
+    assert (tokenizer.bos_token == "<s>") == bool(begin) and tokenizer.eos_token == "<|endoftext|>"
     for text, ours, size in zip(texts, scores, sizes, strict=True):
-        ids = torch.tensor([tokenizer.eos_token_id, *tokenizer(text)["input_ids"]])
+        ids = torch.tensor([tokenizer.bos_token_id, *tokenizer(text)["input_ids"]])
         with torch.no_grad():
             shares = theirs(ids[None]).logits[0].log_softmax(-1)
         assert len(ids) == size + 1

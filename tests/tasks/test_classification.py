@@ -45,6 +45,12 @@ def test_a_row_has_both_texts_and_the_target(tmp_path):
     assert found["targets"].tolist() == [1, 0, 1] and found["label_weights"].all()
 
 
+def test_a_single_class_is_refused_before_a_store_is_made(tmp_path):
+    with pytest.raises(BadInput, match="^config.task.labels="):
+        build(tmp_path, [("a text", "yes"), ("more", "yes")])
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_row_has_both_orders(tmp_path):
     """The first as in a row of half the length, the second with the same tokens; the store is that of one order."""
     pairs = [("the first text", "a second", "yes"), ("more " * 9, "text " * 12, "no")]

@@ -112,6 +112,10 @@ def no_merges(directory):
     (directory / "merges.txt").unlink()
 
 
+def empty_merges(directory):
+    (directory / "merges.txt").write_text("#version: 0.2\n")
+
+
 def bad_merges(directory):
     (directory / "merges.txt").write_text("#version: 0.2\nthe\n")
 
@@ -140,7 +144,7 @@ def change(directory, edit):
 
 
 @pytest.mark.parametrize(
-    "damage", [no_merges, bad_merges, merges_of_others, no_object, gap, no_unknown]
+    "damage", [no_merges, empty_merges, bad_merges, merges_of_others, no_object, gap, no_unknown]
 )
 def test_damaged_files_are_refused(tmp_path, damage):
     directory = write_bpe_files(tmp_path / "gpt", ("vocab.json", "merges.txt"), True)

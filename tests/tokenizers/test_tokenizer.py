@@ -49,7 +49,12 @@ def test_lowercase_folds_case_and_only_wordpiece_drops_accents(kind):
 @KINDS_AND_BYTES
 @CASES
 def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
+    """Also by the name of its directory, or of the run or store that has it."""
     tokenizer = trained(kind, lowercase)
+    tokenizer.save(tmp_path / "run/tokenizer")
+    for place in (tmp_path / "run", tmp_path / "run/tokenizer"):
+        named = tokenizers.from_file(place, not lowercase)
+        assert (named.fingerprint, named.special) == (tokenizer.fingerprint, tokenizer.special)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
     texts = PROSE + DIFFICULT

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.data import store as stores
-from bert_jax.data.preparation.lost_text import count_lost, cut
+from bert_jax.data.preparation.lost_text import add_literals, count_lost, cut
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.data.sources.wrapped import count_wrapped
 from bert_jax.storage import atomic
@@ -106,13 +106,15 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     if shard.parsed.path.exists():
         parsed = shard.parsed.header()
         documents = parsed["documents"]
-        problems = parsed["problems"]
+        problems = Counter(parsed["problems"])
     else:
         problems = Counter()
         documents = corpus.documents(block, problems)
     tokenizer, encode_documents = load_encoder(vocabulary)
     sentences = list(chain(*documents))
-    is_space = np.frombuffer(" ".join(["", *sentences]).encode(), np.uint8) <= ord(" ")
+    text = " ".join(["", *sentences])
+    add_literals(text, tokenizer, problems)
+    is_space = np.frombuffer(text.encode(), np.uint8) <= ord(" ")
     words = (is_space[:-1] > is_space[1:]).sum().item()  # runs without white space
     is_exact = block.reading.sentences == "none"
     if is_exact:
@@ -128,7 +130,6 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     in_documents = np.bincount(owners[has_tokens], minlength=len(documents))
     counts = {
         "bytes": block.size,
-        "literal_unknown": sum(text.count(b"<unk>") for text in block.texts),
         "tokens_read": len(tokens),
         "words_read": words,
         "documents_read": len(documents),

@@ -1,15 +1,27 @@
-"""Counts what a tokenizer loses of a text, in a sample of its sentences."""
+"""Counts what a tokenizer loses of a text, in a sample of its sentences, and the special tokens that are text."""
 
 import random
 import unicodedata
+from collections import Counter
+
+from bert_jax.data.sources.problems import add_problem
+from bert_jax.tokenizers.special_tokens import TEXT_END
 
 SAMPLE = 10_000  # characters, about
 PART = 500  # characters
+LITERAL = "literal "  # begins the reason for special tokens in the counts of problems
 
 
 def cut(text: str) -> list[str]:
     """Returns the parts of a text of which a sample is taken."""
     return [text[first : first + PART] for first in range(0, len(text), PART)]
+
+
+def add_literals(text: str, tokenizer, problems: Counter) -> None:
+    """Counts the special tokens of the vocabulary, and others that programs put into texts, where they are text."""
+    for token in {TEXT_END, "<unk>", *tokenizer.spellings.values()}:
+        for _ in range(text.count(token)):
+            add_problem(problems, LITERAL + token, len(token))
 
 
 def count_lost(sentences: list[str], tokenizer, is_exact: bool = False) -> dict[str, int]:

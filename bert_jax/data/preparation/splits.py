@@ -44,8 +44,9 @@ def assign(
         dropped = describe(problems) or "no problems"
         raise BadInput(
             f"corpus: {distinct} distinct documents with text ({dropped}); at least {2 * least} are needed, {least} to"
-            f" train on and {least} held out; separate documents by blank lines with config.corpus.format=lines, hold"
-            " out the end of the text by config.corpus.heldout_by=end, or change config.corpus.format or config.filter"
+            f" train on and {least} held out; separate documents by blank lines with config.corpus.format=lines or by"
+            " config.corpus.separator, hold out the end of the text by config.corpus.heldout_by=end, or change"
+            " config.corpus.format or config.filter"
         )
     state = np.where(in_place, HELDOUT, TRAIN).astype(np.uint8)
     if is_heldout_by_hash(config):

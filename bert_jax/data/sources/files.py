@@ -203,18 +203,24 @@ def read_exactly(path: Path, size: int) -> Iterator[bytes]:
 
 
 def texts(
-    path: Path, form: str, problems: Counter, size: int = PIECE, is_exact: bool = False
+    path: Path,
+    form: str,
+    problems: Counter,
+    size: int = PIECE,
+    is_exact: bool = False,
+    separator: str = "",
 ) -> Iterator[bytes]:
     """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT,
     but no line of JSON.
 
     is_exact: keeps all bytes, as `read_exactly` does.
+    separator: see `last_boundary`.
     """
     pieces = read_exactly(path, size) if is_exact else read_lines(path, form, problems, size)
     text = b""
     for piece in pieces:
         text += piece
-        cut = last_boundary(text, form)
+        cut = last_boundary(text, form, separator)
         if not cut and form != "jsonl" and len(text) > LONGEST_DOCUMENT:
             part = text[:LONGEST_DOCUMENT]
             cut = part.rfind(b"\n") + 1 or find_cut(part)
@@ -226,15 +232,20 @@ def texts(
         yield text
 
 
-BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+BLANK_LINE = rb"\n[ \t\r]*\n"
+SEPARATOR = rb"\n[ \t\r]*%b[ \t\r]*\n"
 
 
-def last_boundary(text: bytes, form: str) -> int:
-    """Returns where the last, possibly incomplete document begins in `text`; 0 if it is the only one."""
+def last_boundary(text: bytes, form: str, separator: str = "") -> int:
+    """Returns where the last, possibly incomplete document begins in `text`; 0 if it is the only one.
+
+    separator: line that ends a document in the formats lines and files; '': a blank line in lines, none in files.
+    """
     if form in ("jsonl", "document_per_line"):
         return text.rfind(b"\n") + 1
     if form == "wiki":
         return text.rfind(b"\n<doc ") + 1
-    if form == "lines":
-        return max((match.end() for match in BLANK_LINE.finditer(text)), default=0)
-    return 0
+    if form != "lines" and not separator:
+        return 0
+    line = SEPARATOR % re.escape(separator.encode()) if separator else BLANK_LINE
+    return max((match.end() for match in re.finditer(line, text)), default=0)

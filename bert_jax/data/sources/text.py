@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import add_problem
@@ -33,19 +34,27 @@ JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
 def parse(
-    text: bytes, form: str, field: str, problems: Counter, sentences: str = "lines"
+    text: bytes,
+    form: str,
+    field: str,
+    problems: Counter,
+    sentences: str = "lines",
+    separator: str = "",
 ) -> Iterator[list[str]]:
     """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document.
 
     sentences: with none, yields [the characters of a document], with all white space; [] if it has none. In the formats
-        lines and wiki, the line breaks around a document are left out. With wrapped, yields paragraphs in place of
-        lines.
+        lines and wiki, and with a separator, the line breaks around a document are left out. With wrapped, yields
+        paragraphs in place of lines.
+    separator: line that ends a document in the formats lines and files; '': a blank line in lines, none in files.
     """
     is_exact = sentences == "none"
     # Without this search, which is fast, JOINT would be tried at every byte.
     if codecs.BOM_UTF8 in text and (form in ("lines", "wiki") or not is_exact):
         text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
     split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
+    if separator:
+        split = partial(split_documents, separator=separator)
     parts = [text]
     if form == "jsonl":
         parts = records(text, field, problems)
@@ -81,9 +90,13 @@ def decode(text: bytes, problems: Counter) -> list[str]:
     return lines
 
 
-def split_documents(lines: list[str]) -> Iterator[list[str]]:
-    """Yields documents that are separated by blank lines."""
-    return (list(group) for is_text, group in itertools.groupby(lines, has_text) if is_text)
+def split_documents(lines: list[str], separator: str = "") -> Iterator[list[str]]:
+    """Yields documents between lines that equal `separator`, blank ones by default. Skips those without text."""
+    groups = itertools.groupby(lines, lambda line: line.strip() != separator)
+    for is_document, group in groups:
+        document = list(group)
+        if is_document and any(map(has_text, document)):
+            yield document
 
 
 def has_text(line: str) -> bool:

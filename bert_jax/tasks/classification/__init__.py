@@ -28,6 +28,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 FREE = ("both_orders",)
+FEW = "expected two or more classes in the data"
 MANY = 20  # classes: more are refused if they have fewer than two rows on average
 target = labels.target
 encode = texts.encode
@@ -41,7 +42,7 @@ def check(config) -> None:
     is_pair = len(config.task.text) == 2
     require(is_pair or not config.task.both_orders, "task.both_orders", config, "texts are single")
     is_choice = config.task.kind != "classes" or len(config.task.labels) != 1
-    require(is_choice, "task.labels", config, "expected two or more classes in the data")
+    require(is_choice, "task.labels", config, FEW)
     scores.check(config)
     texts.check(config, least=10 if config.task.both_orders else 5, paired=is_pair)
 
@@ -73,6 +74,7 @@ def names(config, labelled: list[Example]) -> list[str]:
     result = sorted({*chain(*chosen)})
     if not result:
         raise BadInput(f"config.task.data={config.task.data}: no example has a label")
+    require(kind != "classes" or len(result) > 1, "task.labels", config, FEW)
     if kind == "classes" and len(result) > max(MANY, len(chosen) / 2):
         raise BadInput(
             f"config.task.label={config.task.label!r}: {len(result):,} values in {len(chosen):,} rows"

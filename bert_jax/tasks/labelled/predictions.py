@@ -95,7 +95,7 @@ def with_text(result: dict) -> str:
         return text([result], "")
     prediction = result["prediction"]
     probabilities = result.get("probabilities", {})
-    line = f"{result['text'][:80]}\n  {as_line(prediction)}"
+    line = f"{as_line(result['text'][:80])}\n  {as_line(prediction)}"
     score = probabilities.get(str(prediction), result.get("score"))
     if score is not None:
         line += f"  {score:.3f}"
@@ -103,7 +103,7 @@ def with_text(result: dict) -> str:
 
 
 def as_line(prediction) -> str:
-    """Returns a prediction as text in one line without tabs."""
+    """Returns a prediction as text in one line without tabs, whatever a program takes for a line break."""
     if isinstance(prediction, list):
         prediction = ",".join(prediction)
-    return re.sub(r"[\t\r\n]+", " ", str(prediction))
+    return re.sub(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+", " ", str(prediction))

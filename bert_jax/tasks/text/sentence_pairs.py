@@ -159,7 +159,9 @@ def judge_pairs(pair_task: str, labels: np.ndarray, key: str) -> tuple[str, list
     if len(labels) < FEW or 0 < ratio <= MOST_RANDOM:
         return text, []
     reason = f"expected a little over half: documents have too few sentences for {key}"
-    remedy = "check corpus.format and corpus.sentences, or set task.pair_task=none"
+    remedy = (
+        "set task.pair_task=none, or check corpus.format and corpus.sentences, for another store"
+    )
     warning = f"{text}, {reason}; {remedy}"
     if ratio in (0, 1):
         raise BadInput(f"config.task.pair_task={pair_task!r}: {warning}")

@@ -13,11 +13,10 @@ The array next_weights is that of objectives/causal_lm.py.
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.config_checks import require
+from bert_jax.config_checks import require, value_of
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
 from bert_jax.data.store import SPLITS, Store
-from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents
 
 DEFAULTS = {
@@ -38,8 +37,8 @@ def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py. Raises BadInput if there is less text than a row needs."""
     cross_documents = config.task.cross_documents
     if store and cross_documents:
-        longest = max(config.phases[name].length for name in config.phase_order)
-        check_split(store.splits[SPLITS[0]], longest)
+        for name in config.phase_order:
+            check_length(store.splits[SPLITS[0]], f"phases.{name}.length", config)
 
     def shapes(phase, rows: int) -> dict:
         weights = batch.structs({"next_weights": (rows, phase.length)})
@@ -111,10 +110,9 @@ def windows(ends: np.ndarray, length: int) -> documents.Rows:
     return documents.Rows(int(stops[-1]), read)
 
 
-def check_split(split, length: int) -> None:
-    """Raises BadInput if the split has no full row of this length."""
+def check_length(split, key: str, config) -> None:
+    """Raises BadInput if the split has no full row of the length that `key` has."""
     total = documents.stream_length(split)
-    needed = 2 * length - 1
-    if total < needed:
-        text = f"{split.path}: {total} tokens, but rows of {length} need {needed} or more"
-        raise BadInput(f"{text}: reduce the length, or add text")
+    needed = 2 * value_of(config, key) - 1
+    hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text for another config.store"
+    require(total >= needed, key, config, hint)

@@ -95,7 +95,7 @@ def test_windows_within_documents_predict_every_token_once(store, length):
 
 def test_too_little_text_is_refused(tmp_path):
     store = make_store(tmp_path / "store", [[[5] * 20, [6] * 41]], HELDOUT)  # 62 with its [SEP]
-    with pytest.raises(BadInput, match="train: 62 tokens"):
+    with pytest.raises(BadInput, match="^config.phases.main.length=32: .* 62 tokens"):
         make(store)
     dataset = make(store, LENGTH - 1)
     assert len(all_rows(dataset, phase(LENGTH - 1))) == 1
