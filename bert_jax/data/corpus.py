@@ -73,9 +73,8 @@ class Source(NamedTuple):
     # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
-    refused: frozenset[Path] = (
-        frozenset()
-    )  # those of `paths` that cannot be used, which are left out
+    # those of `paths` that cannot be used, which are left out
+    refused: frozenset[Path] = frozenset()
     # the block with the first character that is held out, and the characters before it there; None: held out by hash
     cut: tuple[float, float] | None = None
 
