@@ -73,18 +73,19 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     objective = base.make(config, vocabulary)
     dataset = tasks.make(config)
     phases = configs.phases(config)
+    keys = config.optimizer.copy_and_resolve_references()
+    keys.learning_rate = optimizer.peak_rate(config)
     rate = partial(
         optimizer.schedule,
         config.schedule.name,
-        optimizer.peak_rate(config),
+        keys.learning_rate,
         config.schedule.warmup,
         configs.total_steps(config),
         decay=config.schedule.decay,
         phases=phases,
     )
-    name = config.optimizer.name
-    scale = find_module("optimizer", name).make if "." in name else None
-    update = optimizer.make(config.optimizer, rate(), network_of(config), scale)
+    scale = find_module("optimizer", keys.name).make if "." in keys.name else None
+    update = optimizer.make(keys, rate(), network_of(config), scale)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
     example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)

@@ -139,8 +139,8 @@ def load(
     config = find(name)
     before = config.copy_and_resolve_references()
     apply(config, overrides)
-    check_values(config)
     if overrides:
+        check_values(config)
         adapt(config, before, overrides, log)
     check(config)
     for key in ("store", "batches", "tokenizer.path", *STARTS):
@@ -349,10 +349,12 @@ def adapt(
     base_config.follow(config, before, fixed)
     for key, (was, now) in differences(asked, config).items():
         log(f"config.{key}={now} instead of {was}: follows from other keys")
-    share, usual = (each.schedule.warmup / total_steps(each) for each in (config, before))
+    share, usual = (
+        each.schedule.warmup / base_config.stops_of(each)[-1] for each in (config, before)
+    )
     is_shorter = config.schedule.warmup < before.schedule.warmup and 2 * share < usual < 1
     if is_shorter and fixed & {"schedule.warmup", "task.warmup"}:
-        text = f"{share:.2g} of the steps instead of {usual:.2g}: a steep rise, with which a loss may stay as it is"
+        text = f"{share:.2g} of the steps instead of {usual:.2g}: a steep rise"
         log(f"warning: config.schedule.warmup={config.schedule.warmup}: {text}")
 
 

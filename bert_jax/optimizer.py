@@ -27,7 +27,7 @@ class Network(NamedTuple):
 
 
 def make(config, rate, network: Network, scale=None) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that `config` (the group `optimizer`) describes.
+    """Returns the optimizer that `config` (the group `optimizer`, with the peak as its learning rate) describes.
 
     rate: step -> learning rate.
     scale: the function `make` of the module that `config.name` names, if any.

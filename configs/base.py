@@ -406,8 +406,8 @@ def check_optimizer(config: ConfigDict) -> None:
         hint = "expected float32: optimizer.name='adafactor' has no first moment"
         require(keys.moment_dtype == "float32", "optimizer.moment_dtype", config, hint)
     if keys.name == "stable_adamw":
-        hint = "expected more than 0 with optimizer.name='stable_adamw'"
-        require(keys.learning_rate > 0, "optimizer.learning_rate", config, hint)
+        hint = "expected -1 or more than 0 with optimizer.name='stable_adamw'"
+        require(keys.learning_rate != 0, "optimizer.learning_rate", config, hint)
         hint = (
             "expected less than 0.01 with stable_adamw, whose decay is not multiplied by the rate"
         )
@@ -474,8 +474,8 @@ def follow(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
 
 
 def stops_of(config: ConfigDict) -> list[int]:
-    """Returns the step after the last one of each phase, after 0."""
-    return [0, *accumulate(config.phases[name].steps for name in config.phase_order)]
+    """Returns the step after the last one of each phase, after 0. A file may have steps=0, to be overridden."""
+    return [0, *accumulate(max(1, config.phases[name].steps) for name in config.phase_order)]
 
 
 STEEP = 5e-4  # the highest peak rate that a short warm-up leaves as it is
@@ -484,11 +484,11 @@ STEEP = 5e-4  # the highest peak rate that a short warm-up leaves as it is
 def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> None:
     """Adapts the schedule, the reports and the checkpoints to other steps of the phases than those `before`.
 
-    The warm-up takes at most a third of them, or `task.warmup`, or the share that it had if that is larger. A peak rate
-    above STEEP falls with the square root of the warm-up: after 100 steps of warm-up instead of 1,000, `translate` with
-    300 steps of 16 rows is at 4.55 nats a token with 1.6e-3, and stays at 5.72 with its 5e-3. The decay begins at the
-    same share of the same phase. There are at least ten reports. The checkpoints that are averaged are of the same
-    share of the steps.
+    The warm-up takes at most a third of them, or `task.warmup`, or, unless that is overridden, the share that it had if
+    that is larger. A peak rate above STEEP falls with the square root of the warm-up: after 100 steps of warm-up
+    instead of 1,000, `translate` with 300 steps of 16 rows is at 4.55 nats a token with 1.6e-3, and stays at 5.72 with
+    its 5e-3. The decay begins at the same share of the same phase. There are at least ten reports. The checkpoints that
+    are averaged are of the same share of the steps.
     """
     schedule = config.schedule
     checkpoint = config.checkpoint
@@ -504,10 +504,10 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
                 longest = warmup / old_total
         schedule.warmup = min(most, round(longest * total))
         rate = config.optimizer.learning_rate
-        if schedule.name == "inverse_sqrt" and not rate:
-            rate = (config.model.width * warmup) ** -0.5
         is_shorter = schedule.warmup < warmup < old_total
-        if rate > 0 and is_shorter and "optimizer.learning_rate" not in fixed:
+        if is_shorter and schedule.name == "inverse_sqrt" and not rate:
+            rate = (max(1, config.model.width) * warmup) ** -0.5  # the width is checked later
+        if is_shorter and rate > 0 and "optimizer.learning_rate" not in fixed:
             rate = max(rate * math.sqrt(schedule.warmup / warmup), min(rate, STEEP))
             config.optimizer.learning_rate = float(f"{rate:.3g}")
     if "schedule.decay" not in fixed:
@@ -561,7 +561,7 @@ def kept_checkpoints(config: ConfigDict) -> int:
 
 
 def fit(longest: int, multiple: int = 1, divides: int = 0) -> int:
-    """Returns the largest number up to `longest` that is a multiple of `multiple` and divides `divides`; without one,
-    `multiple`."""
-    numbers = range(longest - longest % multiple, 0, -multiple)
-    return next((number for number in numbers if divides % number == 0), multiple)
+    """Returns the largest number up to `longest` that is a multiple of `multiple` and divides `divides`; without one of
+    more than an eleventh of `longest`, `divides`, or without that `multiple`."""
+    numbers = range(longest - longest % multiple, longest // 11, -multiple)
+    return next((number for number in numbers if divides % number == 0), divides or multiple)

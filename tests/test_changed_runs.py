@@ -71,6 +71,7 @@ CHANGES = {
     ),
     "checkpoint.every=25": "log.every=25",
     "checkpoint.every=75": "log.every=25",
+    "checkpoint.every=101": "log.every=101",  # not each step
     "log.every=20": "checkpoint.every=40",
     "log.every=1000": "checkpoint.every=1000 checkpoint.average=3",
     "checkpoint.average=20": "checkpoint.keep=20",
@@ -134,6 +135,21 @@ def test_a_rate_by_the_width_stays(tmp_path):
     configs.save(configs.load("glue", keys), tmp_path / "config.json")
     config = configs.load(str(tmp_path / "config.json"), ["phases.main.steps=500"])
     assert config.schedule.warmup == 50 and optimizer.peak_rate(config) == pytest.approx(3e-4)
+
+
+def test_a_file_may_be_valid_with_its_overrides_alone(tmp_path):
+    """And what is wrong in a key that others follow from is named."""
+    lines = ["from bert_jax.configs import transformer_base", "def get_config():"]
+    lines += ["config = transformer_base.get_config()", "config.schedule.warmup = 0"]
+    lines += ["config.phases.main.steps = 0", "return config"]
+    (tmp_path / "mine.py").write_text("\n    ".join(lines).replace("    def", "def"))
+    config = configs.load(str(tmp_path / "mine.py"), ["phases.main.steps=300"])
+    assert configs.total_steps(config) == 300 and config.schedule.warmup == 0
+    with pytest.raises(BadInput, match="phases.main.steps=0"):
+        configs.load(str(tmp_path / "mine.py"))
+    for width in (0, -4):
+        with pytest.raises(BadInput, match=f"model.width={width}"):
+            configs.load("transformer_base", ["phases.main.steps=300", f"model.width={width}"])
 
 
 def test_phases_keep_their_part_of_the_schedule():
@@ -217,9 +233,11 @@ def test_a_resumed_run_keeps_its_warm_up(tmp_path, monkeypatch):
     for steps in (300, 400, 200, 200, 100_000):
         saved = resume(f"phases.main.steps={steps}")
         assert (saved.schedule.to_dict(), saved.optimizer.to_dict()) == expected
-    for keys in (["phases.main.steps=400", "schedule.warmup=7"], []):
-        with pytest.raises(BadInput, match=r"config\.schedule\.warmup: 100 in the run"):
-            resume(*keys)
+    for _ in range(2):  # the second one has the steps of the run
+        saved = resume()
+        assert (saved.schedule.to_dict(), saved.optimizer.to_dict()) == expected
+    with pytest.raises(BadInput, match=r"config\.schedule\.warmup: 100 in the run"):
+        resume("phases.main.steps=400", "schedule.warmup=7")
 
 
 @pytest.mark.slow

@@ -134,6 +134,17 @@ def test_ten_steps_of_stable_adamw_equal_optimi(devices):
     assert worst < 1e-6
 
 
+def test_the_decay_of_stable_adamw_is_relative_to_a_rate_by_the_width():
+    results = []
+    for rate in (-1.0, optimizer.FINE_TUNING / small_config().model.width):
+        keys = {"name": "stable_adamw", "weight_decay": 5e-3, "learning_rate": rate}
+        settings = small_config(*[f"optimizer.{key}={value}" for key, value in keys.items()])
+        parts = build.design(settings, mesh_of((1, 1, 1)), VOCABULARY)
+        *_, (params, _) = run(parts.optimizer, *make_gradients())
+        results.append(jax.device_get(params))
+    jax.tree.map(np.testing.assert_array_equal, *results)
+
+
 def test_biases_and_norms_have_no_weight_decay():
     mask = by_path(NETWORK.decayed(small_params(small_objective())))
     decayed = {name for name, is_decayed in mask.items() if is_decayed}

@@ -8,12 +8,14 @@ from bert_jax.config_checks import value_of
 
 def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> None:
     """Sets the warm-up and the peak rate to those of a run that continues, unless they are overridden: with other steps
-    than the run began with, others would follow, see `configs.adapt`. Prints what changes.
+    than the run began with, others would follow, see `configs.adapt`. Then the warm-up differs, or the steps are
+    overridden. Prints what changes.
 
     old: the saved config of the run.
     """
     fixed = configs.overridden(overrides)
-    if not any(key.endswith(".steps") for key in fixed):
+    is_same = config.schedule.warmup == old.schedule.warmup
+    if is_same and not any(key.endswith(".steps") for key in fixed):
         return
     for key in ("schedule.warmup", "optimizer.learning_rate"):
         value = value_of(old, key)
