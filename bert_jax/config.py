@@ -39,6 +39,8 @@ CHANGEABLE = (
     "timeouts",
     "store",  # its content is compared by its fingerprint
     "batches",  # likewise
+    "task.epochs",  # it decides steps
+    "task.warmup",  # it decides a warm-up
     "verify_store",
     "compilation_cache",
     "distributed",

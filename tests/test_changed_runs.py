@@ -16,7 +16,7 @@ from bert_jax import config as configs
 from bert_jax import optimizer, train
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
-from bert_jax.runs import run_info, workdir
+from bert_jax.runs import continuation, run_info, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tasks.labelled import epochs
 
@@ -206,6 +206,12 @@ def test_epochs_decide_the_steps_before_others_follow(
     assert_has([*follows.split(), *keys])
     printed = capsys.readouterr()
     assert not printed.out and "config.schedule.warmup" in printed.err
+    keys.append(f"task.epochs={2 * config.task.epochs}")
+    longer = configs.load(name, keys).copy_and_resolve_references()
+    epochs.set_steps(longer, None, keys)
+    continuation.take_schedule(longer, config, keys)
+    assert continuation.refusals(config, longer, 100) == []
+    assert longer.phases.main.steps == 600 and configs.digest(longer) == configs.digest(config)
 
 
 def test_parts_of_a_batch_divide_it():
@@ -254,7 +260,7 @@ def test_a_phase_of_longer_rows_says_what_changes():
     config = configs.load("bert_base")
     short, long = configs.phases(config)
     assert run_info.describe_begin(config, short) == ""
-    assert "384 of 512 positions" in run_info.describe_begin(config, long)
+    assert "positions from 128 " in run_info.describe_begin(config, long)
     config = configs.load("modern_base")
     texts = [run_info.describe_begin(config, phase) for phase in configs.phases(config)]
     assert [bool(text) for text in texts] == [phase == "long" for phase in config.phase_order]

@@ -4,7 +4,7 @@ import functools
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import heldout_sources, sources
+from bert_jax.config_checks import heldout_sources, sources, value_of
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files
@@ -73,13 +73,8 @@ def differences(config, directory: Path, recorded: dict, requested: dict) -> str
         if before == now:
             continue
         text = f": built with {before!r}, the config has {now!r}"
-        if key == "task.data":  # a digest
-            text = f"={config.task.data}: the store is of other files, or they have changed"
-        elif key == "tokenizer.path":  # likewise
-            tokenizer = tokenizers.load(directory / "tokenizer")
-            case = getattr(tokenizer, "lowercase", "that of its file")
-            facts = f"kind={tokenizer.kind}, size={tokenizer.size}, lowercase={case}"
-            text = f"={config.tokenizer.path}: the store has another tokenizer, {facts}"
+        if key in ("task.data", "tokenizer.path"):  # digests
+            text = f"={value_of(config, key)}: the store is of other files, or of another tokenizer.lowercase"
         changes.append(f"config.{key}{text}")
     return "; ".join(changes)
 

@@ -93,13 +93,9 @@ def describe_begin(config, phase) -> str:
     lengths = [each.length for each in configs.phases(config)[: phase.number]]
     if not lengths or lengths[-1] == phase.length:
         return ""
-    text = (
-        f"phase {phase.name}: rows of {phase.length} tokens instead of {lengths[-1]}, in evaluations, too:"
-        " losses before and after are of different rows"
-    )
-    untrained = phase.length - max(lengths)
-    if untrained > 0 and config.model.get("positions") == "learned":
-        text += f"; no earlier step had the last {untrained} of {phase.length} positions"
+    text = f"phase {phase.name}: rows of {phase.length} tokens instead of {lengths[-1]}, in evaluations, too"
+    if phase.length > max(lengths) and config.model.get("positions") == "learned":
+        text += f"; positions from {max(lengths)} on are untrained"
     return text
 
 

@@ -118,7 +118,7 @@ def test_a_vocabulary_is_compared_by_content_and_case(make, tmp_path, monkeypatc
     assert store.path == tmp_path / "store"
     own = f"tokenizer.path={store.path}/tokenizer/vocab.txt"
     preparing.open_matching(make(TEXTS, own, "tokenizer.size=9"))
-    with pytest.raises(BadInput, match="tokenizer.path.*lowercase=True") as error:
+    with pytest.raises(BadInput, match="tokenizer.path.*tokenizer.lowercase") as error:
         preparing.open_matching(make(TEXTS, path, "tokenizer.lowercase=False"))
     assert tokenizer.fingerprint[:9] not in str(error.value)
     (tmp_path / "words/vocab.txt").write_text("\n".join([*tokenizer.pieces[:-1], "another"]))
