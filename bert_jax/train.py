@@ -69,12 +69,10 @@ def pretrain(
     with cluster.joined(config.distributed) as processes, Watchdog(config.timeouts) as watchdog:
         watchdog.arm("compile")
         with workdir.opened(name) as run:
-            if resolve:
-                config = jax_setup.start(config)
-                if not config.init_from:  # which decides keys of the model
-                    check_start(config, run)
-                config = resolve(config, overrides)
             config = jax_setup.start(config)  # JAX waits here for the devices of all processes
+            if resolve:
+                check_start(config, run)
+                config = resolve(config, overrides)
             # The coordinator's address is not a property of the run.
             config.distributed = configs.base().distributed
             # Absolute paths, so that the saved config works from any directory.
@@ -236,19 +234,19 @@ def prepare_workdir(
     write_run(config, directory, data, trainer, imported)
 
 
-def check_start(config: ConfigDict, run: Workdir) -> jax.sharding.Mesh:
-    """Raises BadInput if no run can start in the workdir with this config, whatever is in its store; returns the
-    mesh."""
-    mesh = make_mesh(config, configs.phases(config))
+def check_start(config: ConfigDict, run: Workdir) -> None:
+    """Raises BadInput if no run can start in the workdir with this config, whatever is in its store."""
     run.check(config.store, config.batches, config.compilation_cache)
     tasks.check_scores(config)
-    return mesh
+    if not config.init_from:  # which decides keys of the model
+        make_mesh(config, configs.phases(config))
 
 
 def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.sharding.Mesh:
     """Raises BadInput if the run cannot be started or resumed with this config; returns the mesh. Computes and writes
     nothing."""
-    mesh = check_start(config, run)
+    check_start(config, run)
+    mesh = make_mesh(config, configs.phases(config))
     preflight.check_average(config)
     old = start.config
     if old:

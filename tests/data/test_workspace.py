@@ -50,7 +50,7 @@ def test_paths_that_cannot_be_renamed_to_are_refused(tmp_path, monkeypatch):
 def test_a_damaged_shard_is_deleted(tmp_path):
     tokens, shard = np.arange(40, dtype=np.uint16), shards.Shard(tmp_path / "one.npz", 0)
     for part in (b"kept", tokens.tobytes(), b"PK"):
-        shard.write({"kept": 3}, {"tokens": tokens})
+        shard.write({"kept": 3}, tokens=tokens)
         assert shard.header() == {"kept": 3} and (shard.read("tokens")[0] == tokens).all()
         flip_bit(shard.path, shard.path.read_bytes().rindex(part))
         with pytest.raises(Unfinished, match="one.npz"):

@@ -1,5 +1,6 @@
 """Text -> shards, in parallel and in order. Shards that an earlier, interrupted run finished are reused."""
 
+import contextlib
 import functools
 import hashlib
 import time
@@ -16,6 +17,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.preparation.lost_text import add_literals, count_lost, cut
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.data.sources.wrapped import count_wrapped
+from bert_jax.errors import Unfinished
 from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.corpus_encoder import flatten
@@ -81,13 +83,23 @@ class Parsed(NamedTuple):
 
 
 def parse(task: tuple[Shard, corpus.Block]) -> Parsed:
-    """Runs in a worker: parses a block, and writes its documents."""
+    """Runs in a worker: parses a block, and writes its documents, unless an interrupted run did."""
     shard, block = task
-    problems = Counter()
-    documents = corpus.documents(block, problems)
-    shard.parsed.write({"documents": documents, "problems": problems}, {})
+    parsed = read_documents(shard, block)
+    documents = parsed["documents"]
+    if not shard.parsed.path.exists():
+        shard.parsed.write(parsed)
     places = corpus.heldout_places(block, documents)
-    return Parsed(shard, block.size, text_hashes(documents), places, problems)
+    return Parsed(shard, block.size, text_hashes(documents), places, Counter(parsed["problems"]))
+
+
+def read_documents(shard: Shard, block: corpus.Block) -> dict:
+    """Returns {documents, problems} of a block, as its file has them, if there is an intact one."""
+    if shard.parsed.path.exists():
+        with contextlib.suppress(Unfinished):
+            return shard.parsed.header()
+    problems = Counter()
+    return {"documents": corpus.documents(block, problems), "problems": problems}
 
 
 @functools.lru_cache(maxsize=1)
@@ -103,13 +115,9 @@ def load_encoder(vocabulary: Path):
 def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
     shard, block = task
-    if shard.parsed.path.exists():
-        parsed = shard.parsed.header()
-        documents = parsed["documents"]
-        problems = Counter(parsed["problems"])
-    else:
-        problems = Counter()
-        documents = corpus.documents(block, problems)
+    parsed = read_documents(shard, block)
+    documents = parsed["documents"]
+    problems = Counter(parsed["problems"])
     tokenizer, encode_documents = load_encoder(vocabulary)
     sentences = list(chain(*documents))
     text = " ".join(["", *sentences])
@@ -144,7 +152,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
         "text_hashes": text_hashes(documents),
         "is_heldout": corpus.heldout_places(block, documents),
     }
-    shard.write({"counts": counts, "problems": problems}, arrays)
+    shard.write({"counts": counts, "problems": problems}, **arrays)
     shard.parsed.path.unlink(missing_ok=True)
     return counts["bytes"]
 

@@ -33,8 +33,8 @@ class Shard(NamedTuple):
         """The documents and problems of the block, before it is encoded, in the header of another file."""
         return Shard(self.path.parents[1] / "documents" / self.path.name, self.source)
 
-    def write(self, header: dict, arrays: dict[str, np.ndarray]) -> None:
-        header = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    def write(self, header: dict, **arrays: np.ndarray) -> None:
+        header = np.frombuffer(json.dumps(header, ensure_ascii=False).encode(), np.uint8)
         with atomic.file(self.path, sync=False) as file:
             np.savez(file, header=header, **arrays)
 

@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -23,11 +22,16 @@ WITH_NUL = "lines with NUL bytes"
 SURROGATE = "records with lone surrogates"
 # Escapes of JSON, and bytes of arguments that are not UTF-8.
 SURROGATES = re.compile("[\ud800-\udfff]")
-# Categories of characters without a glyph, and characters of other categories: SentencePiece's space, an empty Braille
-# cell, fillers, selectors of variants.
-INVISIBLE = "Cc Cf Cs Zl Zp Zs"
-BLANK = re.compile(
-    "[▁\u2800\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+# Without controls, formats, surrogates and spaces (categories Cc, Cf, Cs, Z), SentencePiece's space, an empty Braille
+# cell, fillers, and selectors of variants.
+VISIBLE = re.compile(
+    "[^"
+    "\x00-\x20\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f"
+    "\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u206f"
+    "\u2581\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000110bd"
+    "\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
+    "\U000e0020-\U000e007f\U000e0100-\U000e01ef"
+    "]"
 )
 # A byte order mark between records or documents of files that were joined without a line break.
 JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
@@ -106,8 +110,7 @@ def has_text(line: str) -> bool:
 
 def has_visible(text: str) -> bool:
     """Returns whether a text has a character that can be seen. One without any is empty."""
-    letters = BLANK.sub("", text)
-    return any(unicodedata.category(letter) not in INVISIBLE for letter in letters)
+    return bool(VISIBLE.search(text))
 
 
 def single_document(lines: list[str]) -> Iterator[list[str]]:

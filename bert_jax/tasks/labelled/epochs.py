@@ -11,7 +11,7 @@ from bert_jax.data import download
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import example_report, examples
+from bert_jax.tasks.labelled import examples
 
 
 def resolve(config: ConfigDict, overrides=()) -> ConfigDict:
@@ -36,7 +36,7 @@ def check(config: ConfigDict, overrides) -> None:
 def fill(config: ConfigDict, store: Store, overrides=()) -> ConfigDict:
     """Sets the keys that the examples of a store decide; returns the config. Raises BadInput if it is invalid."""
     tasks.fill(config, store)
-    for name, number in example_report.count_copies(store, examples.split_names(config)).items():
+    for name, number in store.manifest.get("copies", {}).items():
         if number:
             report(f"warning: {name}: {number:,} examples are in train, too")
     if config.task.epochs:

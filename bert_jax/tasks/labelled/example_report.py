@@ -1,12 +1,9 @@
 """The report of `prepare` on a store of examples."""
 
-from collections.abc import Iterator
-from itertools import chain
-
 import numpy as np
 
 from bert_jax.data import report
-from bert_jax.data.store import Split, Store, open_array
+from bert_jax.data.store import Store, open_array
 from bert_jax.tasks.labelled import examples, texts
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -26,7 +23,7 @@ def build(config, store: Store) -> dict:
         "splits": counts,
         "dropped": store.manifest.get("dropped", {}),
         "cleaned": store.manifest.get("cleaned", {}),
-        "copies": count_copies(store, examples.split_names(config)),
+        "copies": store.manifest.get("copies", {}),
         "labels": count_labels(store),
         "keys": fill(config, store) if fill else {},
         **report.describe_vocabulary(tokenizer, unigrams),
@@ -46,19 +43,6 @@ def count_labels(store: Store) -> dict[str, int]:
     targets = open_array(store.splits["train"].path / "targets.npy")
     numbers = targets.nonzero()[1] if targets.ndim > 1 else targets[targets >= 0]
     return dict(zip(names, np.bincount(numbers, minlength=len(names)).tolist(), strict=True))
-
-
-def count_copies(store: Store, splits: tuple[str, ...]) -> dict[str, int]:
-    """Returns {split: examples with the tokens of one to train on} of the splits that are evaluated."""
-    evaluated = {name: [*iterate(store.splits[name])] for name in splits if name != "train"}
-    copies = {*chain(*evaluated.values())}.intersection(iterate(store.splits["train"]))
-    return {name: sum(map(copies.__contains__, part)) for name, part in evaluated.items()}
-
-
-def iterate(split: Split) -> Iterator[bytes]:
-    """Yields the tokens of each example."""
-    ends = split.sentence_ends[split.document_ends - 1]
-    return map(np.ndarray.tobytes, np.split(split.tokens, ends[:-1]))
 
 
 def describe_columns(config, store: Store) -> dict[str, dict]:

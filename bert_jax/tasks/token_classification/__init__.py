@@ -11,6 +11,7 @@ A sentence that is longer than a row has several, of which each shares half of i
 of both are added. The examples of transformers leave the words out that do not fit into one row.
 """
 
+from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
@@ -96,14 +97,11 @@ def make(config, store=None) -> Dataset:
     def score(split, outputs, rows) -> dict:
         names = config.task.labels
         spellings = entity_labels.spellings(names)
-        correct = [
-            [spellings[names[number]] for number in targets[targets >= 0]]
-            for targets in read_targets(store, split, rows).values()
-        ]
-        predicted = [
-            [spellings[name] for name in result["prediction"]]
-            for result in decode(config, store, split, outputs, rows)
-        ]
+        correct = []
+        predicted = []
+        for targets, classes in read(config, store, split, outputs, rows):
+            correct.append([spellings[names[number]] for number in targets])
+            predicted.append([spellings[names[number]] for number in classes])
         metrics = config.task.metrics or metrics_of(names)  # a model of another program has none
         result = scores.compute(metrics, entity_scores.functions(), correct, predicted)
         return result | scores.beside_majority(*map(np.concatenate, (correct, predicted)))
@@ -148,25 +146,27 @@ def windows(split, length: int) -> np.ndarray:
     return rows[:, None]
 
 
-def read_targets(store, split: str, rows) -> dict[int, np.ndarray]:
-    """Returns {number: the targets of all its pieces} of the sentences that have rows."""
+def read(config, store, split, outputs, rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the labels of the words of each sentence that has rows, int32[W], and those that are predicted,
+    int64[W]."""
     part = store.splits[split]
-    targets = np.split(open_array(part.path / "targets.npy"), part.sentence_ends[:-1])
-    return {number: targets[number] for number in np.unique(texts.example_numbers(rows))}
+    logits = np.zeros((len(part.tokens), len(config.task.labels)), np.float32)
+    for (start, size, *_), row_logits in zip(rows[:, 0], outputs["label_logits"], strict=True):
+        # The pieces of a row are behind [CLS].
+        logits[start : start + size] += row_logits[1 : 1 + size]
+    ends = part.sentence_ends[:-1]
+    classes = np.split(logits.argmax(-1), ends)
+    targets = np.split(open_array(part.path / "targets.npy"), ends)
+    for number in np.unique(texts.example_numbers(rows)):
+        # A word's label is that of its first piece, which has a target.
+        is_first = targets[number] >= 0
+        yield targets[number][is_first], classes[number][is_first]
 
 
 def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns {prediction} of each sentence that has rows: the name of the label of each word."""
     names = config.task.labels
-    part = store.splits[split]
-    logits = np.zeros((len(part.tokens), len(names)))
-    for (start, size, *_), row_logits in zip(rows[:, 0], outputs["label_logits"], strict=True):
-        # The pieces of a row are behind [CLS].
-        logits[start : start + size] += row_logits[1 : 1 + size]
-    classes = np.split(logits.argmax(-1), part.sentence_ends[:-1])
-    results = []
-    for number, targets in read_targets(store, split, rows).items():
-        # A word's label is that of its first piece, which has a target.
-        predicted = classes[number][targets >= 0]
-        results.append({"prediction": [names[label] for label in predicted]})
-    return results
+    return [
+        {"prediction": [names[number] for number in classes]}
+        for _, classes in read(config, store, split, outputs, rows)
+    ]
