@@ -114,7 +114,7 @@ def train(
     # All blocks are read first, so that the order of the problems does not depend on the number of workers.
     blocks = list(run(encode.parse, encode.tasks(sources, directory, problems)))
     for block in blocks:
-        problems += block.problems
+        problems.update(block.problems)
     hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(block.hashes for block in blocks)])
     in_place = np.concatenate([np.zeros(0, bool), *(block.in_place for block in blocks)])
     state = splits.assign(config, hashes, in_place, False, problems)

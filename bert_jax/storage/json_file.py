@@ -1,7 +1,6 @@
 """Reads JSON objects of a run, a model or a config, which may be damaged; writes results."""
 
 import json
-import math
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -20,13 +19,5 @@ def read(path: Path) -> dict:
 
 def encode(values, **keys) -> str:
     """Returns results as JSON, with null for NaN and infinity, which it lacks. keys: of json.dumps."""
-    return json.dumps(replace_nonfinite(values), allow_nan=False, **keys)
-
-
-def replace_nonfinite(values):
-    """Returns the values with None for NaN and infinity."""
-    if isinstance(values, dict):
-        return {key: replace_nonfinite(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [replace_nonfinite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
+    finite = json.loads(json.dumps(values), parse_constant=lambda name: None)
+    return json.dumps(finite, **keys)

@@ -4,16 +4,20 @@ import functools
 import lzma
 import random
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
 from kits import corpora
 from kits.corpora import encode_lines, files, make_text, prepare, read, report_of, two_sources
+from kits.damage import flip_bit
 
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
+from bert_jax.data.preparation import encode
 from bert_jax.data.preparation.encode import text_hashes
+from bert_jax.data.preparation.shards import Shard
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -205,6 +209,36 @@ def test_shards_of_another_config_or_text_are_not_used(make):
         (source,) = corpus.open_sources(config)
         keys.append(preparing.workspace_key(config, {"identities": [source.identify(map)]}))
     assert len({*keys}) == 4 and keys[-1] == keys[0]
+
+
+def test_kept_documents_take_the_space_of_the_text_and_may_be_damaged(make, words, tmp_path):
+    [source] = corpus.open_sources(make(["абв где a b c " * 500]))
+    [block] = source.blocks(Counter())
+    shard = Shard(tmp_path / "shards" / "one.npz", 0)
+    for name in ("shards", "documents"):
+        (tmp_path / name).mkdir()
+    results = []
+    for is_damaged in (False, True):
+        encode.parse((shard, block))
+        path = shard.parsed.path
+        assert path.stat().st_size < 1.2 * block.size
+        if is_damaged:
+            flip_bit(path, block.size // 2)
+        assert encode.encode_shard(tmp_path / "words", (shard, block)) == block.size
+        results.append(shard.path.read_bytes())
+        assert not path.exists()
+    assert results[0] == results[1]
+
+
+def test_documents_that_an_interrupted_start_kept_are_not_parsed_again(make, tmp_path, monkeypatch):
+    [source] = corpus.open_sources(make(make_text(50)))
+    [block] = source.blocks(Counter())
+    (tmp_path / "documents").mkdir()
+    shard = Shard(tmp_path / "shards" / "one.npz", 0)
+    first = encode.parse((shard, block))
+    monkeypatch.setattr(corpus, "documents", None)
+    again = encode.parse((shard, block))
+    assert (again.hashes == first.hashes).all() and again.problems == first.problems
 
 
 def test_a_disk_that_is_too_small_is_refused_first(make, tmp_path, monkeypatch):

@@ -5,11 +5,14 @@ import uuid
 
 import pytest
 from fuzz.attempts import listing
+from kits import labelled
 from kits.malformed_inputs import refused
 from kits.runs import load, pretraining
 
 from bert_jax import train
 from bert_jax.commands import export
+from bert_jax.convert import init_from
+from bert_jax.errors import BadInput
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
 
@@ -37,6 +40,15 @@ def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(finished, tmp_pa
     before = listing(directory)
     assert str(directory) in refused(*pretraining(finished[0], directory))
     assert listing(directory) == before
+
+
+def test_a_workdir_is_refused_before_the_start_is_read(tmp_path):
+    """Fine-tuning opens no model and builds no store for a directory that is not a run."""
+    (tmp_path / "thesis.txt").write_text("three years of work")
+    config = labelled.load("glue:sst2", labelled.places(tmp_path / "none", tmp_path / "data"))
+    with pytest.raises(BadInput, match=f"--workdir {tmp_path}:"):
+        train.pretrain(config, tmp_path, init_from.resolve)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.slow

@@ -79,25 +79,23 @@ class Parsed(NamedTuple):
     size: int  # bytes of text
     hashes: np.ndarray  # of the documents that have sentences
     in_place: np.ndarray  # whether each of these is held out by its place
-    problems: Counter
+    problems: dict[str, int]
 
 
 def parse(task: tuple[Shard, corpus.Block]) -> Parsed:
-    """Runs in a worker: parses a block, and writes its documents, unless an interrupted run did."""
+    """Runs in a worker: parses a block, and writes its documents."""
     shard, block = task
     parsed = read_documents(shard, block)
     documents = parsed["documents"]
-    if not shard.parsed.path.exists():
-        shard.parsed.write(parsed)
+    shard.parsed.write(parsed)
     places = corpus.heldout_places(block, documents)
-    return Parsed(shard, block.size, text_hashes(documents), places, Counter(parsed["problems"]))
+    return Parsed(shard, block.size, text_hashes(documents), places, parsed["problems"])
 
 
 def read_documents(shard: Shard, block: corpus.Block) -> dict:
-    """Returns {documents, problems} of a block, as its file has them, if there is an intact one."""
-    if shard.parsed.path.exists():
-        with contextlib.suppress(Unfinished):
-            return shard.parsed.header()
+    """Returns {documents, problems} of a block; parses it if it has no file of them, or a damaged one."""
+    with contextlib.suppress(Unfinished):
+        return shard.parsed.header()
     problems = Counter()
     return {"documents": corpus.documents(block, problems), "problems": problems}
 

@@ -312,7 +312,6 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         source = {"source": config.task.data, "format": config.task.name}
         for key in ("documents", "tokens"):
             source[key] = {split: count[key] for split, count in counts.items()}
-        written = {name: stores.open_split(directory / name, [source]) for name in counts}
         keys = {
             "sources": [source],
             "splits": counts,
@@ -320,19 +319,20 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
             "labels": names,
             "dropped": dict(dropped),
             "cleaned": cleaned,
-            "copies": count_copies(written),
+            "copies": count_copies(encoded),
         }
         stores.finish(directory, dict(recorded), names, tokenizer, keys)
 
 
-def count_copies(parts: dict[str, stores.Split]) -> dict[str, int]:
+def count_copies(parts: dict[str, Encoded]) -> dict[str, int]:
     """Returns {split: examples with the tokens of one to train on} of the splits that are evaluated."""
     tokens = {}
-    for name, split in parts.items():
-        ends = split.sentence_ends[split.document_ends - 1]
-        tokens[name] = [*map(np.ndarray.tobytes, np.split(split.tokens, ends[:-1]))]
-    trained = {*tokens.pop("train", ())}
-    return {name: sum(map(trained.__contains__, part)) for name, part in tokens.items()}
+    for name, part in parts.items():
+        tokens[name] = (array("i", chain(*texts)).tobytes() for texts in part.texts)
+    train = tokens.pop("train", ())
+    evaluated = {name: [*each] for name, each in tokens.items()}
+    copies = {*chain(*evaluated.values())}.intersection(train)
+    return {name: sum(map(copies.__contains__, part)) for name, part in evaluated.items()}
 
 
 def write(directory: Path, part: Encoded, tokenizer) -> dict:

@@ -58,8 +58,7 @@ def text(results: list[dict], suffix: str) -> str:
     empty line behind each sentence.
     """
     if suffix == ".json":
-        numbered = enumerate(results)
-        return json_file.encode({each.get("id", n): each["prediction"] for n, each in numbered})
+        return json_file.encode({r.get("id", n): r["prediction"] for n, r in enumerate(results)})
     if suffix == ".jsonl":
         return "".join(f"{json_file.encode(result, ensure_ascii=False)}\n" for result in results)
     predicted = [as_line(result["prediction"]) for result in results]

@@ -252,8 +252,7 @@ def read_records(path: Path, is_csv: bool) -> Rows:
     records = (line.split("\t") if line else [] for line in lines)
     if is_csv:
         # The module ends rows at carriage returns; text has no surrogates.
-        hidden = (line.replace("\r", HIDDEN) + "\n" for line in lines)
-        records = csv.reader(hidden, strict=True)
+        records = csv.reader((line.replace("\r", HIDDEN) + "\n" for line in lines), strict=True)
     rows = []
     line = 1
     try:

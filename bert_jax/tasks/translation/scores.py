@@ -36,8 +36,8 @@ def compute(config, names, results: list[dict], references: list[list[str]]) -> 
     """
     hypotheses = [result["prediction"] for result in results]
     values = {}
-    for name, metric in make(config).items():
-        if name in names:
-            values[name] = metric.corpus_score(hypotheses, references).score
-            values[f"{name}_signature"] = str(metric.get_signature())
+    metrics = make(config)
+    for name in names:
+        values[name] = metrics[name].corpus_score(hypotheses, references).score
+        values[f"{name}_signature"] = str(metrics[name].get_signature())
     return values | {"at_limit": sum(result["at_limit"] for result in results)}
