@@ -9,7 +9,6 @@ import jax
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.config_checks import require
-from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import workdir
@@ -64,6 +63,6 @@ def check_disk(config, directory: Path, state_shapes) -> None:
 
 def check_average(config) -> None:
     """Raises BadInput if fewer checkpoints are left at the end of the run than are averaged."""
-    kept = base_config.kept_checkpoints(config)
+    kept = configs.kept_checkpoints(config)
     hint = f"the other keys of checkpoint keep {kept} of {configs.total_steps(config)} steps"
     require(config.checkpoint.average <= kept, "checkpoint.average", config, hint)
