@@ -17,11 +17,11 @@ class Used(NamedTuple):
     peak: float  # bytes, of the largest of them; on Linux at least the peak of the calling process
 
 
-def run(command: list[str]) -> Used:
-    """Runs a command; raises BadInput with the last line of its output if it fails."""
+def run(command: list[str], **options) -> Used:
+    """Runs a command with the options of subprocess.Popen; raises BadInput with the last line of its output on failure."""
     with tempfile.TemporaryFile("w+") as log:
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, **options)
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
