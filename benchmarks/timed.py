@@ -18,7 +18,7 @@ class Used(NamedTuple):
 
 
 def run(command: list[str], **options) -> Used:
-    """Runs a command with the options of subprocess.Popen; raises BadInput with the last line of its output on failure."""
+    """Runs a command with the options of subprocess.Popen. Raises BadInput with the last line of output on failure."""
     with tempfile.TemporaryFile("w+") as log:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=log, stderr=log, **options)
