@@ -28,7 +28,7 @@ PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES = 5
 MOST_BAD_SHARE = 0.05
-# What an error names, at most.
+# Files that an error names, at most.
 MOST_FILES = 10
 MOST_ENCODINGS = 4  # of a file
 # How a file of a format begins, and one that is of none.

@@ -70,7 +70,7 @@ class Case(NamedTuple):
     heads: int  # per device
     dtype: str
     properties: tuple[str, ...] = ()  # of the mask, see Mask.properties
-    keys: int = 0  # M with other keys than those of the queries
+    keys: int = 0  # M; it matters with keys of a second sequence
 
 
 def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):

@@ -1,9 +1,10 @@
 """Decoding: greedy, sampling and beam search, as pure functions of a model's `step` and of a cache.
 
 A model decodes by `step(tokens int32[B N], cache) -> (logits float32[B N, V], cache)`. The cache is a pytree, which the
-model's `start(batch, length)` returns with room for `length` tokens; every array in it has the rows B as its first
-axis. `step` appends a token to each row and returns the logits of the next one. A beam search calls it with a token of
-each of the N hypotheses of a row. It repeats and selects the arrays of the cache by hypotheses, but see `Split`.
+model's `start(batch, length)` returns with room for `length` tokens, the prompt's among them; every array in it has the
+rows B as its first axis. `step` appends a token to each row and returns the logits of the next one. A beam search calls
+it with a token of each of the N hypotheses of a row. It repeats and selects the arrays of the cache by hypotheses, but
+see `Split`.
 
 `greedy`, `sample` and `beam` are `lax.while_loop`s of fixed shapes, which end early when all rows have ended. Attention
 reads all of a cache, and most texts are short: what is made of a `Cache` and `Branches` has room for N rooms(T)[0]
@@ -34,8 +35,7 @@ ROOM = 16  # tokens of a hypothesis for which a cache has room at first
 
 class Split(NamedTuple):
     """A cache of which all hypotheses of a row share a part, such as keys and values: that part is not copied for each
-    of them, and a beam search does not select from it. To select the keys and values of the hypotheses that go on
-    takes longer than to compute the attention of each to those of all, see `attention_spec.Branches`."""
+    of them, and a beam search does not select from it; see `attention_spec.Branches`."""
 
     shared: Any  # arrays [B, ...]
     own: Any  # arrays [B, ...], or [B N, ...] in a beam search

@@ -10,7 +10,7 @@ SENTENCES = 25
 PLACES = 20
 STOP = re.compile(rf"[{re.escape(SPACED)}](?!\S)|[{UNSPACED}]")
 UNFINISHED = re.compile(rf"[^\n{re.escape(STOPS + CLOSING)}]\n([^\W\d_])")
-# What begins a line of a list, a table, a quotation or a heading.
+# The first characters of a line of a list, a table, a quotation or a heading.
 HEADING = r"#++[ \t]++"
 MARK = rf"(?:{HEADING}|(?:[-*+•|>]|\d{{1,2}}[.)])[ \t]++)"
 INDENT = r"[ \t\u3000]*+"
