@@ -249,6 +249,8 @@ def read_records(path: Path, is_csv: bool) -> Rows:
     have several lines."""
     csv.field_size_limit(sys.maxsize)
     lines = read_lines(path)
+    while lines and not lines[-1].strip(" "):
+        lines.pop()
     records = (line.split("\t") if line else [] for line in lines)
     if is_csv:
         # The module ends rows at carriage returns; text has no surrogates.
@@ -264,8 +266,6 @@ def read_records(path: Path, is_csv: bool) -> Rows:
             line = records.line_num + 1 if is_csv else line + 1
     except csv.Error as error:
         raise BadInput(f"{path}:{line}: not CSV ({error})") from None
-    while rows and not rows[-1][1]:
-        rows.pop()
     return rows
 
 

@@ -156,6 +156,14 @@ def test_every_line_is_a_row(tmp_path, ends):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "last"), [("t.tsv", "\u200b"), ("t.csv", '" "'), ("t.csv", '"\u200b"')]
+)
+def test_a_last_row_without_visible_text_is_a_row(tmp_path, name, last):
+    (tmp_path / name).write_text(f"text\na\n{last}\n{last}\n \n\n")
+    assert [row for _, row in tables.read(tmp_path / name, ["text"])] == [["a"], [""], [""]]
+
+
 def test_a_carriage_return_alone_ends_no_row(tmp_path):
     """It is text, as in parallel files; in CSV with and without quotes."""
     path = tmp_path / "t.tsv"
