@@ -12,6 +12,7 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
+from bert_jax.data.sources.files import OPENERS
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate, token_scores
@@ -90,6 +91,10 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
+    output = options.output
+    suffix = output.suffix.lower() if output else ""
+    if suffix in (*OPENERS, ".parquet", ".xlsx"):
+        raise BadInput(f"--output {output}: cannot write {suffix}; see predict --help")
     parts = []
 
     def emit(part: str):
@@ -109,8 +114,8 @@ def run(options, overrides) -> int:
         hint = "see config.task.extra_pieces"
         cli.log_progress(f"{number} of {len(results)} translations ended at their limit; {hint}")
     lines = []
-    if output := options.output:
-        atomic.write(output, predictions.text(results, output.suffix))
+    if output:
+        atomic.write(output, predictions.text(results, suffix))
     elif not parts:
         texts = [
             result["text"] + text for result in results for text in result.get("continuations", ())

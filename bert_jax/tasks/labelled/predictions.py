@@ -61,7 +61,9 @@ def text(results: list[dict], suffix: str) -> str:
         return json_file.encode({r.get("id", n): r["prediction"] for n, r in enumerate(results)})
     if suffix == ".jsonl":
         return "".join(f"{json_file.encode(result, ensure_ascii=False)}\n" for result in results)
-    predicted = [as_line(result["prediction"]) for result in results]
+    # A table quotes line breaks, and its header has the names of the classes.
+    convert = as_text if suffix == ".csv" else as_line
+    predicted = [convert(result["prediction"]) for result in results]
     rows = zip(predicted)
     if "words" in results[0]:
         rows = chain.from_iterable([*result["words"], ()] for result in results)
@@ -103,6 +105,8 @@ def with_text(result: dict) -> str:
 
 def as_line(prediction) -> str:
     """Returns a prediction as text in one line without tabs, whatever a program takes for a line break."""
-    if isinstance(prediction, list):
-        prediction = ",".join(prediction)
-    return re.sub(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+", " ", str(prediction))
+    return re.sub(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+", " ", as_text(prediction))
+
+
+def as_text(prediction) -> str:
+    return ",".join(prediction) if isinstance(prediction, list) else str(prediction)
