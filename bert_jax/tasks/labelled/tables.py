@@ -19,18 +19,22 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus
+from bert_jax.data.sources import files
 from bert_jax.data.sources.fields import NESTED
 from bert_jax.data.sources.text import has_visible, replace_surrogates
 from bert_jax.errors import BadInput, one_line
 
 Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
 Table = tuple[list[str], Rows]  # names of the columns, and the rows
-COMPRESSED = ("", ".gz", ".bz2", ".zst")  # ends of names
+COMPRESSED = ("", *files.OPENERS)  # ends of names
 # {pattern of the beginning of a file that is not read: what it is}
 FORMATS = {
     rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a ZIP archive or an Office document, such as an Excel workbook",
-    rb"\xff\xfe|\xfe\xff": "text in UTF-16",
-    rb"(\xef\xbb\xbf)?(\s|<[?!][^>]*>)*<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
+    rb"\xff\xfe|\xfe\xff|(?s:.\0.\0|\0.\0)": "text in UTF-16",
+    rb"(\xef\xbb\xbf)?\s*(<[?!](?s:.*?))?<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
+    rb"PAR1\x15": "a Parquet file of another name",
+    rb"%PDF-": "PDF",
+    files.ARCHIVE.pattern: "an archive, or a compressed file of another name",
 }
 HIDDEN = "\ud800"  # a carriage return
 OTHER_COLUMNS = "has another number of columns than the first row"
@@ -155,7 +159,7 @@ def read_texts(path: Path, column: str = "text") -> list[tuple[str, str]]:
 
 def suffix_of(path: Path) -> str:
     """Returns the end of the name of a table, in lower case and without that of its compression; '' of another file."""
-    pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.zst)?$"
+    pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.xz|\.zst)?$"
     return "".join(re.findall(pattern, path.name.lower()))
 
 
@@ -173,7 +177,6 @@ def read_file(path: Path, columns: list[str], optional: str) -> Table:
 
 def read_bytes(path: Path, is_table: bool = False):
     """Returns the bytes of a file, which may be compressed, or the table of a Parquet file."""
-    import pyarrow
     from pyarrow import parquet
 
     try:
@@ -181,7 +184,7 @@ def read_bytes(path: Path, is_table: bool = False):
             table = parquet.read_table(path)
             table.validate(full=True)  # raises ValueError for text that is not UTF-8
             return table
-        with pyarrow.input_stream(str(path), compression="detect") as file:
+        with files.open_text(path) as file:
             return file.read()
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read ({one_line(error, 300)})") from None

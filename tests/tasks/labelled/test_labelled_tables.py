@@ -128,7 +128,7 @@ def test_what_is_no_text_is_refused_by_line(tmp_path, before, text):
         ("t.jsonl", '{"a": 1}\n\n{', "t.jsonl:3:"),
         ("t.jsonl", "[1]", "t.jsonl, row 1:"),
         ("t.parquet", "x", "t.parquet: cannot"),
-        ("t.csv.gz", "x", "t.csv.gz: cannot"),
+        ("t.csv.gz", "x", "t.csv.gz: damaged"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, name, text, named):
@@ -183,7 +183,16 @@ def test_a_carriage_return_alone_ends_no_row(tmp_path):
         ("t.tmx", b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE tmx>\n<tmx version="1.4">', "TMX"),
         ("train.txt", b"<xliff>", "XLIFF"),
         ("t.xlsx", b"PK\x03\x04\x14\x00", "Excel"),
+        ("t.tmx", b"<!DOCTYPE tmx [\n<!ELEMENT tmx (body)>\n]>\n<tmx>", "TMX"),
         ("t.tsv", "\ufefftext\n".encode("utf-16-le"), "UTF-16"),
+        ("t.tsv", "text\n".encode("utf-16-le"), "UTF-16"),
+        ("t.csv", "text\n".encode("utf-16-be"), "UTF-16"),
+        ("t.tsv", b"PAR1\x15\x00", "Parquet file of"),
+        ("t.tsv", b"%PDF-1.7\n", "PDF"),
+        ("t.tsv", b"\x1f\x8b\x08", "compressed"),
+        ("t.tsv", b"BZh91AY&SY", "compressed"),
+        ("t.tsv", b"\xfd7zXZ\0", "compressed"),
+        ("t.tsv", b"\x28\xb5\x2f\xfd", "compressed"),
     ],
 )
 def test_other_formats_are_named(tmp_path, name, content, kind):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 
 import numpy as np
 import pytest
@@ -68,9 +69,13 @@ def test_lines_of_parallel_files_are_rows(tmp_path, ends):
     write_parallel(tmp_path, ends)
     assert values(tmp_path / "train") == ROWS
     assert tables.read(tmp_path / "train", ["de", "en"])[2][0] == f"{tmp_path}/train.de, row 3"
-    (tmp_path / "train.de.gz").write_bytes(gzip.compress((tmp_path / "train.de").read_bytes()))
+    content = (tmp_path / "train.de").read_bytes()
     (tmp_path / "train.de").unlink()
-    assert values(tmp_path / "train") == ROWS
+    for end, module in ((".xz", lzma), (".gz", gzip)):
+        path = tmp_path / f"train.de{end}"
+        path.write_bytes(module.compress(content))
+        assert values(tmp_path / "train") == ROWS
+        path.unlink()
     (tmp_path / "train").write_text("de\ten\nx\ty\n")  # a table of this name takes precedence
     assert values(tmp_path / "train") == [["y", "x"]]
 
