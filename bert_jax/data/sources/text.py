@@ -66,10 +66,10 @@ def parse(
     elif form == "document_per_line":
         parts = filter(bytes.strip, re.split(rb"\r?\n", text))
     for part in parts:
-        lines = decode(part, problems)
+        decoded = decode(part, problems)
         if separator:
-            problems[SEPARATORS] += sum(len(line) for line in lines if line.strip() == separator)
-        for lines in split(lines):
+            problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
+        for lines in split(decoded):
             if sentences == "wrapped":
                 lines = join_lines(lines)
             if not is_exact:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, dropwhile, product
 from pathlib import Path
@@ -69,15 +70,16 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
         if not names:
             raise BadInput(f"{source}: is empty")
     if NESTED in names:
-        names, rows = unnest(names, rows)
+        names, rows = unnest(names, rows, columns)
     for name in columns:
         count = names.count(name)
         if count > 1 or (not count and name != optional):
             reason = f"{count or 'no'} columns named {name!r}; it has {names}"
             if name.isdecimal():
                 reason += "; without a header, all columns are named by numbers"
-            for close in difflib.get_close_matches(name, names, 1):
-                reason += f"; did you mean {close!r}?"
+            others = {other.casefold(): other for other in names if other != name}
+            for close in difflib.get_close_matches(name.casefold(), others, 1):
+                reason += f"; did you mean {others[close]!r}?"
             raise BadInput(f"{source}: {reason}")
     result = []
     for place, values in rows:
@@ -98,15 +100,23 @@ def number_rows(source: Path | str, rows: Iterable) -> Rows:
     return [(f"{source}, row {number}", row) for number, row in enumerate(rows, 1)]
 
 
-def unnest(names: list[str], rows: Rows) -> Table:
-    """Appends columns of the texts that the objects in the column NESTED have."""
+def unnest(names: list[str], rows: Rows, columns: list[str]) -> Table:
+    """Appends columns of the texts that the objects in the column NESTED have, or fills them where other rows have them
+    outside of it. Raises BadInput for a row with both."""
     cells = [dict(zip(names, values, strict=False)).get(NESTED) for _, values in rows]
     objects = [cell if isinstance(cell, dict) else {} for cell in cells]
-    keys = dict.fromkeys(chain(*objects))
-    wider = []
+    if not any(objects):
+        return names, rows
+    wider = [*dict.fromkeys(chain(names, *objects))]
+    filled = []
     for (place, values), texts in zip(rows, objects, strict=True):
-        wider.append((place, [*values, *map(texts.get, keys)]))
-    return [*names, *keys], wider
+        cells = dict(zip(names, values, strict=True))
+        for name in columns:
+            if name in texts and cells.get(name) is not None:
+                raise BadInput(f"{place}: column {name!r} is also in {NESTED!r}")
+        cells |= texts
+        filled.append((place, [*map(cells.get, wider)]))
+    return wider, filled
 
 
 def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:
@@ -209,7 +219,7 @@ def read_json(path: Path) -> Table:
     """Reads an object per line, an array of objects, or an object of columns."""
     text = read_text(path)
     try:
-        rows = number_rows(path, rows_of_document(json.loads(text)))
+        rows = number_rows(path, rows_of_document(parse_json(path, text)))
     except (RecursionError, ValueError):  # not a single document
         rows = []
         for number, line in enumerate(split_lines(text.rstrip()), 1):
@@ -242,9 +252,25 @@ def rows_of_document(document) -> Iterable:
 def read_line(place: str, line: str):
     """Returns the value of a line of JSON; an empty line is an object."""
     try:
-        return json.loads(line) if line.strip() else {}
+        return parse_json(place, line) if line.strip() else {}
     except (RecursionError, ValueError) as error:
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
+
+
+def parse_json(place: str | Path, text: str):
+    """Returns a value of JSON. Raises ValueError, and BadInput for a key that is in an object twice."""
+    repeated = []
+
+    def to_object(pairs: list[tuple]) -> dict:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            repeated.extend(Counter(name for name, _ in pairs).most_common(1))
+        return values
+
+    value = json.loads(text, object_pairs_hook=to_object)
+    for name, count in repeated:
+        raise BadInput(f"{place}: {count} keys {name!r} in an object")
+    return value
 
 
 def read_records(path: Path, is_csv: bool) -> Rows:

@@ -106,6 +106,12 @@ def test_columns_may_be_nested_in_json(tmp_path, nested):
     lines = '{"translation": {"en": "a"}}\n{"translation": {"de": "d", "en": "c"}}\n'
     (tmp_path / "train.jsonl").write_text(lines)
     assert values(tmp_path / "train.jsonl") == [["a", ""], ["c", "d"]]
+    flat = '{"en": "e", "de": "f"}\n'
+    (tmp_path / "train.jsonl").write_text(f"{flat}\n{lines}")
+    assert values(tmp_path / "train.jsonl") == [["e", "f"], ["", ""], ["a", ""], ["c", "d"]]
+    (tmp_path / "train.jsonl").write_text(flat + '{"en": "x", "translation": {"en": "a"}}')
+    with pytest.raises(BadInput, match="train.jsonl:2: .*'en'"):
+        values(tmp_path / "train.jsonl")
     (tmp_path / "train.jsonl").write_text('{"translation": {"en": ["a"], "de": "b"}}\n')
     with pytest.raises(BadInput, match="'en'"):
         values(tmp_path / "train.jsonl")
