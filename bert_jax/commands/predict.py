@@ -12,7 +12,6 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
-from bert_jax.data.sources.files import OPENERS
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate, token_scores
@@ -93,7 +92,7 @@ def run(options, overrides) -> int:
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
     output = options.output
     suffix = output.suffix.lower() if output else ""
-    if suffix in (*OPENERS, ".parquet", ".xlsx"):
+    if suffix in (".gz", ".bz2", ".xz", ".zst", ".parquet", ".xlsx"):
         raise BadInput(f"--output {output}: cannot write {suffix}; see predict --help")
     parts = []
 

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, dropwhile, product
 from pathlib import Path
@@ -219,7 +218,7 @@ def read_json(path: Path) -> Table:
     """Reads an object per line, an array of objects, or an object of columns."""
     text = read_text(path)
     try:
-        rows = number_rows(path, rows_of_document(parse_json(path, text)))
+        rows = number_rows(path, rows_of_document(json.loads(text, object_pairs_hook=to_object)))
     except (RecursionError, ValueError):  # not a single document
         rows = []
         for number, line in enumerate(split_lines(text.rstrip()), 1):
@@ -252,25 +251,17 @@ def rows_of_document(document) -> Iterable:
 def read_line(place: str, line: str):
     """Returns the value of a line of JSON; an empty line is an object."""
     try:
-        return parse_json(place, line) if line.strip() else {}
+        return json.loads(line, object_pairs_hook=to_object) if line.strip() else {}
     except (RecursionError, ValueError) as error:
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
 
 
-def parse_json(place: str | Path, text: str):
-    """Returns a value of JSON. Raises ValueError, and BadInput for a key that is in an object twice."""
-    repeated = []
-
-    def to_object(pairs: list[tuple]) -> dict:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            repeated.extend(Counter(name for name, _ in pairs).most_common(1))
-        return values
-
-    value = json.loads(text, object_pairs_hook=to_object)
-    for name, count in repeated:
-        raise BadInput(f"{place}: {count} keys {name!r} in an object")
-    return value
+def to_object(pairs: list[tuple]) -> dict:
+    """Returns an object of JSON. Raises ValueError if a key is in it twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"a key is twice in {[name for name, _ in pairs]}")
+    return values
 
 
 def read_records(path: Path, is_csv: bool) -> Rows:
