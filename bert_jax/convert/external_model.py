@@ -183,8 +183,8 @@ def check(source: Source) -> None:
         name = getattr(source.table()[0], source.format)
         shape = show(source.shapes[name])
         pieces = f"the tokenizer has {source.tokenizer.size} pieces"
-        piece = source.tokenizer.pieces[source.pieces]
-        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: no row for {piece!r}")
+        reason = f"no row for {source.tokenizer.pieces[source.pieces]!r}"
+        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: {reason}")
 
 
 def show(shape: tuple[int, ...]) -> str:

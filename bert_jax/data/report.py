@@ -254,11 +254,10 @@ def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
             f"{report['problems'][files.EMPTY]} {files.EMPTY}",
             "check whether all files of config.corpus.source have text",
         )
-    separator = config.corpus.separator
-    if separator and not report["problems"].get(text.SEPARATORS):
+    if config.corpus.separator and not report["problems"].get(text.SEPARATORS):
         yield (
             "no_separator",
-            f"config.corpus.separator={separator!r}: no line is it",
+            f"config.corpus.separator={config.corpus.separator!r}: no line is it",
             "set it to a whole line, which a carriage return alone may not end",
         )
     literals = [

@@ -48,8 +48,7 @@ def read(path: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     for names in (PIECES, MERGES):
         present = [directory / name for name in names if (directory / name).is_file()]
         if not present:
-            expected = ", ".join(names)
-            raise BadInput(f"{path}: there is none of {expected}")
+            raise BadInput(f"{path}: there is none of {', '.join(names)}")
         files.append(path if path in present else present[0])
     merges = []
     for number, line in enumerate(files[1].read_text(encoding="utf-8").split("\n"), 1):

@@ -61,14 +61,12 @@ def text(results: list[dict], suffix: str) -> str:
         return json_file.encode({r.get("id", n): r["prediction"] for n, r in enumerate(results)})
     if suffix == ".jsonl":
         return "".join(f"{json_file.encode(result, ensure_ascii=False)}\n" for result in results)
-    # A table quotes line breaks, and its header has the names of the classes.
-    convert = as_text if suffix == ".csv" else as_line
-    predicted = [convert(result["prediction"]) for result in results]
+    predicted = [as_line(result["prediction"]) for result in results]
     rows = zip(predicted)
     if "words" in results[0]:
         rows = chain.from_iterable([*result["words"], ()] for result in results)
     elif suffix == ".csv":
-        rows = rows_of_table(results, predicted)
+        rows = rows_of_table(results)
     elif suffix == ".tsv":
         rows = [("index", "prediction"), *enumerate(predicted)]
     if suffix == ".csv":
@@ -79,15 +77,17 @@ def text(results: list[dict], suffix: str) -> str:
     return "".join(mark.join(map(str, row)) + "\n" for row in rows)
 
 
-def rows_of_table(results: list[dict], predicted: list[str]) -> Iterator[list]:
+def rows_of_table(results: list[dict]) -> Iterator[list]:
     """Yields the header and the rows of a table: `id` or else `text`, `prediction`, and `score` or the probability of
     each class, if the results have them."""
     first = results[0]
     names = ["id" if "id" in first else "text", *({"score"} & first.keys())]
     yield [names[0], "prediction", *names[1:], *first.get("probabilities", ())]
-    for result, line in zip(results, predicted, strict=True):
+    for result in results:
         name, *numbers = map(result.get, names)
-        yield [name, line, *numbers, *result.get("probabilities", {}).values()]
+        # As in the header: csv quotes line breaks.
+        prediction = as_text(result["prediction"])
+        yield [name, prediction, *numbers, *result.get("probabilities", {}).values()]
 
 
 def with_text(result: dict) -> str:
