@@ -196,7 +196,7 @@ def parse_tuple(key: str, text: str) -> tuple:
             return tuple(value)
     if brackets := re.fullmatch(r"[(\[]([^()\[\]]*)[)\]]", text):
         text = brackets[1]
-    return tuple(split_list(text.strip(", ")))
+    return tuple(filter(None, split_list(text)))
 
 
 def explain(error: BaseException, names: Iterable[str]) -> str:

@@ -33,6 +33,7 @@ def test_overrides_have_the_keys_type(override, expected):
 def test_numbers_of_columns_and_labels_are_texts():
     keys = config.load("glue", ["task.text=(0,1)", "task.labels=1,0", "task.dev=()"]).task
     assert (keys.text, keys.labels, keys.dev) == (("0", "1"), ("1", "0"), ())
+    assert config.load("glue", ["task.dev="]).task.dev == ()
     for text, names in (("a (b), [c] d", ("a (b)", "[c] d")), ("'a, (b)'", ("a, (b)",))):
         assert config.load("glue", [f"task.text={text}"]).task.text == names
     assert config.load("ner", ["task.columns=1,-2"]).task.columns == (1, -2)

@@ -74,7 +74,9 @@ def run(options, overrides) -> int:
         module = word_windows if "windows" in values else perplexity
         return cli.show(options, values, module.describe(values))
     if len(options.model) > 1:
-        raise BadInput("evaluate: several models need a text, by --input or --config")
+        raise BadInput(
+            "evaluate: expected one --model with --reference, or without --input and --config"
+        )
     if is_translated:
         values = evaluate_translations(
             options.model[0], options.input, options.reference, overrides, search

@@ -1,5 +1,6 @@
 """`predict`: predicts pieces at [MASK], labels of texts by a fine-tuned model, translations, and how texts continue."""
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -90,6 +91,8 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
+    if re.search(r"(?i)\.(gz|bz2|xz|zst|parquet|xlsx)$", str(options.output)):
+        raise BadInput(f"--output {options.output}: is not written; see predict --help")
     parts = []
 
     def emit(part: str):
@@ -110,7 +113,7 @@ def run(options, overrides) -> int:
         cli.log_progress(f"{number} of {len(results)} translations ended at their limit; {hint}")
     lines = []
     if output := options.output:
-        atomic.write(output, predictions.text(results, output.suffix))
+        atomic.write(output, predictions.text(results, output.suffix.lower()))
     elif not parts:
         texts = [
             result["text"] + text for result in results for text in result.get("continuations", ())

@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.convert import names
+from bert_jax.convert import marian, names
 from bert_jax.convert.settings import Labeler
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
@@ -45,6 +45,8 @@ class Source(NamedTuple):
 def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str]) -> ConfigDict:
     """Returns the config (base if None) with the settings of the source's model, and the overrides applied.
 
+    A limit of translations that the config leaves open is the source's.
+
     Without a config, task.pair_task is nsp if the source has a pooler, and rows are at most as long as its
     positions; but a source with a task decides objective, task and length.
 
@@ -58,6 +60,8 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             config.model.update(source.settings)
             if is_default:
                 set_defaults(config, source)
+            elif config.task.get("extra_pieces") == 0:
+                config.task.extra_pieces = marian.read_limit(source.directory)
             configs.apply(config, overrides)
         configs.check(config)
     except BadInput as error:
@@ -179,7 +183,8 @@ def check(source: Source) -> None:
         name = getattr(source.table()[0], source.format)
         shape = show(source.shapes[name])
         pieces = f"the tokenizer has {source.tokenizer.size} pieces"
-        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: too few rows")
+        reason = f"no row for {source.tokenizer.pieces[source.pieces]!r}"
+        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: {reason}")
 
 
 def show(shape: tuple[int, ...]) -> str:

@@ -136,7 +136,7 @@ def write_generation(config, vocabulary) -> dict:
     """Returns the content of generation_config.json: a beam search as in the paper.
 
     transformers divides log-probabilities by n^length_penalty, and has no limit that depends on the source: EXTRA is
-    for `default_keys`. It lacks objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant
+    for `read_limit`. It lacks objective.length_rule=gnmt, which approaches n^length_penalty, up to a constant
     factor, for large n.
     """
     return {
@@ -151,11 +151,16 @@ def write_generation(config, vocabulary) -> dict:
 
 def default_keys(length: int, directory: Path) -> list[str]:
     """Returns what a default config with rows of this length must override for the model of a directory."""
-    path = directory / "generation_config.json"
-    generation = json_file.read(path) if path.is_file() else {}
     return [
         "objective.name=translation",
         "task.name=translation",
         f"task.max_pieces={min(MAX_PIECES, length - 2)}",
-        f"task.extra_pieces={generation.get(EXTRA, 0)}",
+        f"task.extra_pieces={read_limit(directory)}",
     ]
+
+
+def read_limit(directory: Path) -> int:
+    """Returns the task.extra_pieces of an export; 0 of another model."""
+    path = directory / "generation_config.json"
+    generation = json_file.read(path) if path.is_file() else {}
+    return generation.get(EXTRA, 0)

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.config_checks import is_heldout_by_hash
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import lost_text
-from bert_jax.data.sources import files
+from bert_jax.data.sources import files, text
 from bert_jax.data.sources.problems import BYTES, numbers_of
 from bert_jax.tokenizers import wordpiece
 
@@ -253,6 +253,12 @@ def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
             "dropped_empty",
             f"{report['problems'][files.EMPTY]} {files.EMPTY}",
             "check whether all files of config.corpus.source have text",
+        )
+    if config.corpus.separator and not report["problems"].get(text.SEPARATORS):
+        yield (
+            "no_separator",
+            f"config.corpus.separator={config.corpus.separator!r}: no line is it",
+            "set it to a whole line, which a carriage return alone may not end",
         )
     literals = [
         f"{number:,} {name}"

@@ -12,6 +12,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bert_jax.errors import BadInput
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import huggingface
 from bert_jax.tokenizers.base import Tokenizer
 
@@ -47,13 +48,18 @@ def read(path: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     for names in (PIECES, MERGES):
         present = [directory / name for name in names if (directory / name).is_file()]
         if not present:
-            expected = ", ".join(names)
-            raise BadInput(f"{path}: there is none of {expected}")
-        files.append(str(path if path in present else present[0]))
-    pieces, merges = BPE.read_file(*files)
+            raise BadInput(f"{path}: there is none of {', '.join(names)}")
+        files.append(path if path in present else present[0])
+    merges = []
+    for number, line in enumerate(files[1].read_text(encoding="utf-8").split("\n"), 1):
+        if line and not line.startswith("#version"):
+            pair = line.split(" ")
+            if len(pair) != 2:
+                raise BadInput(f"{files[1]}:{number}: {line[:60]!r}: expected two pieces")
+            merges.append(tuple(pair))
     if not merges:
         raise BadInput(f"{files[1]}: has no merges")
-    return pieces, merges
+    return json_file.read(files[0]), merges
 
 
 def word_level(

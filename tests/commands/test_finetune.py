@@ -193,11 +193,11 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     """On a file with labels it also prints the score; on one without, the predictions are the same, in its order."""
     data = tuned[0]["task.data"]
     model = ["predict", "--model", str(tuned[1])]
-    output = ["--output", str(tmp_path / "dev.tsv")]
+    output = ["--output", str(tmp_path / "dev.TSV")]
     assert main([*model, "--input", str(data / "dev.tsv"), *output]) == 0
     dev = json.loads((tuned[1] / "summary.json").read_text())["dev"]
     assert f"accuracy {dev['accuracy']:.4f}" in capsys.readouterr().out
-    header, *found = (tmp_path / "dev.tsv").read_text().splitlines()
+    header, *found = (tmp_path / "dev.TSV").read_text().splitlines()
     rows = [line.split("\t") for line in (data / "dev.tsv").read_text().splitlines()[1:]]
     labels = [f"{index}\t{label}" for index, (_, label) in enumerate(rows)]
     right = sum(map(str.__eq__, found, labels))

@@ -22,10 +22,17 @@ from kits.small import small_config
 from kits.texts import PROSE
 from safetensors.numpy import load_file, save_file
 
+from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import export as exporting
 from bert_jax.commands import predict
-from bert_jax.convert import init_from, load_model, pretrained_tokenizer, tokenizer_files
+from bert_jax.convert import (
+    external_model,
+    init_from,
+    load_model,
+    pretrained_tokenizer,
+    tokenizer_files,
+)
 from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput
 from bert_jax.layers import decoding
@@ -162,6 +169,15 @@ def test_tokenizers_of_another_frame_are_refused(exported, tmp_path, kind):
 
 
 # --- Import ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys, limit", [([], 9), (["task.extra_pieces=0"], 0)])
+def test_an_import_with_a_config_has_the_limit_of_translations(exported, keys, limit):
+    source = load_model.read_source(exported[1])
+    config = external_model.to_config(
+        source, configs.load("translate", ["phases.main.length=32", "task.max_pieces=20"]), keys
+    )
+    assert config.task.extra_pieces == limit
 
 
 def test_an_export_is_imported_and_exported_again(exported, tmp_path):

@@ -214,7 +214,7 @@ BOTH = {
     "dropout over one": (setting("hidden_dropout_prob", 10**400), "hidden_dropout_prob"),
     "many layers": (setting("num_hidden_layers", HUGE), f"{HUGE} layers"),
     "another layer": (setting("num_hidden_layers", 3), r"layer[._]2"),
-    "a piece too many": (pieces, f"{len(external_models.PIECES) + 1} pieces"),
+    "a piece too many": (pieces, f"{len(external_models.PIECES) + 1} pieces.*'one more'"),
 }
 HUGGINGFACE = {
     "surplus": (tensors(lambda t, _: t.update({"new.weight": t[NAME]})), r"new\.weight"),

@@ -116,10 +116,6 @@ def empty_merges(directory):
     (directory / "merges.txt").write_text("#version: 0.2\n")
 
 
-def bad_merges(directory):
-    (directory / "merges.txt").write_text("#version: 0.2\nthe\n")
-
-
 def merges_of_others(directory):
     (directory / "merges.txt").write_text("#version: 0.2\n\u4e00 \u4e01\n")
 
@@ -144,13 +140,24 @@ def change(directory, edit):
 
 
 @pytest.mark.parametrize(
-    "damage", [no_merges, empty_merges, bad_merges, merges_of_others, no_object, gap, no_unknown]
+    "damage", [no_merges, empty_merges, merges_of_others, no_object, gap, no_unknown]
 )
 def test_damaged_files_are_refused(tmp_path, damage):
     directory = write_bpe_files(tmp_path / "gpt", ("vocab.json", "merges.txt"), True)
     damage(directory)
     with pytest.raises(BadInput, match=str(directory)):
         tokenizers.from_file(directory, True)
+
+
+@pytest.mark.parametrize("line", ["the", "t h e"])
+def test_a_line_that_is_no_merge_is_named(tmp_path, line):
+    directory = write_bpe_files(tmp_path / "gpt", ("vocab.json", "merges.txt"), True)
+    (directory / "merges.txt").write_text(f"#version: 0.2\nt h\n{line}\nt h\n")
+    with pytest.raises(BadInput, match=f"^{directory}/merges.txt:3: {line!r}"):
+        tokenizers.from_file(directory / "vocab.json", True)
+    (directory / "merges.txt").write_text("#version: 0.2\n\n\n")
+    with pytest.raises(BadInput, match=f"^{directory}/merges.txt: has no merges"):
+        tokenizers.from_file(directory / "vocab.json", True)
 
 
 def test_rules_in_a_tokenizer_json_take_precedence(tmp_path):

@@ -119,7 +119,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
     tokenizer, encode_documents = load_encoder(vocabulary)
     sentences = list(chain(*documents))
     text = " ".join(["", *sentences])
-    add_literals(text, tokenizer, problems)
+    add_literals(text, tokenizer, block.reading.separator, problems)
     is_space = np.frombuffer(text.encode(), np.uint8) <= ord(" ")
     words = (is_space[:-1] > is_space[1:]).sum().item()  # runs without white space
     is_exact = block.reading.sentences == "none"

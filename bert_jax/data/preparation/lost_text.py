@@ -17,9 +17,10 @@ def cut(text: str) -> list[str]:
     return [text[first : first + PART] for first in range(0, len(text), PART)]
 
 
-def add_literals(text: str, tokenizer, problems: Counter) -> None:
-    """Counts the special tokens of the vocabulary, and others that programs put into texts, where they are text."""
-    for token in {TEXT_END, "<unk>", *tokenizer.spellings.values()}:
+def add_literals(text: str, tokenizer, separator: str, problems: Counter) -> None:
+    """Counts the special tokens of the vocabulary, and others that programs put into texts, where they are text; also
+    the separator, if it is not ''."""
+    for token in {TEXT_END, "<unk>", separator, *tokenizer.spellings.values()} - {""}:
         for _ in range(text.count(token)):
             add_problem(problems, LITERAL + token, len(token))
 

@@ -13,24 +13,25 @@ from collections.abc import Iterator
 from functools import partial
 
 from bert_jax.data.sources.fields import value_of
-from bert_jax.data.sources.problems import add_problem
+from bert_jax.data.sources.problems import BYTES, add_problem
 from bert_jax.data.sources.wrapped import join_lines
 
 # Reasons in the counts of problems: to drop a line, and of records that are kept.
 NOT_UTF8 = "lines not UTF-8"
 WITH_NUL = "lines with NUL bytes"
 SURROGATE = "records with lone surrogates"
+SEPARATORS = BYTES + "separators"  # of documents, which are no problem
 # Escapes of JSON, and bytes of arguments that are not UTF-8.
 SURROGATES = re.compile("[\ud800-\udfff]")
 # Without controls, formats, surrogates and spaces (categories Cc, Cf, Cs, Z), SentencePiece's space, an empty Braille
-# cell, fillers, and selectors of variants.
+# cell, and what is ignored by default, such as fillers and selectors of variants.
 VISIBLE = re.compile(
     "[^"
     "\x00-\x20\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f"
-    "\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u206f"
-    "\u2581\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000110bd"
-    "\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
-    "\U000e0020-\U000e007f\U000e0100-\U000e01ef"
+    "\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    "\u2581\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd"
+    "\U000110cd\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
     "]"
 )
 # A byte order mark between records or documents of files that were joined without a line break.
@@ -65,7 +66,10 @@ def parse(
     elif form == "document_per_line":
         parts = filter(bytes.strip, re.split(rb"\r?\n", text))
     for part in parts:
-        for lines in split(decode(part, problems)):
+        decoded = decode(part, problems)
+        if separator:
+            problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
+        for lines in split(decoded):
             if sentences == "wrapped":
                 lines = join_lines(lines)
             if not is_exact:

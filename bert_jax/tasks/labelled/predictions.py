@@ -66,7 +66,7 @@ def text(results: list[dict], suffix: str) -> str:
     if "words" in results[0]:
         rows = chain.from_iterable([*result["words"], ()] for result in results)
     elif suffix == ".csv":
-        rows = rows_of_table(results, predicted)
+        rows = rows_of_table(results)
     elif suffix == ".tsv":
         rows = [("index", "prediction"), *enumerate(predicted)]
     if suffix == ".csv":
@@ -77,15 +77,17 @@ def text(results: list[dict], suffix: str) -> str:
     return "".join(mark.join(map(str, row)) + "\n" for row in rows)
 
 
-def rows_of_table(results: list[dict], predicted: list[str]) -> Iterator[list]:
+def rows_of_table(results: list[dict]) -> Iterator[list]:
     """Yields the header and the rows of a table: `id` or else `text`, `prediction`, and `score` or the probability of
     each class, if the results have them."""
     first = results[0]
     names = ["id" if "id" in first else "text", *({"score"} & first.keys())]
     yield [names[0], "prediction", *names[1:], *first.get("probabilities", ())]
-    for result, line in zip(results, predicted, strict=True):
+    for result in results:
         name, *numbers = map(result.get, names)
-        yield [name, line, *numbers, *result.get("probabilities", {}).values()]
+        # As in the header: csv quotes line breaks.
+        prediction = as_text(result["prediction"])
+        yield [name, prediction, *numbers, *result.get("probabilities", {}).values()]
 
 
 def with_text(result: dict) -> str:
@@ -103,6 +105,8 @@ def with_text(result: dict) -> str:
 
 def as_line(prediction) -> str:
     """Returns a prediction as text in one line without tabs, whatever a program takes for a line break."""
-    if isinstance(prediction, list):
-        prediction = ",".join(prediction)
-    return re.sub(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+", " ", str(prediction))
+    return re.sub(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+", " ", as_text(prediction))
+
+
+def as_text(prediction) -> str:
+    return ",".join(prediction) if isinstance(prediction, list) else str(prediction)

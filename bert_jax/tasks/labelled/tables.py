@@ -19,18 +19,22 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus
+from bert_jax.data.sources import files
 from bert_jax.data.sources.fields import NESTED
 from bert_jax.data.sources.text import has_visible, replace_surrogates
 from bert_jax.errors import BadInput, one_line
 
 Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
 Table = tuple[list[str], Rows]  # names of the columns, and the rows
-COMPRESSED = ("", ".gz", ".bz2", ".zst")  # ends of names
+COMPRESSED = ("", *files.OPENERS)  # ends of names
 # {pattern of the beginning of a file that is not read: what it is}
 FORMATS = {
     rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a ZIP archive or an Office document, such as an Excel workbook",
-    rb"\xff\xfe|\xfe\xff": "text in UTF-16",
-    rb"(\xef\xbb\xbf)?(\s|<[?!][^>]*>)*<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
+    rb"\xff\xfe|\xfe\xff|(?s:.\0.\0|\0.\0)": "text in UTF-16",
+    rb"(\xef\xbb\xbf)?\s*(<[?!](?s:.*?))?<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
+    rb"PAR1\x15": "a Parquet file of another name",
+    rb"%PDF-": "PDF",
+    files.ARCHIVE.pattern: "an archive, or a compressed file of another name",
 }
 HIDDEN = "\ud800"  # a carriage return
 OTHER_COLUMNS = "has another number of columns than the first row"
@@ -65,15 +69,16 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
         if not names:
             raise BadInput(f"{source}: is empty")
     if NESTED in names:
-        names, rows = unnest(names, rows)
+        names, rows = unnest(names, rows, columns)
     for name in columns:
         count = names.count(name)
         if count > 1 or (not count and name != optional):
             reason = f"{count or 'no'} columns named {name!r}; it has {names}"
             if name.isdecimal():
                 reason += "; without a header, all columns are named by numbers"
-            for close in difflib.get_close_matches(name, names, 1):
-                reason += f"; did you mean {close!r}?"
+            others = {other.casefold(): other for other in names if other != name}
+            for close in difflib.get_close_matches(name.casefold(), others, 1):
+                reason += f"; did you mean {others[close]!r}?"
             raise BadInput(f"{source}: {reason}")
     result = []
     for place, values in rows:
@@ -94,15 +99,23 @@ def number_rows(source: Path | str, rows: Iterable) -> Rows:
     return [(f"{source}, row {number}", row) for number, row in enumerate(rows, 1)]
 
 
-def unnest(names: list[str], rows: Rows) -> Table:
-    """Appends columns of the texts that the objects in the column NESTED have."""
+def unnest(names: list[str], rows: Rows, columns: list[str]) -> Table:
+    """Appends columns of the texts that the objects in the column NESTED have, or fills them where other rows have them
+    outside of it. Raises BadInput for a row with both."""
     cells = [dict(zip(names, values, strict=False)).get(NESTED) for _, values in rows]
     objects = [cell if isinstance(cell, dict) else {} for cell in cells]
-    keys = dict.fromkeys(chain(*objects))
-    wider = []
+    if not any(objects):
+        return names, rows
+    wider = [*dict.fromkeys(chain(names, *objects))]
+    filled = []
     for (place, values), texts in zip(rows, objects, strict=True):
-        wider.append((place, [*values, *map(texts.get, keys)]))
-    return [*names, *keys], wider
+        cells = dict(zip(names, values, strict=True))
+        for name in columns:
+            if name in texts and cells.get(name) is not None:
+                raise BadInput(f"{place}: column {name!r} is also in {NESTED!r}")
+        cells |= texts
+        filled.append((place, [*map(cells.get, wider)]))
+    return wider, filled
 
 
 def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:
@@ -155,7 +168,7 @@ def read_texts(path: Path, column: str = "text") -> list[tuple[str, str]]:
 
 def suffix_of(path: Path) -> str:
     """Returns the end of the name of a table, in lower case and without that of its compression; '' of another file."""
-    pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.zst)?$"
+    pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.xz|\.zst)?$"
     return "".join(re.findall(pattern, path.name.lower()))
 
 
@@ -173,7 +186,6 @@ def read_file(path: Path, columns: list[str], optional: str) -> Table:
 
 def read_bytes(path: Path, is_table: bool = False):
     """Returns the bytes of a file, which may be compressed, or the table of a Parquet file."""
-    import pyarrow
     from pyarrow import parquet
 
     try:
@@ -181,7 +193,7 @@ def read_bytes(path: Path, is_table: bool = False):
             table = parquet.read_table(path)
             table.validate(full=True)  # raises ValueError for text that is not UTF-8
             return table
-        with pyarrow.input_stream(str(path), compression="detect") as file:
+        with files.open_text(path) as file:
             return file.read()
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: cannot be read ({one_line(error, 300)})") from None
@@ -206,7 +218,7 @@ def read_json(path: Path) -> Table:
     """Reads an object per line, an array of objects, or an object of columns."""
     text = read_text(path)
     try:
-        rows = number_rows(path, rows_of_document(json.loads(text)))
+        rows = number_rows(path, rows_of_document(json.loads(text, object_pairs_hook=to_object)))
     except (RecursionError, ValueError):  # not a single document
         rows = []
         for number, line in enumerate(split_lines(text.rstrip()), 1):
@@ -239,9 +251,17 @@ def rows_of_document(document) -> Iterable:
 def read_line(place: str, line: str):
     """Returns the value of a line of JSON; an empty line is an object."""
     try:
-        return json.loads(line) if line.strip() else {}
+        return json.loads(line, object_pairs_hook=to_object) if line.strip() else {}
     except (RecursionError, ValueError) as error:
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
+
+
+def to_object(pairs: list[tuple]) -> dict:
+    """Returns an object of JSON. Raises ValueError if a key is in it twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"a key is twice in {[name for name, _ in pairs]}")
+    return values
 
 
 def read_records(path: Path, is_csv: bool) -> Rows:
@@ -249,6 +269,8 @@ def read_records(path: Path, is_csv: bool) -> Rows:
     have several lines."""
     csv.field_size_limit(sys.maxsize)
     lines = read_lines(path)
+    while lines and not lines[-1].strip(" "):
+        lines.pop()
     records = (line.split("\t") if line else [] for line in lines)
     if is_csv:
         # The module ends rows at carriage returns; text has no surrogates.
@@ -264,8 +286,6 @@ def read_records(path: Path, is_csv: bool) -> Rows:
             line = records.line_num + 1 if is_csv else line + 1
     except csv.Error as error:
         raise BadInput(f"{path}:{line}: not CSV ({error})") from None
-    while rows and not rows[-1][1]:
-        rows.pop()
     return rows
 
 

@@ -114,5 +114,5 @@ def check_length(split, key: str, config) -> None:
     """Raises BadInput if the split has no full row of the length that `key` has."""
     total = documents.stream_length(split)
     needed = 2 * value_of(config, key) - 1
-    hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text for another config.store"
+    hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text"
     require(total >= needed, key, config, hint)

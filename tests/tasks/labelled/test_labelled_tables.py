@@ -127,8 +127,12 @@ def test_what_is_no_text_is_refused_by_line(tmp_path, before, text):
         ("t.tsv", "a\tlabel\n1\t2\n\udcff", "t.tsv:3:"),
         ("t.jsonl", '{"a": 1}\n\n{', "t.jsonl:3:"),
         ("t.jsonl", "[1]", "t.jsonl, row 1:"),
+        ("t.jsonl", '{"a": 1}\n{"a": 1, "b": 2, "a": 1}', "t.jsonl:2: .*'a'"),
+        ("t.jsonl", '{"a": 1, "a": 2}', "t.jsonl:1: .*'a'"),
+        ("t.json", '[{"b": {"a": 1, "a": 2}}]', "t.json:1: .*'a'"),
+        ("t.csv", "A,label\n1,2\n", "'a'.*did you mean 'A'"),
         ("t.parquet", "x", "t.parquet: cannot"),
-        ("t.csv.gz", "x", "t.csv.gz: cannot"),
+        ("t.csv.gz", "x", "t.csv.gz: damaged"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, name, text, named):
@@ -156,6 +160,14 @@ def test_every_line_is_a_row(tmp_path, ends):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "last"), [("t.tsv", "\u200b"), ("t.csv", '" "'), ("t.csv", '"\u200b"')]
+)
+def test_a_last_row_without_visible_text_is_a_row(tmp_path, name, last):
+    (tmp_path / name).write_text(f"text\na\n{last}\n{last}\n \n\n")
+    assert [row for _, row in tables.read(tmp_path / name, ["text"])] == [["a"], [""], [""]]
+
+
 def test_a_carriage_return_alone_ends_no_row(tmp_path):
     """It is text, as in parallel files; in CSV with and without quotes."""
     path = tmp_path / "t.tsv"
@@ -175,7 +187,16 @@ def test_a_carriage_return_alone_ends_no_row(tmp_path):
         ("t.tmx", b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE tmx>\n<tmx version="1.4">', "TMX"),
         ("train.txt", b"<xliff>", "XLIFF"),
         ("t.xlsx", b"PK\x03\x04\x14\x00", "Excel"),
+        ("t.tmx", b"<!DOCTYPE tmx [\n<!ELEMENT tmx (body)>\n]>\n<tmx>", "TMX"),
         ("t.tsv", "\ufefftext\n".encode("utf-16-le"), "UTF-16"),
+        ("t.tsv", "text\n".encode("utf-16-le"), "UTF-16"),
+        ("t.csv", "text\n".encode("utf-16-be"), "UTF-16"),
+        ("t.tsv", b"PAR1\x15\x00", "Parquet file of"),
+        ("t.tsv", b"%PDF-1.7\n", "PDF"),
+        ("t.tsv", b"\x1f\x8b\x08", "compressed"),
+        ("t.tsv", b"BZh91AY&SY", "compressed"),
+        ("t.tsv", b"\xfd7zXZ\0", "compressed"),
+        ("t.tsv", b"\x28\xb5\x2f\xfd", "compressed"),
     ],
 )
 def test_other_formats_are_named(tmp_path, name, content, kind):

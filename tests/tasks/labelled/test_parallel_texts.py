@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 
 import numpy as np
 import pytest
@@ -68,9 +69,13 @@ def test_lines_of_parallel_files_are_rows(tmp_path, ends):
     write_parallel(tmp_path, ends)
     assert values(tmp_path / "train") == ROWS
     assert tables.read(tmp_path / "train", ["de", "en"])[2][0] == f"{tmp_path}/train.de, row 3"
-    (tmp_path / "train.de.gz").write_bytes(gzip.compress((tmp_path / "train.de").read_bytes()))
+    content = (tmp_path / "train.de").read_bytes()
     (tmp_path / "train.de").unlink()
-    assert values(tmp_path / "train") == ROWS
+    for end, module in ((".xz", lzma), (".gz", gzip)):
+        path = tmp_path / f"train.de{end}"
+        path.write_bytes(module.compress(content))
+        assert values(tmp_path / "train") == ROWS
+        path.unlink()
     (tmp_path / "train").write_text("de\ten\nx\ty\n")  # a table of this name takes precedence
     assert values(tmp_path / "train") == [["y", "x"]]
 
@@ -101,6 +106,12 @@ def test_columns_may_be_nested_in_json(tmp_path, nested):
     lines = '{"translation": {"en": "a"}}\n{"translation": {"de": "d", "en": "c"}}\n'
     (tmp_path / "train.jsonl").write_text(lines)
     assert values(tmp_path / "train.jsonl") == [["a", ""], ["c", "d"]]
+    flat = '{"en": "e", "de": "f"}\n'
+    (tmp_path / "train.jsonl").write_text(f"{flat}\n{lines}")
+    assert values(tmp_path / "train.jsonl") == [["e", "f"], ["", ""], ["a", ""], ["c", "d"]]
+    (tmp_path / "train.jsonl").write_text(flat + '{"en": "x", "translation": {"en": "a"}}')
+    with pytest.raises(BadInput, match="train.jsonl:2: .*'en'"):
+        values(tmp_path / "train.jsonl")
     (tmp_path / "train.jsonl").write_text('{"translation": {"en": ["a"], "de": "b"}}\n')
     with pytest.raises(BadInput, match="'en'"):
         values(tmp_path / "train.jsonl")
@@ -148,6 +159,7 @@ EMPTY = [
     "\ufeff\u2028\u3000",
     "\u2800\u3164\ufe0f",
     "\u200e\u202a",
+    "\u2065\ufff0\U00016fe4\U000e0fff",
 ]
 SEEN = ["a", "。", "\u200b\u0301", "🙂", "\xad-", "_"]
 

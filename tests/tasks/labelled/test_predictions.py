@@ -17,7 +17,7 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 model = labelled.model
-NAMES = ("a, b", "text", 'c"')
+NAMES = ("a, b", "te\tx\nt", 'c"')
 
 
 def rows_of(results, suffix: str, mark=",") -> list[list[str]]:
@@ -37,7 +37,8 @@ def test_a_table_has_a_column_for_each_class(kind):
     assert header == ["text", "prediction", *(NAMES if kind != "number" else ())]
     for row, result in zip(rows, results, strict=True):
         assert row[0] == result["text"]
-        assert row[1] == predictions.as_line(result["prediction"])
+        prediction = result["prediction"]
+        assert row[1] == (",".join(prediction) if kind == "labels" else str(prediction))
         assert [*map(float, row[2:])] == [*result.get("probabilities", {}).values()]
 
 
