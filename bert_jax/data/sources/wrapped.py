@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from bert_jax.data.sources.sentences import CLOSING, SPACED, STOPS, UNSPACED
 
@@ -21,26 +22,33 @@ PARAGRAPH = re.compile(
     rf"(?:(?<=.{{20}})\n(?(2){INDENT}|(?:\1)?)(?!{MARK})(?=\S.*\w|\w).*)*|.+",
     re.MULTILINE,
 )
+# In mail, marks of quotations in front of a line: one for each writer.
+QUOTE = re.compile(r"^(?:>(?: |$))*", re.MULTILINE)
 WIDE = r"\u3001-\u30ff\u3400-\u9fff\uff00-\uffef"  # ideographs, kana and their punctuation
 WIDE_BREAK = re.compile(rf"(?<=[{WIDE}])\n(?=[{WIDE}])")
 
 
-def count_wrapped(sentences: list[str]) -> dict[str, int]:
+def count_wrapped(documents: list[list[str]]) -> dict[str, int]:
     """Returns counts of a sample: sentences, and those without a stop in front of one without a capital, but at most as
     many as there are stops: code, tables, and text without stops are not wrapped."""
+    # An empty line between documents: no sentence goes on in the next one.
+    lines = "\n\n".join(map("\n".join, documents)).split("\n")
     sampled = 0
     wrapped = 0
-    for first in range(0, len(sentences), len(sentences) // PLACES + 1):
-        sample = sentences[first : first + SENTENCES]
-        text = "\n".join(sample)
+    for first in range(0, len(lines), len(lines) // PLACES + 1):
+        sample = lines[first : first + SENTENCES]
+        text = QUOTE.sub("", "\n".join(sample))
         unfinished = sum(not letter.isupper() for letter in UNFINISHED.findall(text))
-        sampled += len(sample)
+        sampled += len(sample) - sample.count("")
         wrapped += min(unfinished, len(STOP.findall(text)))
     return {"sampled": sampled, "wrapped": wrapped}
 
 
 def join_lines(lines: list[str]) -> Iterator[str]:
-    """Yields paragraphs, of which the lines are joined by spaces; those of ideographs by nothing."""
-    for match in PARAGRAPH.finditer("\n".join(lines)):
-        paragraph = "\n".join(map(str.strip, match[0].split("\n")))
-        yield WIDE_BREAK.sub("", paragraph).replace("\n", " ")
+    """Yields paragraphs, of which the lines are joined by spaces; those of ideographs by nothing. A paragraph of a
+    quotation keeps the first of its marks."""
+    for quote, group in groupby(lines, lambda line: QUOTE.match(line)[0]):
+        text = "\n".join(line.removeprefix(quote) for line in group)
+        for match in PARAGRAPH.finditer(text):
+            paragraph = "\n".join(map(str.strip, match[0].split("\n")))
+            yield quote + WIDE_BREAK.sub("", paragraph).replace("\n", " ")
