@@ -46,7 +46,7 @@ def test_a_row_has_both_texts_and_the_target(tmp_path):
 
 
 def test_a_single_class_is_refused_before_a_store_is_made(tmp_path):
-    with pytest.raises(BadInput, match="^config.task.labels="):
+    with pytest.raises(BadInput, match="^config.task.label='label': .*'yes'"):
         build(tmp_path, [("a text", "yes"), ("more", "yes")])
     assert not (tmp_path / "store").exists()
 
