@@ -146,8 +146,7 @@ def open_sources(config) -> list[Source]:
     ]
     if refused and not config.filter.unusable_files:
         if len(refused) > 1:  # The error itself is printed in at most 900 characters.
-            names = ", ".join(str(path) for path, _ in refused)
-            print(f"prepare: unusable files: {names}", file=sys.stderr)
+            print(f"prepare: unusable files: {', '.join(map(str, dict(refused)))}", file=sys.stderr)
         reasons = [refusal(*each, guesses=True) for each in refused[:MOST_FILES]]
         raise BadInput(
             f"config.corpus.source: unusable files ({len(refused):,}), such as {'; '.join(reasons)};"

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from itertools import groupby
 
 from bert_jax.data.sources.sentences import CLOSING, SPACED, STOPS, UNSPACED
 
@@ -10,20 +9,19 @@ from bert_jax.data.sources.sentences import CLOSING, SPACED, STOPS, UNSPACED
 SENTENCES = 25
 PLACES = 20
 STOP = re.compile(rf"[{re.escape(SPACED)}](?!\S)|[{UNSPACED}]")
-UNFINISHED = re.compile(rf"[^\n{re.escape(STOPS + CLOSING)}]\n([^\W\d_])")
+QUOTE = r"(?:> )*+"  # in front of each line of a quotation in mail
+UNFINISHED = re.compile(rf"[^\n{re.escape(STOPS + CLOSING)}]\n{QUOTE}([^\W\d_])")
 # The first characters of a line of a list, a table, a quotation or a heading.
 HEADING = r"#++[ \t]++"
 MARK = rf"(?:{HEADING}|(?:[-*+•|>]|\d{{1,2}}[.)])[ \t]++)"
 INDENT = r"[ \t\u3000]*+"
-# Lines with words, of the indentation of the first one or none, or of an item of a list; each but the last is too long
-# for a heading or an address. Otherwise, any line.
+# Lines with words, with the quotation marks of the first one, and its indentation or none, or of an item of a list;
+# each but the last is too long for a heading or an address. Otherwise, any line.
 PARAGRAPH = re.compile(
-    rf"^{INDENT}{HEADING}.*|^({INDENT})({MARK})?(?=.*\w)\S.*"
-    rf"(?:(?<=.{{20}})\n(?(2){INDENT}|(?:\1)?)(?!{MARK})(?=\S.*\w|\w).*)*|.+",
+    rf"^{QUOTE}{INDENT}{HEADING}.*|^({QUOTE})({INDENT})({MARK})?(?=.*\w)\S.*"
+    rf"(?:(?<=.{{20}})\n\1(?(3){INDENT}|(?:\2)?)(?!{MARK})(?=\S.*\w|\w).*)*|.+",
     re.MULTILINE,
 )
-# In mail, marks of quotations in front of a line: one for each writer.
-QUOTE = re.compile(r"^(?:>(?: |$))*", re.MULTILINE)
 WIDE = r"\u3001-\u30ff\u3400-\u9fff\uff00-\uffef"  # ideographs, kana and their punctuation
 WIDE_BREAK = re.compile(rf"(?<=[{WIDE}])\n(?=[{WIDE}])")
 
@@ -37,7 +35,7 @@ def count_wrapped(documents: list[list[str]]) -> dict[str, int]:
     wrapped = 0
     for first in range(0, len(lines), len(lines) // PLACES + 1):
         sample = lines[first : first + SENTENCES]
-        text = QUOTE.sub("", "\n".join(sample))
+        text = "\n".join(sample)
         unfinished = sum(not letter.isupper() for letter in UNFINISHED.findall(text))
         sampled += len(sample) - sample.count("")
         wrapped += min(unfinished, len(STOP.findall(text)))
@@ -47,8 +45,7 @@ def count_wrapped(documents: list[list[str]]) -> dict[str, int]:
 def join_lines(lines: list[str]) -> Iterator[str]:
     """Yields paragraphs, of which the lines are joined by spaces; those of ideographs by nothing. A paragraph of a
     quotation keeps the first of its marks."""
-    for quote, group in groupby(lines, lambda line: QUOTE.match(line)[0]):
-        text = "\n".join(line.removeprefix(quote) for line in group)
-        for match in PARAGRAPH.finditer(text):
-            paragraph = "\n".join(map(str.strip, match[0].split("\n")))
-            yield quote + WIDE_BREAK.sub("", paragraph).replace("\n", " ")
+    for match in PARAGRAPH.finditer("\n".join(lines)):
+        text = match[0].replace(f"\n{match[1] or ''}", "\n")
+        paragraph = "\n".join(map(str.strip, text.split("\n")))
+        yield WIDE_BREAK.sub("", paragraph).replace("\n", " ")
