@@ -274,8 +274,8 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
         for line in describe(directory, skipped):
             print(f"skipped {line}", file=sys.stderr, flush=True)
         if step is None:
-            usable = f"{directory} has {len(params)} usable"
-            raise BadInput(f"config.checkpoint.average={number}: {usable}")
+            key = f"config.checkpoint.average={number}"
+            raise BadInput(f"{key}: {directory} has {len(params)} usable checkpoints")
         params[step] = trees["params"]
         last = step - 1
     mean = jax.tree.map(lambda first, *others: sum(others, first) / number, *params.values())
