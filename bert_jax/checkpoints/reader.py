@@ -275,7 +275,7 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
             print(f"skipped {line}", file=sys.stderr, flush=True)
         if step is None:
             key = f"config.checkpoint.average={number}"
-            raise BadInput(f"{key}: {directory} has {len(params)} usable checkpoints")
+            raise BadInput(f"{key}: usable checkpoints in {directory}: {len(params)}")
         params[step] = trees["params"]
         last = step - 1
     mean = jax.tree.map(lambda first, *others: sum(others, first) / number, *params.values())
