@@ -61,6 +61,7 @@ BY_CONTENT = (
 )
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
+MAX_STEPS = base_config.MAX_STEPS
 kept_checkpoints = base_config.kept_checkpoints
 # What a file with anything in place of a value may raise.
 ODD = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)

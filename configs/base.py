@@ -487,8 +487,8 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
     The warm-up takes at most a third of them, or `task.warmup`, or, unless that is overridden, the share that it had if
     that is larger. A peak rate above STEEP falls with the square root of the warm-up: after 100 steps of warm-up
     instead of 1,000, `translate` with 300 steps of 16 rows is at 4.55 nats a token with 1.6e-3, and stays at 5.72 with
-    its 5e-3. The decay begins at the same share of the same phase. There are at least ten reports. The checkpoints that
-    are averaged are of the same share of the steps.
+    its 5e-3. The decay begins at the same share of the same phase. A shorter run has at least ten reports. The
+    checkpoints that are averaged are of the same share of the steps.
     """
     schedule = config.schedule
     checkpoint = config.checkpoint
@@ -513,7 +513,8 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
     if "schedule.decay" not in fixed:
         begin = old_total - schedule.decay
         schedule.decay = total - round(np.interp(begin, *stops))
-    if "log.every" not in fixed:
+    # A longer run keeps its reports, unless the steps before were too few for one: others were to decide them.
+    if "log.every" not in fixed and not total > old_total >= config.log.every:
         config.log.every = min(config.log.every, max(1, total // 10))
     if checkpoint.average > 1 and "checkpoint.every" not in fixed:
         every = checkpoint.every * total // old_total

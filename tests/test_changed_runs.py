@@ -152,6 +152,14 @@ def test_a_file_may_be_valid_with_its_overrides_alone(tmp_path):
             configs.load("transformer_base", ["phases.main.steps=300", f"model.width={width}"])
 
 
+def test_a_longer_run_keeps_its_reports(tmp_path):
+    steps = "phases.main.steps={}".format
+    configs.save(configs.load("demo", [steps(30), "log.every=10"]), tmp_path / "config.json")
+    for number, every in ((60, 10), (20, 2)):
+        config = configs.load(str(tmp_path / "config.json"), [steps(number)])
+        assert config.log.every == every
+
+
 def test_phases_keep_their_part_of_the_schedule():
     """Steps that are added to a phase do not move a warm-up or a decay in another."""
     shipped = configs.load("modern_base")

@@ -274,7 +274,8 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
         for line in describe(directory, skipped):
             print(f"skipped {line}", file=sys.stderr, flush=True)
         if step is None:
-            raise BadInput(f"{directory}: {len(params)} checkpoints, fewer than checkpoint.average")
+            key = f"config.checkpoint.average={number}"
+            raise BadInput(f"{key}: usable checkpoints in {directory}: {len(params)}")
         params[step] = trees["params"]
         last = step - 1
     mean = jax.tree.map(lambda first, *others: sum(others, first) / number, *params.values())

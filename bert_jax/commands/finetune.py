@@ -139,7 +139,9 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     scores = {}
     for split in examples.split_names(config)[1:]:
         line = values[split]
-        for name in (*task.get("metrics", ["loss"]), *({"majority"} & line.keys())):
+        # Beside the metrics: what says nothing reaches, and the score that this belongs to.
+        baselines = sorted({"accuracy", "majority", "loss_of_mean"} & line.keys())
+        for name in (*task.get("metrics", ["loss"]), *baselines):
             scores[f"{split} {name}"] = line.get(name)
     return scores
 

@@ -9,6 +9,7 @@ Documents are held out by the hash of their text, or by their place: those after
 import itertools
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,8 @@ PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES = 5
 MOST_BAD_SHARE = 0.05
-# Files that an error names, at most.
-MOST_FILES = 10
+# Files of which an error says what is wrong, at most.
+MOST_FILES = 5
 MOST_ENCODINGS = 4  # of a file
 # How a file of a format begins, and one that is of none.
 SIGNS = {
@@ -144,9 +145,11 @@ def open_sources(config) -> list[Source]:
         (path, each.reading) for each in opened for path in each.paths if path in each.refused
     ]
     if refused and not config.filter.unusable_files:
+        if len(refused) > 1:  # The error itself is printed in at most 900 characters.
+            print(f"prepare: unusable files: {', '.join(map(str, dict(refused)))}", file=sys.stderr)
         reasons = [refusal(*each, guesses=True) for each in refused[:MOST_FILES]]
         raise BadInput(
-            f"config.corpus.source: unusable files ({len(refused):,}): {'; '.join(reasons)};"
+            f"config.corpus.source: unusable files ({len(refused):,}), such as {'; '.join(reasons)};"
             " config.filter.unusable_files=True leaves such files out, iconv -f ENCODING -t UTF-8 converts one"
         )
     return opened

@@ -169,6 +169,7 @@ def build(
     stored = sum(sum(source["documents"].values()) for source in table)
     counts["copies"] = counts["documents_read"] - counts["empty"] - stored
     result = report.build(config, store, tokenizer, counts, problems, table)
+    result["unusable_files"] = [str(path) for source in sources for path in sorted(source.refused)]
     finish(config, text, store, tokenizer, result)
     # Raises BadInput for too little text.
     find_module("task", config.task.name).make(config, stores.open_store(store))

@@ -159,10 +159,10 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             "short_documents",
             f"{report['single_sentence_share']:.0%} of the documents have a single sentence, too short for"
             f" pairs ({pairs})",
-            "set config.task.pair_task=none, put blank lines only between documents, or try another"
-            f" config.corpus.sentences than {config.corpus.sentences}",
+            "set config.task.pair_task=none, for config.corpus.format=lines put blank lines only between"
+            f" documents, or try another config.corpus.sentences than {config.corpus.sentences}",
         )
-    if report["wrapped_share"] > WRAPPED:
+    if report["wrapped_share"] > WRAPPED and config.corpus.sentences != "wrapped":
         yield (
             "wrapped_lines",
             f"{report['wrapped_share']:.0%} of the sentences are parts of one, divided by the end of a line",

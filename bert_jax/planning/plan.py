@@ -6,7 +6,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import build
-from bert_jax.config import choose_phases, of_phase
+from bert_jax.config import MAX_STEPS, choose_phases, of_phase
 from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
@@ -124,6 +124,8 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
         share = tokens / sum(tokens_of(phase, work[phase.name]) for phase in phases)
         for number, phase in enumerate(phases):
             steps = max(1, round(share * (phase.stop - phase.first)))
+            if steps >= MAX_STEPS:
+                raise BadInput(f"--tokens {tokens:g}: {steps:.3g} steps; limit {MAX_STEPS}")
             phases[number] = phase._replace(stop=phase.first + steps)
     return Job(config, phases, vocabulary, work, log)
 

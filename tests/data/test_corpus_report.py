@@ -68,6 +68,7 @@ def problem(reason: str, number: int, size: int) -> dict[str, int]:
         ("", {"single_sentence_share": 0.3}, "task.pair_task=none"),
         ("long_sentences", {"mean_sentence": 101}, "seed=0"),
         ("wrapped_lines", {"wrapped_share": 0.3}, "seed=0"),
+        ("", {"wrapped_share": 0.3}, "corpus.sentences=wrapped"),
         ("unknown_pieces", {"unknown_share": 0.02}, "seed=0"),
         ("cased_vocabulary", {"altered_share": 0.02}, "tokenizer.path=vocab.txt"),
         ("stripped_marks", {"stripped_share": 0.02}, "seed=0"),
@@ -101,6 +102,7 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
         assert ("tokenizer.path=''" in remedy) <= ("tokenizer.path" in override)
+        assert ("blank lines" in remedy) <= ("config.corpus.format=lines" in remedy)
 
 
 @pytest.mark.parametrize("heldout", [0.01, 0.5])

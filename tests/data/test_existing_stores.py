@@ -92,7 +92,9 @@ def test_files_that_are_left_out_belong_to_the_text_of_a_store(make, places):
     config = make([], "corpus.source=elsewhere", f"{key}=True", "store=other")
     other = prepare(config)
     assert other.splits["train"].tokens.tolist() == store.splits["train"].tokens.tolist()
-    assert corpora.report_of(other)["problems"]["files left out"] == 1
+    report = corpora.report_of(other)
+    assert report["problems"]["files left out"] == 1
+    assert report["unusable_files"] == ["elsewhere/copy/c.txt"]
     _, changed = preparing.open_matching(config)
     assert not changed
 

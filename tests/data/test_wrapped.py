@@ -30,18 +30,21 @@ def parse(lines: str, sentences: str = "wrapped") -> list[str]:
 
 
 @pytest.mark.parametrize("width", [40, 72, 100])
-@pytest.mark.parametrize("form", ["", "- ", "12. ", "    ", "  * "])
+@pytest.mark.parametrize("form", ["", "- ", "12. ", "    ", "  * ", "> ", "> > "])
 def test_paragraphs_are_found_again(width, form):
-    """Also items of a list with a hanging indentation, and indented text."""
+    """Also items of a list with a hanging indentation, indented text, and quotations."""
     paragraphs = [" ".join(sentences(number, number)) for number in range(1, 9)]
-    indent = " " * len(form)
+    indent = form if ">" in form else " " * len(form)
     wrapped = [
         textwrap.fill(paragraph, width, initial_indent=form, subsequent_indent=indent)
         for paragraph in paragraphs
     ]
     separator = "\n" if form.strip() else "\r\n \r\n"
+    if ">" in form:
+        separator = f"\n{form.rstrip()}\n"
     expected = [form.lstrip() + paragraph for paragraph in paragraphs]
-    assert parse(separator.join(wrapped)) == expected
+    found = parse(separator.join(wrapped))
+    assert [each for each in found if each.strip("> ")] == expected
 
 
 def test_paragraphs_of_ideographs_have_no_spaces_between_lines():
@@ -60,7 +63,7 @@ def test_paragraphs_of_ideographs_have_no_spaces_between_lines():
         ["some words that end with a colon and then a list:", "- one", "- two", "3. three"],
         ["a line of ordinary length before a table comes", "| a | b |", "| 1 | 2 |"],
         ["A line of ordinary length before what is indented:", "    an example"],
-        ["> a line of a mail that is quoted here, and", "> another line of the same mail"],
+        ["some words of a line that is not quoted", "> one that is", "> > and one that is again"],
     ],
 )
 def test_what_is_no_wrapped_line_stays_as_it_is(lines):
@@ -68,7 +71,8 @@ def test_what_is_no_wrapped_line_stays_as_it_is(lines):
 
 
 @pytest.mark.parametrize(
-    "unit", [" ", "- ", "-", "=\n", "a\n", "\t-", "  - ", "1. ", "\u3000", "。\n"]
+    "unit",
+    [" ", "> ", ">\n", "> a\n", "- ", "-", "=\n", "a\n", "\t-", "  - ", "1. ", "\u3000", "。\n"],
 )
 def test_joining_takes_linear_time_and_loses_nothing(unit):
     content = unit * 100_000 + "a"
@@ -86,9 +90,12 @@ def warned(directory, documents, *overrides) -> tuple[float, bool]:
 
 
 @pytest.mark.parametrize("mode", ["lines", "rules"])
-@pytest.mark.parametrize("width", [38, 72])
-def test_wrapped_text_is_warned_of_and_the_remedy_helps(tmp_path, mode, width):
-    documents = [textwrap.fill(" ".join(sentences(9, seed)), width) for seed in range(30)]
+@pytest.mark.parametrize(("width", "form"), [(38, ""), (72, ""), (66, "> ")])
+def test_wrapped_text_is_warned_of_and_the_remedy_helps(tmp_path, mode, width, form):
+    documents = [
+        textwrap.indent(textwrap.fill(" ".join(sentences(9, seed)), width), form)
+        for seed in range(30)
+    ]
     share, is_warned = warned(tmp_path / "a", documents, f"corpus.sentences={mode}")
     assert is_warned and share > 0.2
     share, is_warned = warned(tmp_path / "b", documents, "corpus.sentences=wrapped")
@@ -113,3 +120,8 @@ def test_text_that_is_not_wrapped_is_not_warned_of(tmp_path, mode):
     ]
     share, is_warned = warned(tmp_path, documents, f"corpus.sentences={mode}")
     assert not is_warned and share < 0.05
+
+
+def test_the_end_of_a_document_divides_no_sentence(tmp_path):
+    tweets = [f"{' '.join(sentences(2, seed))} and {WORDS[seed % 9]}".lower() for seed in range(90)]
+    assert warned(tmp_path, ["\n".join(tweets)], "corpus.format=document_per_line") == (0, False)

@@ -136,6 +136,8 @@ def test_steps_follow_from_tokens(tmp_path, capsys, monkeypatch, tokens, steps):
     assert values["tokens"] == 512 * sum(steps)
     assert values["hours"] == pytest.approx(sum(steps) * phases[0]["seconds_per_step"] / 3600)
     assert f"total: {values['tokens']:,.0f} tokens" in describe.describe(values)
+    assert main(["plan", *options, "--tokens", "1e30"]) == 2
+    assert "--tokens 1e+30: " in capsys.readouterr().err
 
 
 @pytest.mark.slow

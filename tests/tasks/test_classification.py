@@ -46,7 +46,7 @@ def test_a_row_has_both_texts_and_the_target(tmp_path):
 
 
 def test_a_single_class_is_refused_before_a_store_is_made(tmp_path):
-    with pytest.raises(BadInput, match="^config.task.labels="):
+    with pytest.raises(BadInput, match="^config.task.label='label': .*'yes'"):
         build(tmp_path, [("a text", "yes"), ("more", "yes")])
     assert not (tmp_path / "store").exists()
 
@@ -126,12 +126,16 @@ def test_several_labels_and_numbers(tmp_path):
     logits = np.array([[[2.0, -1, -2]], [[-1.0, -1, 3]], [[-1.0, 1, -1]]], np.float32)
     scores = dataset.score("dev", {"label_logits": logits}, found)
     assert scores["micro_f1"] == pytest.approx(2 / 3) and scores["majority"] == pytest.approx(1 / 3)
+    assert scores["accuracy"] == 1 / 3 + scores["over_majority"]
     decoded = classification.decode(config, None, "dev", {"label_logits": logits}, found)
     assert [each["prediction"] for each in decoded] == [["x"], ["z"], ["y"]]
     assert decoded[0]["probabilities"]["x"] == pytest.approx(1 / (1 + np.exp(-2)))
     rows = [("one", "1.5"), ("two", "-2"), ("three", "0")]
     config, _, *made = build(tmp_path / "b", rows, kind="number", metrics="pearson")
-    assert labelled.batch_of(*made)[1]["targets"].tolist() == [1.5, -2, 0]
+    found, batch = labelled.batch_of(*made)
+    assert batch["targets"].tolist() == [1.5, -2, 0]
+    scores = made[0].score("dev", {"label_logits": np.arange(3.0)[:, None, None]}, found)
+    assert scores["loss_of_mean"] == pytest.approx(np.var([1.5, -2, 0]))
     for label in ("many", "nan", "1e39", ["1"]):
         with pytest.raises(BadInput, match="train:1: label "):
             classification.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])

@@ -232,6 +232,12 @@ def test_another_file_is_refused(tmp_path, content):
         question_answering.load(None, tmp_path / "a.json")
 
 
+def test_rows_without_room_for_a_text_are_refused_with_the_key(tmp_path):
+    keys = labelled.places("", tmp_path) | {"task.question_length": LENGTH}
+    with pytest.raises(BadInput, match=f"length={LENGTH}: .*question_length={LENGTH}"):
+        labelled.load("squad", keys)
+
+
 def test_two_questions_with_an_id_are_refused(tmp_path):
     """Their predictions would be one. 1 and "1" are the same key of JSON."""
     found = articles(2)

@@ -108,7 +108,8 @@ def test_numbers_and_blanks_are_words_of_other_files(model, tmp_path):
     "train, dev, named",
     [
         ("a O\nNew York X\n", "c\tO", ("train.txt:2", "3")),
-        ("a\tO\n\nb\tO\n", "c\tO\nd\tB-x\n", ("dev.txt:2", "B-x")),
+        ("a\tO\n\nb\tB-y\n", "c\tO\nd\tB-x\n", ("dev.txt:2", "B-x")),
+        ("a\tO\n\nb\tO\n", "c\tO\n", ("train.txt", "'O'")),
         ("a\nb\n", "c\tO", ("train.txt:1",)),
         ("\n\n", "c\tO", ("train",)),
     ],

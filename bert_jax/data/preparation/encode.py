@@ -141,7 +141,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
         "documents_read": len(documents),
         "empty": int((in_documents == 0).sum()),
         **count_lost(sentences, tokenizer, is_exact),
-        **count_wrapped([] if is_exact else sentences),
+        **count_wrapped([] if is_exact else documents),
     }
     arrays = {
         "tokens": tokens.astype(stores.token_type(tokenizer.size)),

@@ -28,7 +28,7 @@ DEFAULTS = {
     "metrics": ("accuracy",),
 }
 FREE = ("both_orders",)
-FEW = "expected two or more classes in the data"
+FEW = "expected two or more classes"
 MANY = 20  # classes: more are refused if they have fewer than two rows on average
 target = labels.target
 encode = texts.encode
@@ -74,7 +74,8 @@ def names(config, labelled: list[Example]) -> list[str]:
     result = sorted({*chain(*chosen)})
     if not result:
         raise BadInput(f"config.task.data={config.task.data}: no example has a label")
-    require(kind != "classes" or len(result) > 1, "task.labels", config, FEW)
+    is_choice = kind != "classes" or len(result) > 1
+    require(is_choice, "task.label", config, f"one value in all rows, {result[0]!r}; {FEW}")
     if kind == "classes" and len(result) > max(MANY, len(chosen) / 2):
         raise BadInput(
             f"config.task.label={config.task.label!r}: {len(result):,} values in {len(chosen):,} rows"

@@ -74,12 +74,12 @@ def check_names(config, names: Iterable[str], may_be_empty: bool = False) -> Non
 
 
 def beside_majority(targets, predictions) -> dict[str, float]:
-    """Returns `majority`, the share of the most frequent label or set of labels, and `over_majority`, the accuracy less
-    this share. Arguments: [N, ...]."""
+    """Returns `majority`, the share of the most frequent label or set of labels, the `accuracy`, and `over_majority`,
+    the accuracy less this share. Arguments: [N, ...]."""
     _, counts = np.unique(targets, axis=0, return_counts=True)
     share = counts.max() / len(targets)
     accuracy = functions()["accuracy"](targets, predictions)
-    return {"majority": share, "over_majority": accuracy - share}
+    return {"accuracy": accuracy, "majority": share, "over_majority": accuracy - share}
 
 
 def compute(names: Iterable[str], functions: dict[str, Callable], targets, predictions) -> dict:

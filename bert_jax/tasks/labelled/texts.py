@@ -19,20 +19,20 @@ from bert_jax.tokenizers.special_tokens import row_end
 EXAMPLE = 4  # column of a row with the number of its example, in the place of the label of a pair
 
 
-def check(config, least: int = 5, paired=False) -> None:
+def check(config, least: int = 5, paired=False, hint="") -> None:
     """Checks the keys of all tasks with texts.
 
     Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens, and
-    for a model without a second segment if rows are `paired`.
+    for a model without a second segment if rows are `paired`. hint: what `least` depends on.
     """
     has_segments = not paired or config.model.get("type_vocabulary", 2) > 1
-    hint = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
-    require(has_segments, "model.type_vocabulary", config, hint)
+    reason = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
+    require(has_segments, "model.type_vocabulary", config, reason)
     shares = ["task.heldout", "task.warmup"]
     check_keys(config, shares=shares, not_negative=["task.epochs"])
     for name, phase in config.phases.items():
         is_valid = phase.length >= least
-        require(is_valid, f"phases.{name}.length", config, f"expected at least {least}")
+        require(is_valid, f"phases.{name}.length", config, f"expected at least {least}{hint}")
 
 
 def parse(texts: list[str], size: int) -> list[Example]:
@@ -73,7 +73,9 @@ def make_labelled(config, store, texts: int, rows) -> Dataset:
         targets = open_array(store.splits[split].path / "targets.npy")[example_numbers(rows)]
         predicted = predictions.of_labels(kind, outputs["label_logits"])
         result = scores.compute(config.task.metrics, scores.functions(), targets, predicted)
-        if kind != "number":
+        if kind == "number":
+            result["loss_of_mean"] = float(targets.var())
+        else:
             result |= scores.beside_majority(targets, predicted)
         return result
 

@@ -41,7 +41,9 @@ def check(config) -> None:
     if not config.task.no_answer:
         names = names[:2]
     scores.check_names(config, names)
-    texts.check(config, config.task.question_length + 4, paired=True)
+    size = config.task.question_length
+    hint = f" with config.task.question_length={size}; set a smaller one"
+    texts.check(config, size + 4, paired=True, hint=hint)
 
 
 def target(config, example: Example, names) -> list | None:

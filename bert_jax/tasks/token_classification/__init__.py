@@ -52,6 +52,8 @@ def parse(config, lines: list[str]) -> list[Example]:
 def names(config, sentences: list[Example]) -> list[str]:
     """Returns the names of the labels: O first, the others sorted."""
     names = {word.label for sentence in sentences for word in sentence.label} - {""}
+    hint = f"the labels of all words are {names}; expected two or more"
+    require(len(names) > 1, "task.train", config, hint)
     outside = entity_labels.outside(names)
     return sorted(names, key=lambda name: (name != outside, name))
 
