@@ -71,7 +71,7 @@ def set_phases(config, billions, rows: int, sizes: int, growth: float, warmup: f
         phases[name] = base.phase(steps, batch=batch, length=long, max_predictions=2488)
     config.phase_order = tuple(phases)
     config.phases = base.ConfigDict(phases)
-    config.schedule.update(name="wsd", decay=phases["decay"].steps)
+    config.schedule.update(name="sqrt", decay=phases["decay"].steps)
     config.schedule.warmup = max(100, steps_of(billion * warmup, phases.values()))
     thousands = sum(phase.steps for phase in phases.values()) / 1_000
     config.checkpoint.keep_every = 1_000 * max(1, round(thousands / 20))

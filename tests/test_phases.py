@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 from kits.runs import lines
-from kits.small import SMALL, overrides
+from kits.small import SMALL, overrides, rate_of
 
-from bert_jax import config, optimizer, train
+from bert_jax import config, train
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 
@@ -27,7 +27,7 @@ def load(settings, **changes):
         "optimizer.learning_rate": 1e-3,
         "optimizer.weight_decay": 1e-3,
         "mesh.fsdp": 2,
-        "schedule.name": "wsd",
+        "schedule.name": "sqrt",
         "schedule.decay": 2,
         "log.every": 2,
         "evaluate.every": 0,
@@ -67,7 +67,7 @@ def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
     rows = [round(line["rows_per_second"] * line["seconds"]) for line in reports]
     assert rows == [2 * 8, 8, 16, 2 * 16, 2 * 32, 32]
     phases = config.phases(load(phased_run[0]))
-    rate = optimizer.schedule("wsd", 1e-3, SMALL["schedule.warmup"], 9, decay=2, phases=phases)
+    rate = rate_of("sqrt", 1e-3, SMALL["schedule.warmup"], 9, decay=2, phases=phases)
     for line in reports:
         assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)), rel=1e-6)
 
