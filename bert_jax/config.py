@@ -45,6 +45,11 @@ class Phase(NamedTuple):
     length: int
     batch: int
     keys: ConfigDict  # all keys of the phase, with those of its task and model
+    text: int = (
+        0  # number of the first phase with rows of this shape: the later ones go on in its text
+    )
+    # (steps, batch, mixture) of the phases from that one on with rows of this shape, before this phase
+    before: tuple = ()
 
 
 class Schedule(NamedTuple):
@@ -75,10 +80,16 @@ def phases(config: ConfigDict) -> list[Phase]:
     """Returns the phases of a run, in the order they run."""
     result = []
     first = 0
+    texts = {}  # (number, before) of the next phase, by the shape of rows
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
         stop = first + keys.steps
-        result.append(Phase(name, number, first, stop, keys.length, keys.batch, keys))
+        mixture = keys.get("mixture") or config.task.get("mixture", "")
+        shape = keys.length, keys.get("max_packed"), bool(mixture)
+        text, before = texts.get(shape, (number, ()))
+        phase = Phase(name, number, first, stop, keys.length, keys.batch, keys, text, before)
+        texts[shape] = text, (*before, (keys.steps, keys.batch, mixture))
+        result.append(phase)
         first = stop
     return result
 

@@ -21,8 +21,8 @@ def settings(length, seed=1, **task):
 
 
 def phase(length, batch=8, predictions=5, number=0, **keys):
-    keys = ConfigDict(dict(max_predictions=predictions) | keys)
-    return configs.Phase("main", number, 0, LAST, length, batch, keys)
+    keys = ConfigDict(dict(max_predictions=predictions, mask_rate=0.0, mixture="") | keys)
+    return configs.Phase("main", number, 0, LAST, length, batch, keys, text=number)
 
 
 def all_rows(dataset, shape, epoch=0, split="train"):

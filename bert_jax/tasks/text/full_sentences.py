@@ -41,7 +41,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         part = store.splits[split]
         rules = phase.length - masked_rows.SPECIAL, config.task.cross_documents
-        key = partial(draw_key, config.seed, "cuts", SPLITS.index(split), phase.number)
+        key = partial(draw_key, config.seed, "cuts", SPLITS.index(split), phase.text)
         settings = digest(store, VERSION, rules, int(key(0)[0]))
         name = f"{split}-{phase.length}-{settings}"
         parts = partial(build, part, rules, key)

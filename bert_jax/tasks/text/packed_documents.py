@@ -33,7 +33,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         room = phase.length - masked_rows.SPECIAL
         ends = documents.separators(store.splits[split], WIDTH)
         stop = int(ends[-1])
-        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
+        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.text, epoch)
         first = -int(prng.below(key, room)[0])
         number = -((first - stop) // room)
         return documents.Rows(number, partial(cut, ends, room, first))

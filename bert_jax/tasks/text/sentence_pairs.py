@@ -91,7 +91,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 def rules(config, phase) -> pair_rows.Rules:
     """Returns the settings that decide the rows of a phase."""
     task = config.task
-    return pair_rows.Rules(config.seed, phase.number, phase.length, task.pair_task, task.short_rate)
+    return pair_rows.Rules(config.seed, phase.text, phase.length, task.pair_task, task.short_rate)
 
 
 def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:

@@ -51,7 +51,7 @@ def make(config, store: Store | None = None) -> Dataset:
             return windows(ends, phase.length)
         if split != SPLITS[0]:
             return windows(ends[-1:], phase.length)
-        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
+        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.text, epoch)
         return full_blocks(documents.stream_length(part), phase.length, key)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
