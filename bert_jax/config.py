@@ -50,6 +50,7 @@ class Phase(NamedTuple):
     )
     # (steps, batch, mixture) of the phases from that one on with rows of this shape, before this phase
     before: tuple = ()
+    mixture: str = ""  # of the store's sources, see data/mixture.py
 
 
 class Schedule(NamedTuple):
@@ -87,7 +88,8 @@ def phases(config: ConfigDict) -> list[Phase]:
         mixture = keys.get("mixture") or config.task.get("mixture", "")
         shape = keys.length, keys.get("max_packed"), bool(mixture)
         text, before = texts.get(shape, (number, ()))
-        phase = Phase(name, number, first, stop, keys.length, keys.batch, keys, text, before)
+        shapes = keys.length, keys.batch, keys
+        phase = Phase(name, number, first, stop, *shapes, text, before, mixture)
         texts[shape] = text, (*before, (keys.steps, keys.batch, mixture))
         result.append(phase)
         first = stop

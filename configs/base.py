@@ -15,6 +15,7 @@ from bert_jax.config_checks import (
     find_module,
     heldout_sources,
     require,
+    source_names,
     sources,
     split_list,
     value_of,
@@ -108,7 +109,8 @@ def get_config(
 
     config.corpus = ConfigDict()
     # text to train on: pydocs (docstrings of Python), tfds:NAME (TensorFlow Datasets), hf:NAME (Hugging Face), a file,
-    # a directory or a glob; several are separated by commas. In a path, write ? for a comma
+    # a directory or a glob; several are separated by commas, and may have names for task.mixture: NAME=PATH,... In a
+    # path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
     # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all
@@ -383,6 +385,11 @@ def check_corpus(config: ConfigDict) -> None:
     count = len(sources(config))
     heldout = len(heldout_sources(config))
     require(count > heldout, "corpus.source", config, "names no source")
+    names = source_names(config)
+    is_valid = not any(names) or (all(names) and len({*names}) == len(names))
+    require(
+        is_valid, "corpus.source", config, "expected a name of its own for each source, or none"
+    )
     formats = split_list(config.corpus.format)
     is_valid = set(formats) <= set(FORMATS) and len(formats) in (1, count)
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {count} sources"

@@ -18,7 +18,7 @@ from bert_jax.runs import continuation, workdir
         ("optimizer.learning_rate=1", 1.0),
         ("optimizer.bias_correction=false", False),
         ("tokenizer.lowercase=True", True),
-        ("corpus.source=a=b, c", "a=b, c"),
+        ("corpus.source=n=b, m=c", "n=b, m=c"),
         ("phases.main.steps=1e3", 1000),
         ("phase_order=main", ("main",)),
         ("task.random_share=0.2", 0.2),  # with mask_share=0.8: no token is unchanged

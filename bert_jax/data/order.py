@@ -41,7 +41,9 @@ class Order:
         self.sizes = sizes_of(dataset, split)
         self.order = functools.lru_cache(maxsize=2)(self.make_order)
         self.epochs = Epochs(dataset, phase, f"{split}_{self.source}" if self.source else split)
-        self.count = len(self.epochs.open(0))
+        first_rows = self.epochs.open(0)
+        self.count = len(first_rows)
+        self.shape = first_rows[np.zeros(1, np.int64)].shape[1:]  # of a row
         self.epoch_steps = self.steps_of(batch)
         self.epoch, self.row = self.start()
         self.left = self.steps_left(self.row, batch)  # steps in the rest of the first epoch
@@ -83,7 +85,24 @@ class Order:
         )
         return epochs, rows
 
-    def take(self, numbers: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def take(self, steps: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rows at these positions of the batches of steps, [N, P, ...], and the key of each, uint32."""
+        rows = []
+        keys = []
+        epochs, firsts = self.locate(steps)
+        numbers = firsts[:, None] + positions
+        for epoch in np.unique(epochs).tolist():
+            chosen = self.read(numbers[epochs == epoch], epoch)
+            rows.append(chosen[0])
+            keys.append(chosen[1])
+        return np.concatenate(rows), np.concatenate(keys)
+
+    def open_next(self, steps: np.ndarray, last: int) -> None:
+        """Opens epochs in the background that steps after `steps` need, up to the step `last`; closes earlier ones."""
+        epochs, _ = self.locate(np.array([steps[0], steps[-1], last]))
+        self.epochs.move(*epochs.tolist())
+
+    def read(self, numbers: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows with these numbers of the random order, and the key of each, uint32[...]."""
         keys = prng.fold(self.key("row", epoch), numbers.astype(np.uint32))
         return self.choose(numbers, epoch), keys

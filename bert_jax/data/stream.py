@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_jax.data import batch as contract
 from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.data.mixture import Mixed
 from bert_jax.data.order import Order
 
 Batches = Iterator[dict[str, np.ndarray]]
@@ -53,42 +54,34 @@ class Pipeline:
         self.batch = batch
         self.positions = contract.positions_or_all(positions, batch)
         self.lengths = lengths(dataset, phase, split)
-        self.order = Order(dataset, phase, split, seed, batch, limit)
-        first_row = self.order.epochs.open(0)[np.zeros(1, np.int64)]
-        self.shape = first_row.shape[1:]
+        if phase.mixture and limit is None:
+            self.order = Mixed(dataset, phase, split, seed)
+        else:
+            self.order = Order(dataset, phase, split, seed, batch, limit)
 
         def make_dataset(rows, keys):
             batches = tf.data.Dataset.from_tensor_slices((rows, keys))
             make = functools.partial(dataset.make, phase, split)
             return batches.map(make, THREADS, deterministic=True).prefetch(2)
 
-        rows = tf.TensorSpec([None, None, *self.shape], tf.int64)
+        rows = tf.TensorSpec([None, None, *self.order.shape], tf.int64)
         keys = tf.TensorSpec([None, None], tf.uint32)
         traced = tf.function(make_dataset, (rows, keys), autograph=False)
         self.make_dataset = traced.get_concrete_function()
 
     def __call__(self, steps: np.ndarray) -> Batches:
         """Yields what the task makes for these steps, int64[N]."""
-        rows = []
-        keys = []
-        epochs, firsts = self.order.locate(steps)
-        row_numbers = firsts[:, None] + self.positions
-        for epoch in np.unique(epochs).tolist():
-            chosen = self.order.take(row_numbers[epochs == epoch], epoch)
-            rows.append(chosen[0])
-            keys.append(chosen[1])
-        batches = self.make_dataset(np.concatenate(rows), np.concatenate(keys))
+        batches = self.make_dataset(*self.order.take(steps, self.positions))
         batches = batches.with_options(options()).as_numpy_iterator()
-        for epoch, first, arrays in zip(epochs.tolist(), firsts.tolist(), batches, strict=True):
+        for step, arrays in zip(steps, batches, strict=True):
             if self.order.sizes:
-                arrays = self.cut(arrays, first, epoch)
+                arrays = self.cut(arrays, step)
             yield arrays
 
-    def cut(self, arrays: dict, first: int, epoch: int) -> dict:
-        """Cuts the arrays of this host's rows to the least length that holds all rows of the batch from row `first` of
-        an epoch on."""
-        numbers = first + np.arange(self.batch)
-        longest = self.order.sizes(self.order.choose(numbers, epoch)).max()
+    def cut(self, arrays: dict, step: int) -> dict:
+        """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
+        rows, _ = self.order.take(np.array([step]), np.arange(self.batch))
+        longest = self.order.sizes(rows[0]).max()
         length = self.lengths[np.searchsorted(self.lengths, longest)]
         phase = self.phase._replace(length=length)
         shapes = self.dataset.shapes(phase, len(self.positions))
@@ -110,19 +103,14 @@ def batches(pipeline: Pipeline, first: int, last: int, rows: float):
     rows: those after the first `rows` only fill a batch.
     """
     order = pipeline.order
-    numbers_of_row = int(np.prod(pipeline.shape))
+    numbers_of_row = int(np.prod(order.shape))
     step_bytes = 8 * numbers_of_row * len(pipeline.positions)
     shift = (
         order.epoch_steps - order.left
     )  # epochs end at multiples of their steps, counted from `shift` on
     for steps in windows(first + shift, last + shift, order.epoch_steps, step_bytes):
         steps = steps - shift
-        epochs, _ = order.locate(np.array([steps[0], steps[-1], last - 1]))
-        epoch, after, stop = epochs[0], epochs[1] + 1, epochs[2] + 1
-        # The previous epoch is kept: a host that is some steps behind still maps its files.
-        order.epochs.close_before(epoch - 1)
-        # As many epochs as these steps have.
-        order.epochs.open_in_background(range(after, min(2 * after - epoch, stop)))
+        order.open_next(steps, last - 1)
         for step, arrays in zip(steps, pipeline(steps), strict=True):
             is_used = step * pipeline.batch + pipeline.positions < rows
             yield contract.weighted(arrays, pipeline.positions, is_used)

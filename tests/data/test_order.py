@@ -37,7 +37,7 @@ def rows_of(data, phase) -> list[tuple[int, int, int]]:
     result = []
     steps = np.arange(phase.stop - phase.first)
     for epoch, first in zip(*order.locate(steps), strict=True):
-        rows, keys = order.take(first + np.arange(phase.batch), int(epoch))
+        rows, keys = order.read(first + np.arange(phase.batch), int(epoch))
         result += [(int(epoch), *pair) for pair in zip(rows.tolist(), keys.tolist(), strict=True)]
     return result
 

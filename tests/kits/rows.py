@@ -16,7 +16,9 @@ def settings(length, seed=1, **task):
     """Returns a config of one phase."""
     masking = dict(masking="token", mask_rate=0.15, mask_share=0.8, random_share=0.1)
     masking |= dict(name="", heldout_mask_rate=0.0)
-    keys = dict(task=masking | task, phase_order=("main",))
+    masking |= dict(mixture="")
+    corpus = dict(source="", heldout_source="", heldout_by="hash")
+    keys = dict(task=masking | task, corpus=corpus, phase_order=("main",))
     return ConfigDict(keys | dict(seed=seed, phases=dict(main=dict(length=length))))
 
 
