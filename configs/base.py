@@ -28,21 +28,19 @@ def phase(steps: int, length: int, batch: int, **keys) -> ConfigDict:
     keys: those of the task, such as max_predictions, and the other ones of phases. Those of the task that are left out
         take its defaults once the config is loaded.
     """
-    return ConfigDict(
-        dict(
-            steps=steps,  # optimizer steps
-            length=length,  # tokens per row, special tokens and padding included
-            batch=batch,  # rows per step, over all hosts and micro-batches
-            # schedule of the learning rate that begins with this phase, as schedule.name, and lasts until another one
-            # begins; Adam's moments are kept. '': that of the phase before goes on
-            schedule="",
-            learning_rate=0.0,  # its peak; 0: that of the run
-            warmup=0,  # its steps of warm-up, from 0 on; they may go on in the next phases, like the decay
-            decay=0,  # its last steps, in which it falls, as schedule.decay
-            end=0.0,  # where it ends, as a share of its peak
-            **keys,
-        )
+    defaults = dict(
+        steps=steps,  # optimizer steps
+        length=length,  # tokens per row, special tokens and padding included
+        batch=batch,  # rows per step, over all hosts and micro-batches
+        # schedule of the learning rate that begins with this phase, as schedule.name, and lasts until another one
+        # begins; Adam's moments are kept. '': that of the phase before goes on
+        schedule="",
+        learning_rate=0.0,  # its peak; 0: that of the run
+        warmup=0,  # its steps of warm-up, from 0 on; they may go on in the next phases, like the decay
+        decay=0,  # its last steps, in which it falls, as schedule.decay
+        end=0.0,  # where it ends, as a share of its peak
     )
+    return ConfigDict(defaults | keys)
 
 
 def use(config: ConfigDict, **names: str) -> None:

@@ -9,7 +9,8 @@ batch follows the square root of the tokens (arXiv:2410.21676), because a batch 
 but has 384 rows at least.
 
 During the first 2.5 % of the tokens the batch grows, with as many steps of each size. The paper has a lower rate in
-rows of 8,192 (3e-4) than before; here it is the same until the decay. To start several decays from one checkpoint, or
+rows of 8,192 (3e-4) than before; here it is the same until the decay, unless phases.long has a schedule of its own
+(docs/phases.md). To start several decays from one checkpoint, or
 to add tokens before it, see `continue_from` in docs/recipes/your_language.md.
 """
 

@@ -185,16 +185,9 @@ def test_rates_are_those_of_published_runs(name):
 def test_a_decay_may_span_phases_and_a_warm_up_begins_again():
     """Of 100 tokens in each step of `a` and 200 in those of `b` and `c`; the decay has the last 15 steps."""
     shapes = {"a": (10, 10, 20), "b": (20, 10, 10), "c": (20, 10, 10)}
-    config = load(
-        shapes,
-        schedule__name="constant",
-        schedule__warmup=0,
-        phases__b__schedule="sqrt",
-        phases__b__learning_rate=2e-4,
-        phases__b__warmup=4,
-        phases__b__decay=15,
-        phases__b__end=0.1,
-    )
+    config = load(shapes, schedule__name="constant", schedule__warmup=0)
+    keys = dict(schedule="sqrt", learning_rate=2e-4, warmup=4, decay=15, end=0.1)
+    config.phases.b = base.phase(10, 10, 20, **keys)
     rate = optimizer.rate_of(configs.schedules(config), np)
     rates = {step: float(rate(step)) for step in (0, 19, 20, 22, 25, 40)}
     assert rates == pytest.approx({0: 1e-4, 19: 1e-4, 20: 0, 22: 1e-4, 25: 2e-4, 40: 2e-5})
