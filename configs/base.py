@@ -32,9 +32,8 @@ def phase(steps: int, length: int, batch: int, **keys) -> ConfigDict:
         steps=steps,  # optimizer steps
         length=length,  # tokens per row, special tokens and padding included
         batch=batch,  # rows per step, over all hosts and micro-batches
-        # schedule of the learning rate that begins with this phase, as schedule.name, and lasts until another one
-        # begins; Adam's moments are kept. '': that of the phase before goes on
-        schedule="",
+        # A schedule lasts until another one begins. Adam's moments are kept.
+        schedule="",  # schedule.name of one that begins with this phase; '': the one before goes on
         learning_rate=0.0,  # its peak; 0: that of the run
         warmup=0,  # its steps of warm-up, from 0 on; they may go on in the next phases, like the decay
         decay=0,  # its last steps, in which it falls, as schedule.decay

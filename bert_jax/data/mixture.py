@@ -30,7 +30,7 @@ DEFAULTS = {
     "mixture": ""
 }
 PHASE_DEFAULTS = {
-    "mixture": ""  # the same in this phase; '': task.mixture
+    "mixture": ""  # how often the text of each source is seen in this phase; '': as task.mixture
 }
 
 # --- Factors --------------------------------------------------------------------------------------
