@@ -74,18 +74,12 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     dataset = tasks.make(config)
     phases = configs.phases(config)
     keys = config.optimizer.copy_and_resolve_references()
-    keys.learning_rate = optimizer.peak_rate(config)
-    rate = partial(
-        optimizer.schedule,
-        config.schedule.name,
-        keys.learning_rate,
-        config.schedule.warmup,
-        configs.total_steps(config),
-        decay=config.schedule.decay,
-        phases=phases,
-    )
+    keys.learning_rate = configs.peak_rate(config)
+    schedules = configs.schedules(config)
+    rate = optimizer.rate_of(schedules)
+    peak = partial(optimizer.peak_of, schedules)
     scale = find_module("optimizer", keys.name).make if "." in keys.name else None
-    update = optimizer.make(keys, rate(), network_of(config), scale)
+    update = optimizer.make(keys, rate, network_of(config), peak, scale)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
     example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)
@@ -97,7 +91,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
         vocabulary,
         dataset,
         update,
-        rate(numpy=np),
+        optimizer.rate_of(schedules, np),
         initialize,
         shapes,
         shardings,

@@ -1,6 +1,5 @@
 """Configs: load, override, print and compare them; the keys that follow from others."""
 
-import hashlib
 import json
 import os
 import tempfile
@@ -26,39 +25,9 @@ DECODING = (
     "task.tokenize",
     "task.lowercase",
 )
-# Keys and groups that a resumed run may change.
-CHANGEABLE = (
-    *DECODING,
-    "mesh",
-    "train",
-    "guard",
-    "log",
-    "profile",
-    "evaluate",
-    "checkpoint",
-    "timeouts",
-    "store",  # its content is compared by its fingerprint
-    "batches",  # likewise
-    "task.epochs",  # it decides steps
-    "task.warmup",  # it decides a warm-up
-    "verify_store",
-    "compilation_cache",
-    "distributed",
-    "model.attention",
-    "corpus.workers",
-)
 STARTS = ("init_from", "continue_from")  # keys that say where a run starts
-# Keys that name content, which is compared where it is opened; another name of the same content is no change. The run
-# that one continues is not opened again.
-BY_CONTENT = (
-    "corpus.source",
-    "corpus.heldout_source",
-    "tokenizer.path",
-    "task.data",
-    "task.train",
-    "task.dev",
-    *STARTS,
-)
+# Rate of fine-tuning times width: that of BERT-base. Adam's best rates are as 1 / width (arXiv:2203.03466, table 3).
+FINE_TUNING = 5e-5 * 768
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 MAX_STEPS = base_config.MAX_STEPS
@@ -77,16 +46,53 @@ class Phase(NamedTuple):
     length: int
     batch: int
     keys: ConfigDict  # all keys of the phase, with those of its task and model
+    text: int = (
+        0  # number of the first phase with rows of this shape: the later ones go on in its text
+    )
+    # (steps, batch, mixture) of the phases from that one on with rows of this shape, before this phase
+    before: tuple = ()
+    mixture: str = ""  # of the store's sources, see data/mixture.py
+
+
+class Schedule(NamedTuple):
+    """A schedule of the learning rate, see optimizer.py."""
+
+    group: str  # of its keys: `schedule`, or phases.NAME
+    name: str  # of SCHEDULES in configs/base.py
+    peak: float  # the highest rate
+    warmup: int  # steps
+    decay: int  # steps; 0: all after the warm-up, and with `linear` all
+    end: float  # share of the peak
+    phases: list[Phase]  # in which it lasts
+
+    @property
+    def name_key(self) -> str:
+        return f"{self.group}.name" if self.group == "schedule" else f"{self.group}.schedule"
+
+    @property
+    def first(self) -> int:
+        return self.phases[0].first
+
+    @property
+    def stop(self) -> int:
+        return self.phases[-1].stop
 
 
 def phases(config: ConfigDict) -> list[Phase]:
     """Returns the phases of a run, in the order they run."""
     result = []
     first = 0
+    texts = {}  # (number, before) of the next phase, by the shape of rows
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
         stop = first + keys.steps
-        result.append(Phase(name, number, first, stop, keys.length, keys.batch, keys))
+        mixture = keys.get("mixture") or config.task.get("mixture", "")
+        shape = keys.length, keys.get("max_packed"), bool(mixture)
+        text, before = texts.get(shape, (number, ()))
+        shapes = keys.length, keys.batch, keys
+        phase = Phase(name, number, first, stop, *shapes, text, before, mixture)
+        texts[shape] = text, (*before, (keys.steps, keys.batch, mixture))
+        result.append(phase)
         first = stop
     return result
 
@@ -111,6 +117,32 @@ def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
         if name in config.model and value:
             config.model[name] = value
     return config
+
+
+def peak_rate(config: ConfigDict) -> float:
+    """Returns the highest learning rate of a config: its key, for -1 FINE_TUNING / width, or for 0 with `inverse_sqrt`
+    (width x warm-up)^-0.5 (arXiv:1706.03762, section 5.3)."""
+    rate = config.optimizer.learning_rate
+    if rate == -1:
+        rate = FINE_TUNING / config.model.width
+    if config.schedule.name == "inverse_sqrt" and not rate:
+        rate = (config.model.width * max(1, config.schedule.warmup)) ** -0.5
+    return rate
+
+
+def schedules(config: ConfigDict) -> list[Schedule]:
+    """Returns the schedules of a run, in order: that of the group `schedule`, unless the first phase has its own, and
+    those that phases begin."""
+    peak = peak_rate(config)
+    keys = config.schedule
+    result = [Schedule("schedule", keys.name, peak, keys.warmup, keys.decay, keys.end, [])]
+    for phase in phases(config):
+        keys = phase.keys
+        if keys.schedule:
+            shape = keys.learning_rate or peak, keys.warmup, keys.decay, keys.end
+            result.append(Schedule(f"phases.{phase.name}", keys.schedule, *shape, []))
+        result[-1].phases.append(phase)
+    return [schedule for schedule in result if schedule.phases]
 
 
 def phase_at(config: ConfigDict, step: int) -> Phase:
@@ -379,35 +411,6 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
             values["model.feed_forward"] = 4 * values.get("model.width", 0)
     pairs = {key: (before.get(key), after.get(key)) for key in sorted(before | after)}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
-    """Returns whether a resumed run may change a key, because it or its group is among the names."""
-    return key in names or key.partition(".")[0] in names
-
-
-def is_of_model(key: str) -> bool:
-    """Returns whether a key determines the shapes or the meaning of a model's parameters."""
-    group, _, name = key.partition(".")
-    free = ("dropout", "attention_dropout", "hidden_dropout", "initializer")
-    if key in DECODING:
-        return False
-    if key == "task.pair_task":  # decides whether there is a head for pairs
-        return True
-    return group in ("model", "objective") and name not in free
-
-
-def digest(config: ConfigDict | dict) -> str:
-    """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
-
-    Leaves out what a resumed run may change, the phases and the decay (future ones may change), and the keys of
-    BY_CONTENT.
-
-    config: of a finished run, as its config.json was saved, so that keys which were added since change nothing.
-    """
-    free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order", "schedule.decay")
-    fixed = {key: value for key, value in flatten(config).items() if not may_change(key, free)}
-    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def changes(config: ConfigDict) -> dict[str, tuple]:

@@ -232,10 +232,19 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
+NAMED = re.compile(r"([\w-]+)=")  # at the beginning of a part of `corpus.source`
+
+
 def sources(config: ConfigDict) -> list[str]:
-    """Returns the parts of `corpus.source`, and after them those of `corpus.heldout_source`."""
-    parts = [part for part in split_list(config.corpus.source) if part]
+    """Returns the parts of `corpus.source` without their names, and after them those of `corpus.heldout_source`."""
+    parts = [NAMED.sub("", part) for part in split_list(config.corpus.source) if part]
     return parts + heldout_sources(config)
+
+
+def source_names(config: ConfigDict) -> list[str]:
+    """Returns the name of each part of `corpus.source`, '' where it has none."""
+    matches = [NAMED.match(part) for part in split_list(config.corpus.source) if part]
+    return [match[1] if match else "" for match in matches]
 
 
 def is_heldout_by_hash(config: ConfigDict) -> bool:

@@ -6,15 +6,11 @@ gradients, which the training step has already computed.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-
-# Rate of fine-tuning times width: that of BERT-base. Adam's best rates are as 1 / width (arXiv:2203.03466, table 3).
-FINE_TUNING = 5e-5 * 768
-RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
 
 
 class Network(NamedTuple):
@@ -26,15 +22,18 @@ class Network(NamedTuple):
     decayed: Callable  # (params) -> a tree of bools, whether weight decay applies
 
 
-def make(config, rate, network: Network, scale=None) -> optax.GradientTransformationExtraArgs:
+def make(
+    config, rate, network: Network, peak=None, scale=None
+) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer that `config` (the group `optimizer`, with the peak as its learning rate) describes.
 
     rate: step -> learning rate.
+    peak: step -> the highest rate of the schedule in force, on which the decay of StableAdamW depends; None: that of
+        the config.
     scale: the function `make` of the module that `config.name` names, if any.
     """
-    scale = (
-        scale or {"adam": adam, "stable_adamw": stable_adamw, "adafactor": adafactor}[config.name]
-    )
+    stable = partial(stable_adamw, peak=peak or (lambda step: config.learning_rate))
+    scale = scale or {"adam": adam, "stable_adamw": stable, "adafactor": adafactor}[config.name]
     clip = optax.identity()
     if config.clip:
         clip = clip_by_norm(config.clip)
@@ -146,30 +145,34 @@ def correct_bias(config, network: Network, count, step, beta: float, moments):
     return jax.tree.map(correct, moments, first_steps(config, network, moments))
 
 
-def stable_adamw(config, network: Network) -> optax.GradientTransformation:
+def stable_adamw(config, network: Network, peak: Callable) -> optax.GradientTransformation:
     """Returns StableAdamW (arXiv:2304.13013): AdamW with bias correction, whose update of each array is divided by the
     RMS of gradient / sqrt(second moment) where that is above 1. It replaces the clipping of gradients by their norm.
 
     As in torch-optimi with decouple_lr=True, the weight decay is relative to the rate's share of its peak, and divided
     like the update. torch-optimi debiases the betas instead of the moments, which has the same results.
+
+    peak: step -> that of the schedule in force.
     """
-    decay_rate = config.weight_decay / config.learning_rate
-    decay = optax.add_decayed_weights(decay_rate, network.decayed)
     config = config.copy_and_resolve_references()
     config.bias_correction = True
-    adamw = optax.chain(adam(config, network), decay)
+    scale = adam(config, network)
 
     def update(gradients, state, params, *, step, **_):
-        updates, state = adamw.update(gradients, state, params, step=step)
-        nu = correct_bias(config, network, state[0].count, step, config.beta2, state[0].nu)
+        updates, state = scale.update(gradients, state, params, step=step)
+        decay = config.weight_decay / peak(step)
+        nu = correct_bias(config, network, state.count, step, config.beta2, state.nu)
 
-        def stabilize(u, g, v):
+        def stabilize(u, p, is_decayed: bool, g, v):
+            if is_decayed:
+                u += decay * p
             rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))
             return u / jnp.maximum(rms, 1.0)
 
-        return jax.tree.map(stabilize, updates, gradients, nu), state
+        decayed = network.decayed(params)
+        return jax.tree.map(stabilize, updates, params, decayed, gradients, nu), state
 
-    return optax.GradientTransformationExtraArgs(adamw.init, update)
+    return optax.GradientTransformationExtraArgs(scale.init, update)
 
 
 def adafactor(config, network: Network) -> optax.GradientTransformation:
@@ -184,120 +187,90 @@ def adafactor(config, network: Network) -> optax.GradientTransformation:
 
 # --- Schedules ------------------------------------------------------------------------------------
 
-
-class Span(NamedTuple):
-    """The steps over which a learning rate changes, and the library that computes it."""
-
-    warmup: int
-    first: int  # after the warm-up, at least 1
-    total: int
-    decay: int  # the last steps, in which `wsd` falls
-    phases: Any  # [config.Phase], of which a step has batch x length tokens
-    numpy: Any  # jax.numpy or NumPy
+RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
+# Schedules whose warm-up and decay proceed by tokens, as those of ModernBERT; the others count steps.
+BY_TOKENS = ("constant", "sqrt")
 
 
-def peak_rate(config) -> float:
-    """Returns the highest learning rate of a config: its key, for -1 FINE_TUNING / width, or for 0 with `inverse_sqrt`
-    (width x warm-up)^-0.5 (arXiv:1706.03762, section 5.3)."""
-    rate = config.optimizer.learning_rate
-    if rate == -1:
-        rate = FINE_TUNING / config.model.width
-    if config.schedule.name == "inverse_sqrt" and not rate:
-        rate = (config.model.width * max(1, config.schedule.warmup)) ** -0.5
-    return rate
+def rate_of(schedules: list, numpy=jnp):
+    """Returns the function step (from 0) -> learning rate, float32.
 
+    During a warm-up the rate is peak * step / warmup, so that the first update has rate 0, as in the original BERT.
+    After it the rate is the peak times the shape.
 
-def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp, decay=0, phases=()):
-    """Returns the function step (from 0) -> learning rate of a schedule of SHAPES.
-
-    During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT; that
-    of `wsd` is measured in tokens. After the warm-up it is the peak times the shape.
-
-    name: a key of SHAPES.
-    peak: the highest rate.
-    warmup, total, decay: steps.
+    schedules: [config.Schedule], in order.
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
-    phases: [config.Phase], which `wsd` needs. A warm-up that is longer than the run ends as if its last phase went on.
     """
-    span = Span(warmup, max(1, warmup), total, decay, phases, numpy)
-    shape = SHAPES[name]
 
     def rate(step):
         step = numpy.asarray(step, numpy.float32)
-        if name == "wsd":
-            rising = share_of_tokens(step, 0, warmup, span)
-        else:
-            rising = step / span.first
-        share = numpy.where(step < warmup, rising, numpy.maximum(shape(step, span), 0.0))
-        if name == "slanted":
-            share = (1 + share * (RATIO - 1)) / RATIO
-        return peak * share
+        result = numpy.zeros_like(step)
+        for schedule in schedules:
+            share = share_of_peak(step, schedule, numpy)
+            result = numpy.where(step < schedule.first, result, schedule.peak * share)
+        return result
 
     return rate
 
 
-def linear(step, span: Span):
-    """Falls to 0 from step 0 on, as in the original BERT: the warm-up replaces only its first steps, so the rate drops
-    a little when the warm-up ends."""
-    return 1 - step / span.total
+def peak_of(schedules: list, step):
+    """Returns the peak of the schedule in force at a step."""
+    peak = schedules[0].peak
+    for schedule in schedules[1:]:
+        peak = jnp.where(step < schedule.first, peak, schedule.peak)
+    return peak
 
 
-def cosine(step, span: Span):
-    """Falls from the end of the warm-up by half a wave."""
-    progress = span.numpy.clip(share_of_steps(step, span), 0, 1)
-    return 0.5 * (1 + span.numpy.cos(span.numpy.pi * progress))
+def share_of_peak(step, schedule, numpy):
+    """Returns the rate at a step as a share of the peak.
+
+    A decay that is longer than the steps after the warm-up starts there. Shares of a decay are computed from what is
+    left of it: 1 minus what has passed would have no exact digits near the end.
+    """
+    name = schedule.name
+    risen = schedule.first + schedule.warmup
+    rising, _ = progress(step, schedule.first, risen, schedule, numpy)
+    begin = risen
+    if schedule.decay:
+        begin = max(risen, schedule.stop - schedule.decay)
+    elif name == "linear":  # the warm-up replaces its first steps; then the rate drops a little
+        begin = schedule.first
+    passed, left = progress(step, begin, schedule.stop, schedule, numpy)
+    end = schedule.end
+    if name in ("linear", "slanted"):
+        share = left
+    elif name == "cosine":
+        share = numpy.sin(numpy.pi / 2 * left) ** 2  # half a wave, (1 + cos(pi * passed)) / 2
+    elif name == "sqrt":  # arXiv:2405.18392, section 4
+        share = left / (1 + numpy.sqrt(passed))  # 1 - sqrt(passed)
+    elif name == "inverse_sqrt":
+        steps = max(1, schedule.warmup)
+        share = numpy.sqrt(steps / numpy.maximum(step - schedule.first, steps))
+    else:
+        share = numpy.ones_like(step)
+    if name == "slanted":  # slanted triangular (arXiv:1801.06146, section 3.2)
+        end = 1 / RATIO
+        rising = end + (1 - end) * rising
+    return numpy.where(step < risen, rising, end + (1 - end) * share)
 
 
-def slanted(step, span: Span):
-    """Falls linearly from the end of the warm-up: ULMFiT's slanted triangular schedule (arXiv:1801.06146, section 3.2),
-    which rises from 1 / RATIO of the peak, and falls back to it."""
-    return 1 - share_of_steps(step, span)
+def progress(step, start: int, end: int, schedule, numpy):
+    """Returns the shares of the steps start to end - 1, or of their tokens, that are before `step`, and from it on.
 
-
-def inverse_sqrt(step, span: Span):
-    """Falls by the square root of the steps."""
-    return span.numpy.sqrt(span.first / span.numpy.maximum(step, span.first))
-
-
-def constant(step, span: Span):
-    """Stays at the peak."""
-    return span.numpy.ones_like(step)
-
-
-def wsd(step, span: Span):
-    """Warm-up, stable, decay (arXiv:2404.06395): falls by 1 - sqrt(progress) in the last `decay` steps
-    (arXiv:2405.18392, section 4), measured in tokens. A decay that is longer than the steps after the warm-up starts
-    there."""
-    start = max(span.warmup, span.total - span.decay)
-    return 1 - span.numpy.sqrt(share_of_tokens(step, start, span.total, span))
-
-
-SHAPES = {
-    "linear": linear,
-    "cosine": cosine,
-    "slanted": slanted,
-    "inverse_sqrt": inverse_sqrt,
-    "constant": constant,
-    "wsd": wsd,
-}
-
-
-def share_of_steps(step, span: Span):
-    """Returns the share of the steps after the warm-up that are before `step`."""
-    return (step - span.warmup) / max(1, span.total - span.warmup)
-
-
-def share_of_tokens(step, start: int, end: int, span: Span):
-    """Returns the share of the tokens of the steps start to end - 1 that are in those before `step`. If `end` is after
-    the run, its last phase goes on."""
-    parts = []
-    for phase in span.phases:
-        first = max(start, phase.first)
-        stop = end if phase is span.phases[-1] else min(end, phase.stop)
-        if first < stop:
+    If `end` is after the schedule, its last phase goes on.
+    """
+    parts = [(start, end, 1)]
+    if schedule.name in BY_TOKENS:
+        parts = []
+        for phase in schedule.phases:
+            first = max(start, phase.first)
+            stop = end if phase is schedule.phases[-1] else min(end, phase.stop)
             parts.append((first, stop, (stop - first) * phase.batch * phase.length))
-    total = sum(tokens for *_, tokens in parts)
-    share = span.numpy.zeros_like(step)
-    for first, stop, tokens in parts:
-        share += tokens / total * span.numpy.clip((step - first) / (stop - first), 0, 1)
-    return share
+    parts = [part for part in parts if part[0] < part[1]]
+    total = sum(size for *_, size in parts)
+    passed = numpy.zeros_like(step)
+    left = numpy.zeros_like(step)
+    for first, stop, size in parts:
+        passed += size / total * numpy.clip((step - first) / (stop - first), 0, 1)
+        left += size / total * numpy.clip((stop - step) / (stop - first), 0, 1)
+    return passed, left

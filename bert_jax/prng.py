@@ -35,6 +35,7 @@ PURPOSE = {
     "sample": 20,
     "draws": 21,
     "evaluation": 22,
+    "mixture": 23,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)

@@ -20,7 +20,6 @@ from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
-from bert_jax.optimizer import peak_rate
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import (
@@ -93,7 +92,7 @@ def pretrain_together(
     step = start.step
     mesh = check(config, run, start, overrides)
     if step is not None and processes.from_main(is_summarized(config, run, step)):
-        if set(configs.BY_CONTENT) & set(configs.differences(start.config, config)):
+        if set(continuation.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
         return 0
@@ -309,11 +308,12 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
     values = {
         "run": workdir.new_run_id(),
         "tokenizer": tokenizer.load(directory / "tokenizer").fingerprint,
-        "config": configs.digest(config),
+        "config": continuation.digest(config),
         **run_info.collect(config, data, trainer),
         **kept,
         **imported,
     }
     workdir.write_info(directory, values)
     print(run_info.describe(config, values))
-    print(f"peak learning rate {peak_rate(config):.2g}", flush=True)
+    for schedule in configs.schedules(config):
+        print(f"peak learning rate {schedule.peak:.2g} from step {schedule.first} on", flush=True)

@@ -15,24 +15,31 @@ from bert_jax.config_checks import (
     find_module,
     heldout_sources,
     require,
+    source_names,
     sources,
     split_list,
+    value_of,
 )
 
 
 def phase(steps: int, length: int, batch: int, **keys) -> ConfigDict:
     """Returns the keys of a phase, a part of a run whose batches have one shape.
 
-    keys: those of the task, such as max_predictions. Those left out take the task's defaults once the config is loaded.
+    keys: those of the task, such as max_predictions, and the other ones of phases. Those of the task that are left out
+        take its defaults once the config is loaded.
     """
-    return ConfigDict(
-        dict(
-            steps=steps,  # optimizer steps
-            length=length,  # tokens per row, special tokens and padding included
-            batch=batch,  # rows per step, over all hosts and micro-batches
-            **keys,
-        )
+    defaults = dict(
+        steps=steps,  # optimizer steps
+        length=length,  # tokens per row, special tokens and padding included
+        batch=batch,  # rows per step, over all hosts and micro-batches
+        # A schedule lasts until another one begins. Adam's moments are kept.
+        schedule="",  # schedule.name of one that begins with this phase; '': the one before goes on
+        learning_rate=0.0,  # its peak; 0: that of the run
+        warmup=0,  # its steps of warm-up, from 0 on; they may go on in the next phases, like the decay
+        decay=0,  # its last steps, in which it falls, as schedule.decay
+        end=0.0,  # where it ends, as a share of its peak
     )
+    return ConfigDict(defaults | keys)
 
 
 def use(config: ConfigDict, **names: str) -> None:
@@ -99,7 +106,8 @@ def get_config(
 
     config.corpus = ConfigDict()
     # text to train on: pydocs (docstrings of Python), tfds:NAME (TensorFlow Datasets), hf:NAME (Hugging Face), a file,
-    # a directory or a glob; several are separated by commas. In a path, write ? for a comma
+    # a directory or a glob; several are separated by commas, and may have names for task.mixture: NAME=PATH,... In a
+    # path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
     # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all
@@ -189,13 +197,15 @@ def get_config(
     config.optimizer.frozen = False
 
     config.schedule = ConfigDict()
-    # learning rate after the warm-up: linear or cosine (to 0 at the last step), slanted (linear, from 1/32 of the peak
-    # and back to it, as in ULMFiT), inverse_sqrt, constant, or wsd (constant until the decay, then 1 - sqrt of its
-    # progress; warm-up and decay proceed by tokens, of which the steps of phases have different numbers)
+    # learning rate after the warm-up: constant, linear, cosine, sqrt (1 - sqrt of the progress), inverse_sqrt, or
+    # slanted (linear, from 1/32 of the peak and back to it, as in ULMFiT). Those of constant and sqrt proceed by
+    # tokens, of which the steps of phases have different numbers
     config.schedule.name = "linear"
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
-    # steps of the decay of wsd, the last ones of the run; 0: none. It may be changed before it begins
+    # the last steps of the schedule, in which linear, cosine and sqrt fall; before them the rate is at its peak. 0: all
+    # after the warm-up, and with linear from step 0 on, as in the original BERT. It may be changed before it begins
     config.schedule.decay = 0
+    config.schedule.end = 0.0  # where linear, cosine and sqrt end, as a share of the peak
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
     keys = phase_defaults(find_module("task", task)) | phase_defaults(find_module("model", model))
@@ -285,6 +295,8 @@ def get_config(
 
 # --- Checks ---------------------------------------------------------------------------------------
 
+FALLING = ("linear", "cosine", "sqrt")  # schedules with a decay and an end
+SCHEDULES = (*FALLING, "constant", "inverse_sqrt", "slanted")
 CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),
     "gradient_dtype": ("float32", "bfloat16"),
@@ -294,7 +306,7 @@ CHOICES = {
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe", "bytes"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
-    "schedule.name": ("linear", "cosine", "slanted", "inverse_sqrt", "constant", "wsd"),
+    "schedule.name": SCHEDULES,
 }
 SHARES = ("corpus.heldout",)
 AT_LEAST_ONE = """
@@ -304,10 +316,10 @@ AT_LEAST_ONE = """
 """.split()
 NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
-    timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
+    timeouts.compile timeouts.step timeouts.save timeouts.evaluate optimizer.clip
     optimizer.weight_decay train.tokens_per_device evaluate.every
     evaluate.batch checkpoint.keep_every checkpoint.compare evaluate.patience
-    optimizer.unfreeze_every schedule.decay
+    optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
 FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet")
@@ -316,6 +328,7 @@ FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet")
 def check_values(config: ConfigDict) -> None:
     """Raises BadInput for the first shared key with a value outside of its choices or range, and for invalid phases."""
     check_keys(config, CHOICES, SHARES, AT_LEAST_ONE, NOT_NEGATIVE)
+    check_schedule(config, "schedule", "name")
     check_phases(config)
 
 
@@ -369,6 +382,11 @@ def check_corpus(config: ConfigDict) -> None:
     count = len(sources(config))
     heldout = len(heldout_sources(config))
     require(count > heldout, "corpus.source", config, "names no source")
+    names = source_names(config)
+    is_valid = not any(names) or (all(names) and len({*names}) == len(names))
+    require(
+        is_valid, "corpus.source", config, "expected a name of its own for each source, or none"
+    )
     formats = split_list(config.corpus.format)
     is_valid = set(formats) <= set(FORMATS) and len(formats) in (1, count)
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {count} sources"
@@ -412,9 +430,6 @@ def check_optimizer(config: ConfigDict) -> None:
             "expected less than 0.01 with stable_adamw, whose decay is not multiplied by the rate"
         )
         require(keys.weight_decay < 0.01, "optimizer.weight_decay", config, hint)
-    if config.schedule.name != "wsd":
-        hint = "expected 0 without schedule.name='wsd'"
-        require(config.schedule.decay == 0, "schedule.decay", config, hint)
 
 
 def check_phases(config: ConfigDict) -> None:
@@ -434,6 +449,27 @@ def check_phases(config: ConfigDict) -> None:
         require(total < MAX_STEPS, f"{path}.steps", config, hint)
         require(phase.batch >= 1, f"{path}.batch", config, "expected at least 1")
         require(phase.length >= 1, f"{path}.length", config, "expected at least 1")
+        require(phase.learning_rate >= 0, f"{path}.learning_rate", config, "expected 0 or more")
+        check_schedule(config, path, "schedule")
+
+
+def check_schedule(config: ConfigDict, group: str, key: str) -> None:
+    """Checks the keys of the schedule of a group: `schedule`, or a phase. key: that of its name in the group."""
+    keys = value_of(config, group)
+    name = keys[key]
+    path = f"{group}.{key}"
+    if name or group == "schedule":
+        check_keys(config, {path: SCHEDULES})
+    check_keys(config, not_negative=(f"{group}.warmup", f"{group}.decay"))
+    require(0 <= keys.end <= 1, f"{group}.end", config, "expected a share in [0, 1]")
+    unused = ()
+    if name not in FALLING:
+        unused = ("decay", "end")
+    if not name:
+        unused = ("learning_rate", "warmup", "decay", "end")
+    for field in unused:
+        hint = f"expected 0 with {path}={name!r}"
+        require(keys[field] == 0, f"{group}.{field}", config, hint)
 
 
 def check_profile(config: ConfigDict, total: int) -> None:
@@ -478,6 +514,16 @@ def stops_of(config: ConfigDict) -> list[int]:
     return [0, *accumulate(max(1, config.phases[name].steps) for name in config.phase_order)]
 
 
+def spans_of_schedules(config: ConfigDict) -> list[tuple[str, int, int]]:
+    """Returns the group of keys of each schedule, the number of its first phase, and that after its last one."""
+    groups = [("schedule", 0)]
+    for number, name in enumerate(config.phase_order):
+        if config.phases[name].schedule:
+            groups.append((f"phases.{name}", number))
+    stops = [number for _, number in groups[1:]] + [len(config.phase_order)]
+    return [(*group, stop) for group, stop in zip(groups, stops, strict=True)]
+
+
 STEEP = 5e-4  # the highest peak rate that a short warm-up leaves as it is
 
 
@@ -487,8 +533,9 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
     The warm-up takes at most a third of them, or `task.warmup`, or, unless that is overridden, the share that it had if
     that is larger. A peak rate above STEEP falls with the square root of the warm-up: after 100 steps of warm-up
     instead of 1,000, `translate` with 300 steps of 16 rows is at 4.55 nats a token with 1.6e-3, and stays at 5.72 with
-    its 5e-3. The decay begins at the same share of the same phase. A shorter run has at least ten reports. The
-    checkpoints that are averaged are of the same share of the steps.
+    its 5e-3. Each decay begins at the same share of the same phase, and the warm-up of a phase ends at it, unless that
+    is later. A shorter run has at least ten reports. The checkpoints that are averaged are of the same share of the
+    steps.
     """
     schedule = config.schedule
     checkpoint = config.checkpoint
@@ -510,9 +557,14 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
         if is_shorter and rate > 0 and "optimizer.learning_rate" not in fixed:
             rate = max(rate * math.sqrt(schedule.warmup / warmup), min(rate, STEEP))
             config.optimizer.learning_rate = float(f"{rate:.3g}")
-    if "schedule.decay" not in fixed:
-        begin = old_total - schedule.decay
-        schedule.decay = total - round(np.interp(begin, *stops))
+    for group, first, stop in spans_of_schedules(config):
+        keys = value_of(config, group)
+        if f"{group}.decay" not in fixed and keys.decay:
+            begin = stops[0][stop] - keys.decay
+            keys.decay = stops[1][stop] - round(np.interp(begin, *stops))
+        if group != "schedule" and f"{group}.warmup" not in fixed and keys.warmup:
+            end = round(np.interp(stops[0][first] + keys.warmup, *stops))
+            keys.warmup = min(keys.warmup, end - stops[1][first])
     # A longer run keeps its reports, unless the steps before were too few for one: others were to decide them.
     if "log.every" not in fixed and not total > old_total >= config.log.every:
         config.log.every = min(config.log.every, max(1, total // 10))

@@ -2,8 +2,8 @@
 
 It sees as many rows as `bert_base`, 256 million, in an eighth of the steps. The batch of 2,048 and the learning rate of
 7e-4 are those of RoBERTa (arXiv:1907.11692, table 3). The batch doubles over the first four phases, as in ModernBERT
-(arXiv:2412.13663), while the learning rate warms up. Every phase draws its own rows from the whole corpus: its pairs,
-masks and order differ from those of the earlier phases. This config has not been trained to its end here.
+(arXiv:2412.13663), while the learning rate warms up. Each of them goes on in the text where the one before stopped;
+the last one, of other rows, begins it anew. This config has not been trained to its end here.
 
 The number of micro-batches is computed from `train.tokens_per_device`: the same command works on 8 devices or 64.
 

@@ -9,7 +9,8 @@ batch follows the square root of the tokens (arXiv:2410.21676), because a batch 
 but has 384 rows at least.
 
 During the first 2.5 % of the tokens the batch grows, with as many steps of each size. The paper has a lower rate in
-rows of 8,192 (3e-4) than before; here it is the same until the decay. To start several decays from one checkpoint, or
+rows of 8,192 (3e-4) than before; here it is the same until the decay, unless phases.long has a schedule of its own
+(docs/phases.md). To start several decays from one checkpoint, or
 to add tokens before it, see `continue_from` in docs/recipes/your_language.md.
 """
 
@@ -71,7 +72,7 @@ def set_phases(config, billions, rows: int, sizes: int, growth: float, warmup: f
         phases[name] = base.phase(steps, batch=batch, length=long, max_predictions=2488)
     config.phase_order = tuple(phases)
     config.phases = base.ConfigDict(phases)
-    config.schedule.update(name="wsd", decay=phases["decay"].steps)
+    config.schedule.update(name="sqrt", decay=phases["decay"].steps)
     config.schedule.warmup = max(100, steps_of(billion * warmup, phases.values()))
     thousands = sum(phase.steps for phase in phases.values()) / 1_000
     config.checkpoint.keep_every = 1_000 * max(1, round(thousands / 20))

@@ -24,7 +24,7 @@ def get_config():
     config.task.update(recipe.task)
     config.optimizer = recipe.optimizer
     config.optimizer.learning_rate = 3e-3
-    config.schedule.name = "wsd"
+    config.schedule.name = "sqrt"
     config.schedule.warmup = 200
     config.schedule.decay = 560
     config.phases.main.update(steps=2800, length=64, batch=64, max_predictions=22)

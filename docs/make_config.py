@@ -60,7 +60,7 @@ def shared_keys(source: str):
             continue
         key, value = ast.unparse(node.targets[0]).removeprefix("config."), ast.unparse(node.value)
         if key == "phases":
-            for part in functions["phase"].body[-1].value.args[0].keywords[:-1]:
+            for part in functions["phase"].body[-2].value.keywords:
                 yield f"phases.NAME.{part.arg}", "", notes.get(part.value.lineno, "")
         elif not value.startswith("ConfigDict("):
             yield key, names.get(value, value), meaning(node, notes, lines)

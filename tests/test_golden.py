@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import transformers_bert
+from kits.small import rate_of
 from kits.transformers_bert import within
 
 from bert_jax import build, optimizer, step, step_guard
@@ -53,7 +54,7 @@ def test_ten_steps_equal_the_original_optimizer(golden, case):
     batches = within(case, "steps/")
     config = transformers_bert.config_of(theirs)
     objective = base.make(config, transformers_bert.vocabulary_of(theirs))
-    rate = optimizer.schedule("linear", **read_json(golden["schedule"]))
+    rate = rate_of("linear", **read_json(golden["schedule"]))
     update = optimizer.make(config.optimizer, rate, build.network_of(config))
     params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
     state = step.State(jnp.int32(0), params, step_guard.guarded(jax.jit(update.init)(params)))

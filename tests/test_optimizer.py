@@ -14,6 +14,7 @@ from kits.small import (
     NETWORK,
     VOCABULARY,
     mesh_of,
+    rate_of,
     small_batch,
     small_config,
     small_objective,
@@ -28,7 +29,7 @@ from bert_jax.models import base as models
 from bert_jax.objectives import base
 
 STEPS = 10
-RATE = optimizer.schedule("linear", 0.1, 3, STEPS)  # differs at every step
+RATE = rate_of("linear", 0.1, 3, STEPS)  # differs at every step
 
 
 def make_gradients(rows: int = 6, columns: int = 5):
@@ -73,7 +74,7 @@ def test_an_optimizer_comes_from_outside():
     settings = keys.optimizer
     betas = dict(b1=settings.beta1, b2=settings.beta2, eps=settings.epsilon)
     decay = dict(weight_decay=settings.weight_decay, mask=NETWORK.decayed)
-    rate = optimizer.schedule("linear", settings.learning_rate, keys.schedule.warmup, 20)
+    rate = rate_of("linear", settings.learning_rate, keys.schedule.warmup, 20)
     reference = optax.lamb(rate, **betas, **decay)
     params, gradients = make_gradients()
     pairs = zip(
@@ -136,7 +137,7 @@ def test_ten_steps_of_stable_adamw_equal_optimi(devices):
 
 def test_the_decay_of_stable_adamw_is_relative_to_a_rate_by_the_width():
     results = []
-    for rate in (-1.0, optimizer.FINE_TUNING / small_config().model.width):
+    for rate in (-1.0, config.FINE_TUNING / small_config().model.width):
         keys = {"name": "stable_adamw", "weight_decay": 5e-3, "learning_rate": rate}
         settings = small_config(*[f"optimizer.{key}={value}" for key, value in keys.items()])
         parts = build.design(settings, mesh_of((1, 1, 1)), VOCABULARY)
@@ -186,21 +187,22 @@ def test_a_bfloat16_moment_is_rounded_once_a_step():
         ("linear", {0: 0.0, 5: 0.5, 10: 0.9, 60: 0.4, 100: 0.0}),
         ("cosine", {5: 0.5, 10: 1.0, 55: 0.5, 100: 0.0}),
         ("inverse_sqrt", {5: 0.5, 10: 1.0, 40: 0.5}),
-        ("constant", {5: 0.5, 99: 1.0}),
+        # By tokens: 50 of 200 in the first five steps; in the decay 600 of 1,800 in the first twenty.
+        ("constant", {5: 0.25, 99: 1.0}),
         # arXiv:1801.06146, equation 3, with a ratio of 32.
         ("slanted", {0: 1 / 32, 5: 16.5 / 32, 10: 1.0, 55: 16.5 / 32, 100: 1 / 32}),
-        # By tokens: 50 of 200 in the first five steps; in the decay 600 of 1,800 in the first twenty.
-        ("wsd", {5: 0.25, 10: 1.0, 60: 1.0, 80: 1 - (1 / 3) ** 0.5, 100: 0.0}),
+        ("sqrt", {5: 0.25, 10: 1.0, 60: 1.0, 80: 1 - (1 / 3) ** 0.5, 100: 0.0}),
     ],
 )
 def test_schedules_have_the_expected_rates(name, expected):
     sizes = [(0, 5, 10, 1), (5, 80, 10, 3), (80, 100, 20, 3)]  # first step, last, length, batch
     phases = [config.Phase("", 0, *size, None) for size in sizes]
+    decay = 40 if name == "sqrt" else 0
     for numpy in (jnp, np):
-        rate = optimizer.schedule(name, 2.0, 10, 100, numpy, 40, phases)
+        rate = rate_of(name, 2.0, 10, 100, decay, phases, numpy)
         assert {at: rate(at) / 2 for at in expected} == pytest.approx(expected, abs=1e-6)
         assert rate(5).dtype == np.float32
-        rate = optimizer.schedule("wsd", 2.0, 400, 100, numpy, 40, phases)
+        rate = rate_of("sqrt", 2.0, 400, 100, 40, phases, numpy)
         assert rate(80) == pytest.approx(2 * 2_300 / (2_300 + 320 * 60))  # the last phase goes on
 
 
@@ -317,5 +319,5 @@ def test_a_frozen_encoder_has_no_gradients():
 def test_the_rate_of_fine_tuning_follows_the_width(name, width, rate):
     """Unless the config has another one."""
     keys = f"model.width={width}", "model.heads=4"
-    assert optimizer.peak_rate(config.load(name, keys)) == pytest.approx(rate)
-    assert optimizer.peak_rate(config.load(name, [*keys, "optimizer.learning_rate=2e-5"])) == 2e-5
+    assert config.peak_rate(config.load(name, keys)) == pytest.approx(rate)
+    assert config.peak_rate(config.load(name, [*keys, "optimizer.learning_rate=2e-5"])) == 2e-5

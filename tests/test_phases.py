@@ -4,10 +4,11 @@ import json
 import shutil
 
 import pytest
+from kits import corpora
 from kits.runs import lines
-from kits.small import SMALL, overrides
+from kits.small import SMALL, overrides, rate_of
 
-from bert_jax import config, optimizer, train
+from bert_jax import config, train
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 
@@ -27,7 +28,7 @@ def load(settings, **changes):
         "optimizer.learning_rate": 1e-3,
         "optimizer.weight_decay": 1e-3,
         "mesh.fsdp": 2,
-        "schedule.name": "wsd",
+        "schedule.name": "sqrt",
         "schedule.decay": 2,
         "log.every": 2,
         "evaluate.every": 0,
@@ -67,7 +68,7 @@ def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
     rows = [round(line["rows_per_second"] * line["seconds"]) for line in reports]
     assert rows == [2 * 8, 8, 16, 2 * 16, 2 * 32, 32]
     phases = config.phases(load(phased_run[0]))
-    rate = optimizer.schedule("wsd", 1e-3, SMALL["schedule.warmup"], 9, decay=2, phases=phases)
+    rate = rate_of("sqrt", 1e-3, SMALL["schedule.warmup"], 9, decay=2, phases=phases)
     for line in reports:
         assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)), rel=1e-6)
 
@@ -116,3 +117,32 @@ def test_what_cannot_be_continued_is_refused(phased_run, tmp_path):
         with pytest.raises(BadInput, match=f"config.{key}"):
             train.pretrain(load(settings, **changes), tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_with_a_mixture_that_is_killed_in_a_phase_ends_with_the_same_bits(finished, tmp_path):
+    """The last two phases have one shape, and mixtures of their own. The held-out text of each source is evaluated."""
+    texts = corpora.make_text(400)
+    for name, documents in (("a", texts[:90]), ("b", texts[90:])):
+        corpora.write(tmp_path / f"{name}.txt", documents)
+    changes = {
+        "store": tmp_path / "store",
+        "corpus.source": f"a={tmp_path}/a.txt,b={tmp_path}/b.txt",
+        "task.mixture": "a:3",
+        "phases.large.mixture": "tokens^0.5",
+        "phases.large.length": 32,
+        "phases.medium.schedule": "constant",
+        "phases.medium.mask_rate": 0.3,
+    }
+    settings = load(finished[0], **changes)
+    run = tmp_path / "run"
+    assert train.pretrain(settings, run) == 0
+    expected = fingerprints(run, 9)
+    splits = {line["split"] for line in lines(run)}
+    assert splits == {"train", "heldout", "heldout_a", "heldout_b"}
+    for step in reader.steps(run / "checkpoints"):
+        if step > 4:  # the second step of `medium`
+            shutil.rmtree(run / f"checkpoints/{step}")
+    (run / "summary.json").unlink()
+    assert reader.steps(run / "checkpoints")[0] == 4
+    assert train.pretrain(settings, run) == 0
+    assert fingerprints(run, 9) == expected

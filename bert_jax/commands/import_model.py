@@ -13,7 +13,7 @@ from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
-from bert_jax.runs import run_info, workdir
+from bert_jax.runs import continuation, run_info, workdir
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.huggingface import unused_name
 from bert_jax.tokenizers.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     values = model.info | {
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
-        "config": configs.digest(settings),
+        "config": continuation.digest(settings),
         **counts.parameters(model.params, model.vocabulary.size, models.body(model.config)),
         "versions": run_info.versions(),
     }

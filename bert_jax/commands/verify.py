@@ -5,13 +5,12 @@ import os
 from pathlib import Path
 
 from bert_jax import cli
-from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.data import download
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics_file, workdir
+from bert_jax.runs import continuation, metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer
@@ -64,7 +63,7 @@ def check_run(run: Workdir) -> list[tuple[str, str]]:
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     checks = (
-        ("config.json", "config", lambda path: configs.digest(json_file.read(path))),
+        ("config.json", "config", lambda path: continuation.digest(json_file.read(path))),
         ("tokenizer", "tokenizer", lambda path: tokenizer.load(path).fingerprint),
         ("status.json", None, json_file.read),
         ("metrics.jsonl", None, metrics_file.lines),

@@ -14,6 +14,7 @@ from bert_jax.convert.settings import Labeler
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
+from bert_jax.runs import continuation
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
@@ -69,7 +70,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     config.lock()
     model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
-        if model[key] != value and configs.is_of_model(f"model.{key}"):
+        if model[key] != value and continuation.is_of_model(f"model.{key}"):
             place = f"config.model.{key}={model[key]} in the first phase"
             raise BadInput(f"{place}: {source.directory} has {value}")
     return config

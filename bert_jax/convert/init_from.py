@@ -17,7 +17,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import jax_setup
+from bert_jax.runs import continuation, jax_setup
 from bert_jax.storage import checksums
 from bert_jax.tasks.labelled import epochs, examples
 
@@ -92,11 +92,11 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     Of two models, the keys that both have are compared. `pooling`, which fine-tuning takes from the source, changes no
     vector of a token. A phase may have other values of the model than the whole config.
     """
-    free = (*configs.CHANGEABLE, "model.pooling")
+    free = (*continuation.CHANGEABLE, "model.pooling")
     for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
-        is_shape = path.startswith("model.") and configs.is_of_model(path)
+        is_shape = path.startswith("model.") and continuation.is_of_model(path)
         is_shape &= None not in (expected, value) and path != "model.name"
-        if is_shape and not configs.may_change(path, free):
+        if is_shape and not continuation.may_change(path, free):
             place = f"config.{path}={value!r} in the first phase"
             raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
 
@@ -184,7 +184,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     config = config.copy_and_resolve_references()
     configs.apply(config, [f"model.name={model.config.model.name}"])
     for key, value in model.config.model.items():
-        if configs.is_of_model(f"model.{key}"):
+        if continuation.is_of_model(f"model.{key}"):
             config.model[key] = value
     source = model.config.objective
     if "causal" in config.objective and (source.name == "causal_lm" or source.get("causal")):

@@ -18,7 +18,7 @@ from bert_jax.convert import (
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
-from bert_jax.runs import jax_setup, metrics, metrics_file, workdir
+from bert_jax.runs import continuation, jax_setup, metrics, metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
 from bert_jax.tasks import base as tasks
@@ -139,7 +139,7 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
     execute the programs in that cache, which somebody else may have written.
     """
     path = directory / "config.json"
-    digest = config.digest(json_file.read(path))
+    digest = continuation.digest(json_file.read(path))
     if info.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: its digest in run.json differs; restore it")
     values = config.flatten(config.base(config.find(str(path))))
@@ -149,7 +149,7 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
         of_model = f"model.{name.rpartition('.')[2]}"
         if name.startswith("phases.") and of_model in values:  # a phase may have keys of the model
             key = of_model
-        if config.is_of_model(key) and not config.may_change(key):
+        if continuation.is_of_model(key) and not continuation.may_change(key):
             raise BadInput(f"--config.{name}: cannot change the trained model of {directory}")
     defaults = [f"{key}={values[key]}" for key in MACHINE_KEYS if key in values]
     return config.load(str(path), [*defaults, *overrides])

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from bert_jax import config as configs
 from bert_jax.convert import load_model, names
 from bert_jax.errors import BadInput, one_line
-from bert_jax.runs import metrics_file, timing
+from bert_jax.runs import continuation, metrics_file, timing
 from bert_jax.tasks import base as tasks
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
@@ -170,7 +170,7 @@ def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[st
     yield f"- tokens seen: {limit}{tokens:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
     for key, (default, value) in configs.changes(config).items():
-        if not configs.may_change(key) and key not in SHOWN:
+        if not continuation.may_change(key) and key not in SHOWN:
             yield f"- {key} = {value!r} (default {default!r})"
     yield from machine
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config_checks import heldout_sources, sources, split_list
+from bert_jax.config_checks import heldout_sources, source_names, sources, split_list
 from bert_jax.data.sources import builtin, encodings, files, hf, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
@@ -71,6 +71,7 @@ class Source(NamedTuple):
 
     name: str  # as in the config
     reading: Reading
+    title: str = ""  # what the config calls it, for mixtures
     # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
@@ -132,12 +133,14 @@ class Source(NamedTuple):
 def open_sources(config) -> list[Source]:
     """Returns the sources in the order of the config. Raises BadInput for every error that a quick check can find."""
     names = sources(config)
+    titles = source_names(config) + [""] * len(heldout_sources(config))
     formats = split_list(config.corpus.format)
     if len(formats) == 1:
         formats *= len(names)
     try:
         opened = [
-            open_source(config, name, form) for name, form in zip(names, formats, strict=True)
+            open_source(config, name, form)._replace(title=title)
+            for name, form, title in zip(names, formats, titles, strict=True)
         ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
@@ -185,7 +188,7 @@ def open_source(config, name: str, form: str) -> Source:
         config.corpus.separator if form in ("lines", "files") and name != "pydocs" else "",
     )
     if library:
-        return Source(name, reading, library.identify(name, field))
+        return Source(name, reading, data_set=library.identify(name, field))
     if name == "pydocs":
         return Source(name, reading)
     paths = files.find_files(name)

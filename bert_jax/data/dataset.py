@@ -49,6 +49,8 @@ class Dataset(NamedTuple):
     # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a
     # part of the rows has all of them or none
     group: Callable | None = None
+    # (mixture) -> {source: factor} of the sources whose rows a phase with this mixture has, see mixture.py
+    factors: Callable = lambda mixture: {}
 
 
 SHARES = 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its shorter batches

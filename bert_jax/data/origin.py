@@ -4,7 +4,7 @@ import functools
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import heldout_sources, sources, value_of
+from bert_jax.config_checks import heldout_sources, source_names, sources, value_of
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files
@@ -28,6 +28,8 @@ def made_from(config) -> dict:
         values["corpus.heldout_by"] = config.corpus.heldout_by
     if count := len(heldout_sources(config)):
         values["corpus.heldout_source"] = f"the last {count} of the sources"
+    if any(names := source_names(config)):
+        values["corpus.source: names"] = names
     for key, value in config.filter.items():
         if value or key != "unusable_files":
             values[f"filter.{key}"] = value

@@ -149,6 +149,7 @@ def build(
     counts = Counter()
     hashes = [np.zeros((0, 2), "<u8")]
     in_place = [np.zeros(0, bool)]
+    numbers = [np.zeros(0, int)]
     for shard in shards:
         header = shard.header()
         counts.update(header["counts"])
@@ -156,13 +157,15 @@ def build(
         shard_hashes, shard_places = shard.read("text_hashes", "is_heldout")
         hashes.append(shard_hashes)
         in_place.append(shard_places)
+        numbers.append(np.full(len(shard_places), shard.source))
     hashes = np.concatenate(hashes)
     in_place = np.concatenate(in_place)
+    numbers = np.concatenate(numbers)
     log("prepare: writing the splits")
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # left by an interrupted run
     store.mkdir()
-    state = splits.assign(config, hashes, in_place, config.filter.duplicates, problems)
+    state = splits.assign(config, hashes, in_place, config.filter.duplicates, problems, numbers)
     least = splits.least_documents(config)
     table = splits.write(shards, state, sources, store, tokenizer.size, least)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])

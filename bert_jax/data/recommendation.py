@@ -164,6 +164,7 @@ def apply(config, report: dict, recipe, steps: int):
         stop = max(first + 1, round(steps * phase.stop / configs.total_steps(config)))
         keys = after.phases[phase.name]
         keys.update(steps=stop - first, batch=shape.batch, length=shape.length)
+        keys.update(schedule="", learning_rate=0.0, warmup=0, decay=0, end=0.0)
         first = stop
         share = shape.length / phase.length
         for key, factor in (("max_predictions", share), ("max_packed", min(1, share))):
@@ -175,7 +176,7 @@ def apply(config, report: dict, recipe, steps: int):
         after.task.pair_task = "none"
     warmup = max(WARMUP, recipe.schedule.warmup / configs.total_steps(recipe))
     warmup = min(MOST_WARMUP, round(warmup * steps))
-    after.schedule.update(name=recipe.schedule.name, warmup=warmup, decay=0)
+    after.schedule.update(name=recipe.schedule.name, warmup=warmup, decay=0, end=0.0)
     after.log.every = int(float(f"{min(100, max(1, steps / 50)):.1g}"))
     after.evaluate.every = after.log.every * math.ceil(min(5000, steps / 5) / after.log.every)
     after.checkpoint.every = after.evaluate.every

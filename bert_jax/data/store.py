@@ -13,13 +13,15 @@
                               corpus; N > D if some have no tokens
 
 Sentences and documents are never empty. The sources follow in the order of the config, each with its documents in
-order; the manifest's `sources` counts the documents and tokens of each, by split. No document is in both splits.
+order; the manifest's `sources` counts the documents and tokens of each, by split, and has its name, if any. No document
+is in both splits.
 
 A store is written under a temporary name and renamed when it is complete. The manifest is written last, so a directory
 with a manifest is a finished store.
 """
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +45,7 @@ class Split(NamedTuple):
     sentence_ends: np.ndarray
     document_ends: np.ndarray
     source_ends: np.ndarray  # int64[K] where each source ends in documents; from the manifest
+    documents: range  # the numbers of its documents: all, or those of one source
 
 
 class Store(NamedTuple):
@@ -50,11 +53,18 @@ class Store(NamedTuple):
 
     path: Path
     manifest: dict
-    splits: dict[str, Split]
+    splits: dict[
+        str, Split
+    ]  # train and heldout, and those of each source that has a name: train_fi
 
     @property
     def fingerprint(self) -> str:
         return self.manifest["fingerprint"]
+
+
+def number_of(split: str) -> int:
+    """Returns the number of a split among SPLITS; that of a source has the same."""
+    return SPLITS.index(split.partition("_")[0])
 
 
 def token_type(vocabulary: int) -> np.dtype:
@@ -94,7 +104,13 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     content = read_manifest(directory)
     manifest.verify_files(directory, content, hashes)
     sources = content["sources"]
-    splits = {name: open_split(directory / name, sources) for name in sources[0]["documents"]}
+    splits = {}
+    for name in sources[0]["documents"]:
+        whole = splits[name] = open_split(directory / name, sources)
+        ends = whole.source_ends.tolist()
+        for source, documents in zip(sources, itertools.pairwise([0, *ends]), strict=True):
+            if "name" in source:
+                splits[f"{name}_{source['name']}"] = whole._replace(documents=range(*documents))
     return Store(directory, content, splits)
 
 
@@ -108,7 +124,8 @@ def open_split(directory: Path, sources: list[dict]) -> Split:
     """Maps a split. sources: as in the manifest, with the number of documents of each source by split."""
     arrays = (open_array(directory / f"{name}.npy") for name in ARRAYS)
     documents = [source["documents"][directory.name] for source in sources]
-    return Split(directory, *arrays, np.cumsum(documents, dtype=np.int64))
+    ends = np.cumsum(documents, dtype=np.int64)
+    return Split(directory, *arrays, ends, range(int(ends[-1])))
 
 
 def open_array(path: Path) -> np.ndarray:

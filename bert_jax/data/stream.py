@@ -13,17 +13,16 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from bert_jax import prng
 from bert_jax.data import batch as contract
-from bert_jax.data.dataset import Dataset, draw_key, lengths, sizes_of
-from bert_jax.data.epochs import Epochs
+from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.data.mixture import Mixed
+from bert_jax.data.order import Order
 
 Batches = Iterator[dict[str, np.ndarray]]
 
 WINDOW = 1 << 24  # bytes of the rows' numbers that are read from their files at a time
 # Epochs of fewer steps share a tf.data iterator, since starting one takes a tenth of a second.
 SHORT = 64
-POOL = 64  # batches among which rows are sorted by their sizes
 THREADS = 2  # of tf.data, in total
 
 # Otherwise TensorFlow would allocate the accelerators' memory, which JAX needs.
@@ -52,52 +51,37 @@ class Pipeline:
     ):
         self.dataset = dataset
         self.phase = phase
-        self.split = dataset.splits.index(split)
-        self.seed = seed
         self.batch = batch
         self.positions = contract.positions_or_all(positions, batch)
-        self.limit = limit
-        self.sizes = sizes_of(dataset, split)
         self.lengths = lengths(dataset, phase, split)
-        self.order = functools.lru_cache(maxsize=2)(self.make_order)
-        self.epochs = Epochs(dataset, phase, split)
-        first_row = self.epochs.open(0)[np.zeros(1, np.int64)]
-        self.shape = first_row.shape[1:]
+        if phase.mixture and limit is None:
+            self.order = Mixed(dataset, phase, split, seed)
+        else:
+            self.order = Order(dataset, phase, split, seed, batch, limit)
 
         def make_dataset(rows, keys):
             batches = tf.data.Dataset.from_tensor_slices((rows, keys))
             make = functools.partial(dataset.make, phase, split)
             return batches.map(make, THREADS, deterministic=True).prefetch(2)
 
-        rows = tf.TensorSpec([None, None, *self.shape], tf.int64)
+        rows = tf.TensorSpec([None, None, *self.order.shape], tf.int64)
         keys = tf.TensorSpec([None, None], tf.uint32)
         traced = tf.function(make_dataset, (rows, keys), autograph=False)
         self.make_dataset = traced.get_concrete_function()
 
-    def steps_per_epoch(self) -> int:
-        return max(1, len(self.epochs.open(0)) // self.batch)
-
-    def __call__(self, steps: np.ndarray, epoch_steps: int) -> Batches:
+    def __call__(self, steps: np.ndarray) -> Batches:
         """Yields what the task makes for these steps, int64[N]."""
-        rows = []
-        keys = []
-        epochs, steps = np.divmod(steps, epoch_steps)
-        row_numbers = steps[:, None] * self.batch + self.positions
-        for epoch in np.unique(epochs).tolist():
-            numbers = row_numbers[epochs == epoch]
-            rows.append(self.choose(numbers, epoch))
-            keys.append(prng.fold(self.key("row", epoch), numbers.astype(np.uint32)))
-        batches = self.make_dataset(np.concatenate(rows), np.concatenate(keys))
+        batches = self.make_dataset(*self.order.take(steps, self.positions))
         batches = batches.with_options(options()).as_numpy_iterator()
-        for epoch, step, arrays in zip(epochs.tolist(), steps, batches, strict=True):
-            if self.sizes:
-                arrays = self.cut(arrays, step, epoch)
+        for step, arrays in zip(steps, batches, strict=True):
+            if self.order.sizes:
+                arrays = self.cut(arrays, step)
             yield arrays
 
-    def cut(self, arrays: dict, step: int, epoch: int) -> dict:
+    def cut(self, arrays: dict, step: int) -> dict:
         """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
-        numbers = step * self.batch + np.arange(self.batch)
-        longest = self.sizes(self.choose(numbers, epoch)).max()
+        rows, _ = self.order.take(np.array([step]), np.arange(self.batch))
+        longest = self.order.sizes(rows[0]).max()
         length = self.lengths[np.searchsorted(self.lengths, longest)]
         phase = self.phase._replace(length=length)
         shapes = self.dataset.shapes(phase, len(self.positions))
@@ -107,93 +91,27 @@ class Pipeline:
             result[name] = array[tuple(ranges)]
         return result
 
-    def choose(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
-        """Returns the rows with these numbers, int64[...], in the epoch's random order."""
-        return self.epochs.open(epoch)[self.places(numbers, epoch)]
-
-    def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
-        """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
-        if self.sizes or self.dataset.group:
-            order = self.order(epoch)
-            return order[numbers % len(order)]
-        count = len(self.epochs.open(epoch))
-        return prng.shuffle(numbers % count, count, self.key("order", epoch))
-
-    def make_order(self, epoch: int) -> np.ndarray:
-        """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
-
-        The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
-        are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
-        """
-        rows = self.epochs.open(epoch)
-        count = len(rows)
-        order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
-        if self.limit is not None:
-            chosen = slice(self.limit)
-            if self.dataset.group:
-                chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
-            order = order[chosen]
-        sizes = np.zeros(count)
-        if self.sizes:
-            sizes = self.sizes(rows)
-        if self.split:
-            return sort_by_size(order, sizes)
-        # Rows that fill no batch are the last ones of the random order, not the longest ones.
-        batches = count // self.batch
-        stop = batches * self.batch or count
-        pool = POOL * self.batch
-        for first in range(0, stop, pool):
-            places = slice(first, min(first + pool, stop))
-            order[places] = sort_by_size(order[places], sizes)
-        in_batches = order[: batches * self.batch].reshape(batches, self.batch)
-        moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
-        order[: in_batches.size] = in_batches[moved].ravel()
-        return order
-
-    def key(self, purpose: str, epoch: int) -> np.ndarray:
-        return draw_key(self.seed, purpose, self.split, self.phase.number, epoch)
-
-
-def sort_by_size(rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Sorts numbers of rows by the sizes of these rows; rows of the same size stay in their order."""
-    return rows[np.argsort(sizes[rows], kind="stable")]
-
-
-def choose_groups(groups: np.ndarray, limit: int) -> np.ndarray:
-    """Returns the places, increasing, of the first groups that have at most `limit` rows together.
-
-    If the first group alone has more, returns those of this group. groups: int64[R], equal for the rows of a group.
-    """
-    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    sizes = np.bincount(number)[order]
-    count = np.searchsorted(np.cumsum(sizes), limit, "right")
-    is_chosen = np.isin(number, order[: max(1, count)])
-    return np.flatnonzero(is_chosen)
-
 
 def train_batches(pipeline: Pipeline, first: int, last: int) -> Batches:
     """Yields the batches of steps first..last-1 of a phase."""
-    return batches(pipeline, first, last, pipeline.steps_per_epoch(), np.inf)
+    return batches(pipeline, first, last, np.inf)
 
 
-def batches(pipeline: Pipeline, first: int, last: int, epoch_steps: int, rows: float):
+def batches(pipeline: Pipeline, first: int, last: int, rows: float):
     """Yields the batches of steps first..last-1 of a phase with their weights.
 
-    epoch_steps: steps per epoch.
     rows: those after the first `rows` only fill a batch.
     """
-    numbers_of_row = int(np.prod(pipeline.shape))
+    order = pipeline.order
+    numbers_of_row = int(np.prod(order.shape))
     step_bytes = 8 * numbers_of_row * len(pipeline.positions)
-    epochs = -(-last // epoch_steps)
-    for steps in windows(first, last, epoch_steps, step_bytes):
-        epoch = int(steps[0]) // epoch_steps
-        after = int(steps[-1]) // epoch_steps + 1
-        # The previous epoch is kept: a host that is some steps behind still maps its files.
-        pipeline.epochs.close_before(epoch - 1)
-        stop = min(2 * after - epoch, epochs)  # as many epochs as these steps have
-        pipeline.epochs.open_in_background(range(after, stop))
-        for step, arrays in zip(steps, pipeline(steps, epoch_steps), strict=True):
+    shift = (
+        order.epoch_steps - order.left
+    )  # epochs end at multiples of their steps, counted from `shift` on
+    for steps in windows(first + shift, last + shift, order.epoch_steps, step_bytes):
+        steps = steps - shift
+        order.open_next(steps, last - 1)
+        for step, arrays in zip(steps, pipeline(steps), strict=True):
             is_used = step * pipeline.batch + pipeline.positions < rows
             yield contract.weighted(arrays, pipeline.positions, is_used)
 
@@ -208,22 +126,24 @@ class Evaluation:
     """
 
     def __init__(self, dataset, phase, split: str, rows: int, batch: int, positions=None):
+        phase = phase._replace(before=())
         self.pipeline = Pipeline(dataset, phase, split, 0, batch, positions, rows)
-        self.rows = min(rows, len(self.pipeline.epochs.open(0)))
+        self.order = self.pipeline.order
+        self.rows = min(rows, self.order.count)
         if dataset.group:
-            self.rows = len(self.pipeline.order(0))
+            self.rows = len(self.order.order(0))
 
     def __iter__(self) -> Batches:
         steps = -(-self.rows // self.pipeline.batch)
-        return batches(self.pipeline, 0, steps, steps, self.rows)
+        return batches(self.pipeline, 0, steps, self.rows)
 
     def chosen(self) -> np.ndarray:
         """Returns the rows that are evaluated, int64[R, ...], in the order of the batches."""
-        return self.pipeline.choose(np.arange(self.rows), 0)
+        return self.order.choose(np.arange(self.rows), 0)
 
     def places(self) -> np.ndarray:
         """Returns where these rows are in the rows of the split, int64[R]."""
-        return self.pipeline.places(np.arange(self.rows), 0)
+        return self.order.places(np.arange(self.rows), 0)
 
 
 def windows(first: int, last: int, epoch_steps: int, step_bytes: int) -> Iterator[np.ndarray]:

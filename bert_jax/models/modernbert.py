@@ -22,7 +22,7 @@ DEFAULTS = {
     "full_every": 3,  # layers 0, 3, 6, ... attend to the whole row, and the others to a window
     "window": 128,  # tokens to which a local layer attends besides each token itself, half of them on each side
     "rotary_base": 160_000.0,  # base of the rotary positions in full layers; a phase may have its own
-    "local_rotary_base": 10_000.0,  # base of the rotary positions in local layers
+    "local_rotary_base": 10_000.0,  # the same in local layers
     "dropout": 0.1,  # dropout rate on the output of attention
     # implementation of attention, as for model.name=bert: auto, xla, fused (lengths up to 1,024, as full layers need;
     # auto chooses it for local layers up to 8,192), splash, or cudnn (then local layers have xla)
@@ -37,7 +37,8 @@ DEFAULTS = {
     "pooling": "first",
 }
 PHASE_DEFAULTS = {
-    "rotary_base": 0.0  # base of the rotary positions in full layers in this phase; 0: model.rotary_base
+    "rotary_base": 0.0,  # base of the rotary positions in full layers in this phase; 0: model.rotary_base
+    "local_rotary_base": 0.0,  # the same in local layers; 0: model.local_rotary_base
 }
 
 
@@ -114,9 +115,9 @@ def check(config) -> None:
     encoder.check_rotary(config)
     for key in ("rotary_base", "local_rotary_base"):
         require(model[key] > 1, f"model.{key}", config, "expected more than 1")
-    for name, phase in config.phases.items():
-        is_base = phase.rotary_base == 0 or phase.rotary_base > 1
-        require(is_base, f"phases.{name}.rotary_base", config, "expected 0 or more than 1")
+        for name, phase in config.phases.items():
+            is_base = phase[key] == 0 or phase[key] > 1
+            require(is_base, f"phases.{name}.{key}", config, "expected 0 or more than 1")
     pair_task = config.task.get("pair_task", "none")
     hint = "expected none: model.name='modernbert' has no segments and no pooler"
     require(pair_task == "none", "task.pair_task", config, hint)

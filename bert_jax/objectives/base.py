@@ -130,12 +130,17 @@ def freeze_body(loss: Callable, body: tuple[str, ...]) -> Callable:
 def warnings(config) -> list[str]:
     """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
     texts = models.warnings(config)
-    steps = configs.total_steps(config)
-    warmup = config.schedule.warmup
-    if warmup >= steps:
-        texts.append(
-            f"schedule.warmup={warmup}: the run has {steps} steps, so the learning rate does not reach its peak"
-        )
+    schedules = configs.schedules(config)
+    for schedule in schedules:
+        steps = schedule.stop - schedule.first
+        if schedule.warmup >= steps:
+            key = f"{schedule.group}.warmup={schedule.warmup}"
+            texts.append(f"{key}: of {steps} steps, so the learning rate does not reach its peak")
+    for schedule in schedules[1:]:
+        if not schedule.warmup and schedule.peak > schedules[0].peak:
+            key = f"{schedule.group}.learning_rate={schedule.peak:.3g}"
+            text = f"above that of the run, {schedules[0].peak:.3g}, from one step to the next"
+            texts.append(f"{key}: {text}; set {schedule.group}.warmup")
     return texts
 
 

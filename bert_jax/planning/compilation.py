@@ -143,7 +143,8 @@ def lower(job: Job, mesh, phase):
     config = job.config.copy_and_resolve_references()
     for keys in config.phases.values():
         keys.steps = STEPS
-    config.schedule.update(warmup=STEPS // 10, decay=STEPS // 10)
+    for keys in (config.schedule, *config.phases.values()):
+        keys.update(warmup=STEPS // 10, decay=STEPS // 10)
     design = build.design(config, mesh, job.vocabulary)
     precision = "highest" if job.config.dtype == "float32" else None
     with jax.set_mesh(mesh), jax.default_matmul_precision(precision):

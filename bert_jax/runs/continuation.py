@@ -1,9 +1,76 @@
 """Which keys of a run may change when it is resumed or continued."""
 
+import hashlib
+import json
+
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.config_checks import value_of
+
+# Keys and groups that a resumed run may change.
+CHANGEABLE = (
+    *configs.DECODING,
+    "mesh",
+    "train",
+    "guard",
+    "log",
+    "profile",
+    "evaluate",
+    "checkpoint",
+    "timeouts",
+    "store",  # its content is compared by its fingerprint
+    "batches",  # likewise
+    "task.epochs",  # it decides steps
+    "task.warmup",  # it decides a warm-up
+    "verify_store",
+    "compilation_cache",
+    "distributed",
+    "model.attention",
+    "corpus.workers",
+)
+# Keys that name content, which is compared where it is opened; another name of the same content is no change. The run
+# that one continues is not opened again.
+BY_CONTENT = (
+    "corpus.source",
+    "corpus.heldout_source",
+    "tokenizer.path",
+    "task.data",
+    "task.train",
+    "task.dev",
+    *configs.STARTS,
+)
+
+
+def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
+    """Returns whether a resumed run may change a key, because it or its group is among the names."""
+    return key in names or key.partition(".")[0] in names
+
+
+def is_of_model(key: str) -> bool:
+    """Returns whether a key determines the shapes or the meaning of a model's parameters."""
+    group, _, name = key.partition(".")
+    free = ("dropout", "attention_dropout", "hidden_dropout", "initializer")
+    if key in configs.DECODING:
+        return False
+    if key == "task.pair_task":  # decides whether there is a head for pairs
+        return True
+    return group in ("model", "objective") and name not in free
+
+
+def digest(config: ConfigDict | dict) -> str:
+    """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
+
+    Leaves out what a resumed run may change, phases and schedules (future ones may change), and the keys of BY_CONTENT.
+
+    config: of a finished run, as its config.json was saved, so that keys which were added since change nothing.
+    """
+    schedule = "schedule.name", "schedule.decay", "schedule.end"
+    free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order", *schedule)
+    fixed = {
+        key: value for key, value in configs.flatten(config).items() if not may_change(key, free)
+    }
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> None:
@@ -17,7 +84,8 @@ def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> 
     is_same = config.schedule.warmup == old.schedule.warmup
     if is_same and not any(key.endswith(".steps") for key in fixed):
         return
-    for key in ("schedule.warmup", "optimizer.learning_rate"):
+    warmups = [f"phases.{name}.warmup" for name in config.phase_order if name in old.phases]
+    for key in ("schedule.warmup", "optimizer.learning_rate", *warmups):
         value = value_of(old, key)
         if key not in fixed and value != value_of(config, key):
             configs.assign(config, key, value)
@@ -31,21 +99,23 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     begun. An import (step 0) may change all but its model, which is that of the first phase, and starts from no other
     run.
     """
-    begin = min(configs.total_steps(config) - config.schedule.decay for config in (old, new))
-    has_decay_changed = step > begin and decay_from(begin, old) != decay_from(begin, new)
-    free = configs.CHANGEABLE
+    has_decay_changed = decay_begun(old, step) != decay_begun(new, step)
+    free = CHANGEABLE
     if not has_decay_changed:
-        free += ("schedule.decay",)
+        before, now = schedule_at(old, step), schedule_at(new, step)
+        free += (f"{before.group}.decay", f"{before.group}.end")
+        if is_stable(before) and is_stable(now):
+            free += (before.name_key,)
     if step:
-        free += configs.BY_CONTENT
+        free += BY_CONTENT
     else:
         old = configs.at_step(old, 0)
         new = configs.at_step(new, 0)
     refused = []
     for key, (was, now) in configs.differences(old, new).items():
-        if configs.may_change(key, free):
+        if may_change(key, free):
             continue
-        if step == 0 and not configs.is_of_model(key) and key not in configs.STARTS:
+        if step == 0 and not is_of_model(key) and key not in configs.STARTS:
             continue
         if not has_decay_changed and is_of_future(key, old, new, step):
             continue
@@ -79,7 +149,22 @@ def is_of_future(key: str, old: ConfigDict, new: ConfigDict, step: int) -> bool:
     return name not in started or (field == "steps" and name in unfinished)
 
 
-def decay_from(step: int, config: ConfigDict) -> list:
-    """Returns what decides the learning rate after a step of a decay: it follows the tokens of the phases."""
-    later = [phase._replace(keys=None) for phase in configs.phases(config) if phase.stop > step]
-    return [config.schedule.decay, *later]
+def schedule_at(config: ConfigDict, step: int) -> configs.Schedule:
+    """Returns the schedule of the last one of `step` steps, or the first one."""
+    return [each for each in configs.schedules(config) if each.first < max(1, step)][-1]
+
+
+def is_stable(schedule: configs.Schedule) -> bool:
+    """Returns whether a schedule is constant until a decay by the square root, if it has one."""
+    return schedule.name == "constant" or (schedule.name == "sqrt" and schedule.decay > 0)
+
+
+def decay_begun(config: ConfigDict, step: int) -> list:
+    """Returns what decides the learning rates of the decay that has begun, if one has: they follow the tokens of the
+    phases in which it lasts."""
+    schedule = schedule_at(config, step)
+    begin = schedule.stop - schedule.decay
+    if not schedule.decay or step <= begin:
+        return []
+    later = [phase._replace(keys=None) for phase in schedule.phases if phase.stop > begin]
+    return [schedule.decay, schedule.end, *later]

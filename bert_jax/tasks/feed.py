@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax.data import batch_files, download, origin
+from bert_jax import config as configs
+from bert_jax.data import batch_files, download, mixture, origin
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
@@ -139,6 +140,12 @@ class StoreFeed:
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
+        self.tokens = mixture.tokens_of(store)
+        self.mixed = [self.mix(phase) for phase in configs.phases(config) if phase.mixture]
+
+    def mix(self, phase) -> mixture.Mixed:
+        """Returns the rows of a phase with a mixture. Raises BadInput if a source has too few."""
+        return mixture.Mixed(self.dataset, phase, self.dataset.splits[0], self.config.seed)
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         split = self.dataset.splits[0]

@@ -11,7 +11,6 @@ from kits.runs import lines
 from kits.small import overrides
 
 from bert_jax import config as configs
-from bert_jax import optimizer
 from bert_jax.cli import main
 from bert_jax.commands import predict
 from bert_jax.runs import workdir as workdirs
@@ -310,9 +309,9 @@ def test_the_end_is_no_text_even_if_it_is_the_unknown_token():
 def test_a_rate_of_0_is_that_of_the_paper():
     """(width x warm-up)^-0.5 (arXiv:1706.03762, section 5.3); only inverse_sqrt has it."""
     config = configs.load("transformer_base")
-    assert optimizer.peak_rate(config) == pytest.approx(512**-0.5 * 4000**-0.5)
-    assert optimizer.peak_rate(configs.load("translate")) == 0.005
-    assert optimizer.peak_rate(configs.load("demo", ["optimizer.learning_rate=0"])) == 0
+    assert configs.peak_rate(config) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert configs.peak_rate(configs.load("translate")) == 0.005
+    assert configs.peak_rate(configs.load("demo", ["optimizer.learning_rate=0"])) == 0
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from fuzz.attempts import listing
 from kits.damage import flip_bit
 from kits.malformed_inputs import refused
 
-from bert_jax import config
 from bert_jax.cli import main
 from bert_jax.convert import load_model
+from bert_jax.runs import continuation
 
 
 def verify(capsys, kind, directory) -> set[str]:
@@ -115,7 +115,7 @@ def test_a_run_is_intact_after_a_key_was_added(run, capsys):
     """Its config.json has no such key, and its digest is of the keys that it has."""
     values = json.loads((run / "config.json").read_text())
     del values["optimizer"]["moment_dtype"]
-    edited("run.json", config=config.digest(values))(run)
+    edited("run.json", config=continuation.digest(values))(run)
     (run / "config.json").write_text(json.dumps(values))
     assert verify(capsys, "workdir", run) == set()
     assert load_model.open_model(run).step == 20

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import corpora, pairs, transformers_bert
+from kits.small import rate_of
 from kits.texts import PROSE
 from kits.transformers_bert import within
 
@@ -129,9 +130,7 @@ def test_losses_of_a_run_equal_those_of_pytorch(theirs, tmp_path):
     tensors = {name: value.detach().numpy() for name, value in model.named_parameters()}
     params = jax.tree.map(jnp.array, transformers_bert.params_of(tensors))
     objective = base.make(config, vocabulary)
-    update = optimizer.make(
-        config.optimizer, optimizer.schedule("linear", **RATE), build.network_of(config)
-    )
+    update = optimizer.make(config.optimizer, rate_of("linear", **RATE), build.network_of(config))
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     train = partial(step.train, objective=objective, optimizer=update, seed=0)
     train = jax.jit(train)

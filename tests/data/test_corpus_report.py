@@ -113,7 +113,14 @@ def test_advice_on_held_out_documents_is_true(tmp_path, documents, heldout):
 
     def count(share: float) -> int:
         config = small_config(f"corpus.heldout={share}")
-        return int((splits.assign(config, hashes, hashes[:, 0] < 0, True, {}) == 1).sum())
+        return int(
+            (
+                splits.assign(
+                    config, hashes, hashes[:, 0] < 0, True, {}, np.zeros(len(hashes), int)
+                )
+                == 1
+            ).sum()
+        )
 
     _, made = make(tmp_path)
     now = count(heldout)

@@ -43,7 +43,7 @@ def test_a_batch_is_as_long_as_its_longest_row_needs(task):
     assert lengths == [8, 16, 24, 32, 64]
     seen, made = set(), pipeline(task)
     for step, batch in enumerate(batches(task, 0, 18)):
-        rows = made.choose(np.arange(step * BATCH, (step + 1) * BATCH), 0)
+        rows = made.order.choose(np.arange(step * BATCH, (step + 1) * BATCH), 0)
         size, length = task[0].sizes(rows).max(), batch["tokens"].shape[1]
         assert length == min(each for each in lengths if each >= size)
         assert batch["segments"].shape == batch["positions"].shape == (BATCH, length)
@@ -64,12 +64,12 @@ def test_rows_that_are_full_are_cut_where_they_are_evaluated_alone(task):
 
 def test_an_epoch_has_each_row_once_in_an_order_of_its_own(task):
     made = pipeline(task)
-    orders = [made.places(np.arange(ROWS), epoch) for epoch in (0, 1)]
-    other = pipeline(task, seed=2).places(np.arange(ROWS), 0)
+    orders = [made.order.places(np.arange(ROWS), epoch) for epoch in (0, 1)]
+    other = pipeline(task, seed=2).order.places(np.arange(ROWS), 0)
     for order in (*orders, other):
         np.testing.assert_array_equal(np.sort(order), np.arange(ROWS))
     assert (orders[0] != orders[1]).any() and (orders[0] != other).any()
-    trained = [made.places(np.arange(18 * BATCH), epoch) for epoch in range(20)]
+    trained = [made.order.places(np.arange(18 * BATCH), epoch) for epoch in range(20)]
     assert len(np.unique(trained)) == ROWS  # also those that fill no batch of an epoch
     sizes = task[0].sizes(task[0].rows(task[1], "train", 0))[orders[0]][: 18 * BATCH]
     means = sizes.reshape(18, BATCH).mean(1)

@@ -41,7 +41,7 @@ def test_batches_fulfil_the_contract(store, task, masking):
         assert {name: (array.shape, array.dtype) for name, array in batch.items()} == expected
         assert (batch["pair_weights"] == (task != "none")).all()
         assert not batch["cls_positions"].any() and (batch["rows"] == range(8)).all()
-        chosen = source.choose(8 * step + np.arange(8), 0)[:, 0]
+        chosen = source.order.choose(8 * step + np.arange(8), 0)[:, 0]
         np.testing.assert_array_equal(batch["pair_labels"][:, 0], chosen[:, 4])
         shown = batch | {"tokens": unmasked(batch)}
         for row, (a, size, b, more, _) in enumerate(chosen.tolist()):
@@ -97,11 +97,11 @@ def test_masks_are_new_in_every_epoch(tmp_path):
 def test_an_epoch_has_every_row_once_and_wraps_if_it_is_short(store):
     """The order of an epoch is a permutation of its rows."""
     source = pairs.pipeline(store, SPEC, WORD_STARTS)
-    number = len(source.epochs.open(0))
-    counts = {epoch: len(source.epochs.open(epoch)) for epoch in range(8)}
+    number = len(source.order.epochs.open(0))
+    counts = {epoch: len(source.order.epochs.open(epoch)) for epoch in range(8)}
     assert min(counts.values()) < number < max(counts.values())
     for epoch, count in counts.items():
-        rows = source.choose(np.arange(number), epoch)
+        rows = source.order.choose(np.arange(number), epoch)
         first = min(number, count)
         assert len(np.unique(rows[:first, 0], axis=0)) == first
         np.testing.assert_array_equal(rows[first:], rows[: number - first])

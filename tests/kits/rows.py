@@ -16,13 +16,15 @@ def settings(length, seed=1, **task):
     """Returns a config of one phase."""
     masking = dict(masking="token", mask_rate=0.15, mask_share=0.8, random_share=0.1)
     masking |= dict(name="", heldout_mask_rate=0.0)
-    keys = dict(task=masking | task, phase_order=("main",))
+    masking |= dict(mixture="")
+    corpus = dict(source="", heldout_source="", heldout_by="hash")
+    keys = dict(task=masking | task, corpus=corpus, phase_order=("main",))
     return ConfigDict(keys | dict(seed=seed, phases=dict(main=dict(length=length))))
 
 
 def phase(length, batch=8, predictions=5, number=0, **keys):
-    keys = ConfigDict(dict(max_predictions=predictions) | keys)
-    return configs.Phase("main", number, 0, LAST, length, batch, keys)
+    keys = ConfigDict(dict(max_predictions=predictions, mask_rate=0.0, mixture="") | keys)
+    return configs.Phase("main", number, 0, LAST, length, batch, keys, text=number)
 
 
 def all_rows(dataset, shape, epoch=0, split="train"):

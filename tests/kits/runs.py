@@ -18,7 +18,7 @@ from bert_jax.convert import load_model
 from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import workdir
+from bert_jax.runs import continuation, workdir
 from bert_jax.runs.report import Reporter
 from bert_jax.step import State
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -128,7 +128,7 @@ def make_run(
         "unigram_entropy": 3.5,
         "devices": ["cpu", "cpu"],
         "versions": {"jax": "0.1"},
-        "config": configs.digest(config),
+        "config": continuation.digest(config),
     }
     workdir.write_info(directory, run_info | facts)
     save(directory, step, params)

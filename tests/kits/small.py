@@ -3,10 +3,11 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from kits import corpora
 
-from bert_jax import build, config
+from bert_jax import build, config, optimizer
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
@@ -51,6 +52,13 @@ OWN = {"task.name": "phases.main.max_predictions", "model.name": "model.attentio
 
 
 NETWORK = build.network_of(config.load("demo"))  # of the small model, for the optimizer
+
+
+def rate_of(name: str, peak: float, warmup: int, total: int, decay=0, phases=(), numpy=jnp):
+    """Returns the function step -> learning rate of one schedule. Without phases, it has one of `total` steps."""
+    phases = list(phases) or [config.Phase("main", 0, 0, total, 1, 1, None)]
+    schedule = config.Schedule("schedule", name, peak, warmup, decay, 0.0, phases)
+    return optimizer.rate_of([schedule], numpy)
 
 
 def overrides(settings: dict) -> list[str]:

@@ -13,10 +13,13 @@ PART = 1 << 24  # tokens of a synthetic store that are generated at a time
 HEADER = 128  # bytes of the .npy header of a vector
 
 
-def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) -> store.Store:
+def make_store(
+    path, train, heldout=None, vocabulary: int = 1000, sources=None, names=None
+) -> store.Store:
     """Writes a store of documents, each a list of sentences, each a list of ids.
 
     sources: {split: [number of documents of each source]}; one source by default.
+    names: those of the sources, if they have any.
     """
     path = Path(path)
     splits = dict(zip(store.SPLITS, (train, heldout or train[:2]), strict=True))
@@ -35,7 +38,8 @@ def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) 
     for documents in parts:
         ids = [id for document in documents for sentence in document for id in sentence]
         unigrams.append(np.bincount(ids, minlength=vocabulary))
-    return finish_store(path, vocabulary, np.array(unigrams), sources)
+    unigrams = np.array(unigrams)
+    return finish_store(path, vocabulary, unigrams, sources, names or [None] * len(unigrams))
 
 
 def write_split(path: Path, *arrays) -> None:
@@ -44,7 +48,7 @@ def write_split(path: Path, *arrays) -> None:
         np.save(path / f"{name}.npy", array)
 
 
-def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> store.Store:
+def finish_store(path: Path, vocabulary, unigrams, documents: dict, names=(None,)) -> store.Store:
     """Writes the unigram counts, int64[sources, V], and the manifest. documents: {split: [number per source]}."""
     np.save(path / "unigrams.npy", unigrams)
     manifest = {"vocabulary": vocabulary, "special": SPECIAL, "fingerprint": "0123456789abcdef"}
@@ -53,6 +57,9 @@ def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> stor
         {"source": f"made{number}", "documents": dict(zip(documents, numbers, strict=True))}
         for number, numbers in enumerate(zip(*documents.values(), strict=True))
     ]
+    for source, name, counts in zip(manifest["sources"], names, unigrams, strict=True):
+        if name:
+            source |= {"name": name, "tokens": {"train": int(counts.sum())}}
     manifests.write(path, manifest, store.FORMAT)
     return store.open_store(path)
 

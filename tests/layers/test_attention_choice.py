@@ -16,6 +16,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
 from bert_jax.layers.attention_spec import OTHER_KEYS, Spec
+from bert_jax.runs import continuation
 from bert_jax.tasks import base as tasks
 
 ABLE = {
@@ -126,4 +127,4 @@ def test_a_run_of_other_devices_can_be_opened_on_this_one(tmp_path):
     assert run.config.model.attention == "auto"
     outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
     assert np.isfinite(outputs["mlm_logits"]).all()
-    assert configs.may_change("model.attention") and not configs.may_change("model.heads")
+    assert continuation.may_change("model.attention") and not continuation.may_change("model.heads")

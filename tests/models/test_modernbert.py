@@ -104,21 +104,22 @@ def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
 
 
 @pytest.mark.slow
-def test_the_programs_of_a_phase_have_its_rotary_base():
-    keys = small_config(*SMALL, "model.rotary_base=5000.0")
+@pytest.mark.parametrize("key", ["rotary_base", "local_rotary_base"])
+def test_the_programs_of_a_phase_have_its_rotary_base(key):
+    keys = small_config(*SMALL, f"model.{key}=5000.0")
     (phase,) = config.phases(keys)
     design = build.design(keys, build.make_mesh(keys, [phase]), VOCABULARY)
 
     def programs(base):
-        phase.keys.rotary_base = base
+        phase.keys[key] = base
         lowers = build.lower_train, build.lower_evaluate
         return [lower(keys, design, phase).as_text() for lower in lowers]
 
     with jax.set_mesh(design.mesh):
         own, same, none = (programs(base) for base in (100.0, 5000.0, 0.0))
     assert same == none and own[0] != none[0] and own[1] != none[1]
-    with pytest.raises(BadInput, match="phases.main.rotary_base"):
-        small_config(*SMALL, "phases.main.rotary_base=0.5")
+    with pytest.raises(BadInput, match=f"phases.main.{key}"):
+        small_config(*SMALL, f"phases.main.{key}=0.5")
 
 
 def test_after_a_step_the_model_is_that_of_its_phase():

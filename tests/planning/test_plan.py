@@ -141,14 +141,14 @@ def test_steps_follow_from_tokens(tmp_path, capsys, monkeypatch, tokens, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "wsd"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "sqrt"])
 def test_a_program_does_not_depend_on_the_number_of_steps(tmp_path, schedule):
     """So its cached estimates are those of all numbers of steps."""
     texts = set()
     for steps, warmup in ((10, 3), (70, 20)):
         path = write_phases(tmp_path / "config.json", a={"steps": steps}, b={"steps": 2 * steps})
         keys = ["dtype=float32", f"schedule.name={schedule}", f"schedule.warmup={warmup}"]
-        if schedule == "wsd":
+        if schedule == "sqrt":
             keys.append(f"schedule.decay={steps}")
         config = configs.load(str(path), keys)
         phase = configs.phases(config)[1]

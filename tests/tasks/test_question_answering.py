@@ -82,7 +82,7 @@ def test_windows_cover_every_text_and_know_its_answer(tmp_path):
         answers = [(f, e if f >= 0 else f) for f, e in zip(firsts, ends, strict=True)]
         np.save(tmp_path / "spans.npy", np.array(answers))
         ends = np.cumsum(sizes.ravel())
-        split = stores.Split(tmp_path, None, ends, np.arange(2, 81, 2), None)
+        split = stores.Split(tmp_path, None, ends, np.arange(2, 81, 2), None, range(40))
         rows = windows.rows(split, LENGTH, 6, stride)[:, 0]
         assert rows.dtype == np.int64
         for number, (question, size) in enumerate(sizes.tolist()):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config_checks import is_heldout_by_hash
+from bert_jax.config_checks import is_heldout_by_hash, source_names
 from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import NpyWriter
@@ -20,16 +20,23 @@ TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 
 
 def assign(
-    config, hashes: np.ndarray, in_place: np.ndarray, drop_copies: bool, problems: dict
+    config,
+    hashes: np.ndarray,
+    in_place: np.ndarray,
+    drop_copies: bool,
+    problems: dict,
+    sources: np.ndarray,
 ) -> np.ndarray:
     """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document.
 
     config: says how many documents are held out by their hashes. These have the smallest ones, so the choice depends on
-        their text and not on their order. Copies are in the same split.
+        their text and not on their order. Copies are in the same split. If sources have names, at least as many of each
+        are held out as a split needs.
     hashes: uint64[D, 2], of the documents' texts.
     in_place: bool[D], whether each one is held out by its place. Copies of these in the other documents are COPY.
     drop_copies: marks all copies but the first in a split as COPY.
     problems: numbers by reason, for the message.
+    sources: int64[D], the number of each document's source.
 
     Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out. Raises
     BadInput if too few documents are left.
@@ -49,15 +56,32 @@ def assign(
             " config.corpus.format or config.filter"
         )
     state = np.where(in_place, HELDOUT, TRAIN).astype(np.uint8)
+    text = np.cumsum(is_first) - 1  # the number of each document's text
     if is_heldout_by_hash(config):
         heldout_count = max(least, round(config.corpus.heldout * distinct))
         heldout_count = min(heldout_count, distinct - least)
-        state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
+        is_heldout = np.arange(distinct) < heldout_count
+        of_texts = sources[order[is_first]]
+        for number, name in enumerate(source_names(config)):
+            if name:
+                texts = np.flatnonzero(of_texts == number)
+                check_source(name, len(texts), least)
+                is_heldout[texts[:least]] = True
+        state[order[is_heldout[text]]] = HELDOUT
     if drop_copies:
         state[order[~is_first]] = COPY
-    firsts = order[is_first][np.cumsum(is_first) - 1]
+    firsts = order[is_first][text]
     state[order[in_place[firsts] & ~in_place[order]]] = COPY
     return state
+
+
+def check_source(name: str, documents: int, least: int) -> None:
+    """Raises BadInput if a source has too few distinct documents to be trained on and evaluated by itself."""
+    if documents < 2 * least:
+        raise BadInput(
+            f"config.corpus.source: {name} has {documents} distinct documents with text; a source with a name needs"
+            f" {2 * least}, {least} to train on and {least} held out"
+        )
 
 
 def least_documents(config) -> int:
@@ -86,6 +110,8 @@ def write(
     for source in sources:
         counts = {key: dict.fromkeys(stores.SPLITS, 0) for key in ("documents", "tokens")}
         table.append({"source": source.name, "format": source.reading.form, **counts})
+        if source.title:
+            table[-1]["name"] = source.title
     dtype = stores.token_type(vocabulary)
     first = 0
     with contextlib.ExitStack() as stack:

@@ -49,11 +49,11 @@ def sentences(split: Split, documents: np.ndarray) -> Sentences:
 
 def ranges(split: Split) -> Iterator[np.ndarray]:
     """Yields the numbers of consecutive documents, int64[D], with at most BLOCK sentences at a time; at least one."""
-    first = 0
-    while first < len(split.document_ends):
+    first, stop = split.documents.start, split.documents.stop
+    while first < stop:
         begin, _ = spans(split.document_ends, first)
         after = int(np.searchsorted(split.document_ends, begin + BLOCK, "right"))
-        after = max(first + 1, after)
+        after = min(stop, max(first + 1, after))
         yield np.arange(first, after)
         first = after
 
@@ -75,9 +75,11 @@ def separators(split: Split, width: int = 1) -> np.ndarray:
     return ends + width * np.arange(len(ends))
 
 
-def stream_length(split: Split) -> int:
-    """Returns the number of positions of the stream."""
-    return len(split.tokens) + len(split.document_ends)
+def stream_range(split: Split, width: int = 1) -> tuple[int, int]:
+    """Returns where the documents of a split begin in the stream, and the first separator after the last one."""
+    ends = separators(split, width)
+    first, stop = split.documents.start, split.documents.stop
+    return int(ends[first - 1]) + width if first else 0, int(ends[stop - 1])
 
 
 @dataclass

@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax import prng
 from bert_jax.data.dataset import Dataset, draw_key
 from bert_jax.data.row_index import Indexes, digest, index_directory
-from bert_jax.data.store import SPLITS, Split, Store
+from bert_jax.data.store import Split, Store, number_of
 from bert_jax.tasks.text import documents, masked_rows
 
 DEFAULTS = {
@@ -41,14 +41,14 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         part = store.splits[split]
         rules = phase.length - masked_rows.SPECIAL, config.task.cross_documents
-        key = partial(draw_key, config.seed, "cuts", SPLITS.index(split), phase.number)
+        key = partial(draw_key, config.seed, "cuts", number_of(split), phase.text)
         settings = digest(store, VERSION, rules, int(key(0)[0]))
         name = f"{split}-{phase.length}-{settings}"
         parts = partial(build, part, rules, key)
         index = Indexes(index_directory(store.path), name, np.int64, 2, parts)
-        stream = documents.stream_length(part)
+        _, end = documents.stream_range(part)
         return masked_rows.open_rows(
-            [index], epoch, phase.length, stream, lambda numbers, rows: rows[numbers]
+            [index], epoch, phase.length, end + 1, lambda numbers, rows: rows[numbers]
         )
 
     return masked_rows.of_ranges(config, store, word_starts, rows)

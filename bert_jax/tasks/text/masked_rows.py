@@ -4,14 +4,15 @@ B rows, S packed sequences of a row at most.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.data import batch
+from bert_jax.data import batch, mixture
 from bert_jax.data.dataset import A_SIZE, A_START, LABEL, Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
-from bert_jax.data.store import SPLITS, Store
+from bert_jax.data.store import SPLITS, Store, number_of
 from bert_jax.tasks.text import documents, mlm_batch
 from bert_jax.tokenizers import tokenizer
 
@@ -20,12 +21,15 @@ DEFAULTS = {
     # what replaces them)
     "masking": "token",
     "mask_rate": 0.15,  # share of tokens that are predicted
-    "heldout_mask_rate": 0.0,  # the same in held-out rows; 0: as mask_rate
+    "heldout_mask_rate": 0.0,  # the same in held-out rows, of all phases; 0: as mask_rate
     "mask_share": 0.8,  # share of predicted tokens that are replaced by [MASK]
     "random_share": 0.1,  # share replaced by a random token; the rest is unchanged
+    **mixture.DEFAULTS,
 }
 PHASE_DEFAULTS = {
-    "max_predictions": 20  # masked positions per row, at most
+    "max_predictions": 20,  # masked positions per row, at most
+    "mask_rate": 0.0,  # share of tokens that are predicted in this phase; 0: task.mask_rate
+    **mixture.PHASE_DEFAULTS,
 }
 NEEDS = "pad cls sep mask"  # special tokens
 SPECIAL = 2  # tokens of a row of `of_ranges` besides its range: [CLS] and the last [SEP]
@@ -41,9 +45,11 @@ def check(config, paired: bool = False) -> None:
         shares=("task.mask_rate", "task.heldout_mask_rate"),
         not_negative=("task.mask_share", "task.random_share"),
     )
+    mixture.check(config)
     shares = config.task.mask_share + config.task.random_share
     require(shares <= 1, "task.random_share", config, "expected at most 1 - mask_share")
     for name, phase in config.phases.items():
+        check_keys(config, shares=(f"phases.{name}.mask_rate",))
         is_valid = 5 <= phase.length < 1 << 16
         require(is_valid, f"phases.{name}.length", config, "expected 5 to 65535")
         most = phase.length - SPECIAL - paired
@@ -112,7 +118,15 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         sizes = ranges[numbers][:, [A_SIZE]]
         return survey(config, phase, sizes + SPECIAL)
 
-    return Dataset(shapes, SPLITS, rows, make_batch, survey_rows, sequences=sequences)
+    return Dataset(
+        shapes,
+        mixture.splits(config),
+        rows,
+        make_batch,
+        survey_rows,
+        sequences=sequences,
+        factors=partial(mixture.factors, mixture.tokens_of(store)),
+    )
 
 
 def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> dict:
@@ -125,8 +139,9 @@ def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> d
     if word_starts is None:
         word_starts = tokenizer.load(store.path / "tokenizer").word_starts
     task = config.task
-    heldout_rate = task.heldout_mask_rate or task.mask_rate
-    rate = task.mask_rate if split == SPLITS[0] else heldout_rate
+    rate = task.heldout_mask_rate or task.mask_rate
+    if not number_of(split):
+        rate = phase.keys.mask_rate or task.mask_rate
     predictions = phase.keys.max_predictions
     special = store.manifest["special"]
     return masking.apply(task, rate, predictions, special, word_starts, keys, arrays)
@@ -139,7 +154,8 @@ def survey(config, phase, real: np.ndarray) -> Survey:
     """
     share = float(real.sum() / len(real) / phase.length)
     most = phase.keys.max_predictions
-    rate = max(config.task.mask_rate, config.task.heldout_mask_rate)
+    trained = phase.keys.mask_rate or config.task.mask_rate
+    rate = max(trained, config.task.heldout_mask_rate or config.task.mask_rate)
     predicted = np.maximum(1, np.rint(rate * real))  # as in masking.py
     wanted = np.where(real, predicted, 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.data.dataset import Dataset, draw_key
-from bert_jax.data.store import SPLITS, Store
+from bert_jax.data.store import Store, number_of
 from bert_jax.tasks.text import documents, masked_rows
 
 DEFAULTS = masked_rows.DEFAULTS
@@ -31,26 +31,28 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         room = phase.length - masked_rows.SPECIAL
-        ends = documents.separators(store.splits[split], WIDTH)
-        stop = int(ends[-1])
-        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
-        first = -int(prng.below(key, room)[0])
+        part = store.splits[split]
+        begin, stop = documents.stream_range(part, WIDTH)
+        key = draw_key(config.seed, "cuts", number_of(split), phase.text, epoch)
+        first = begin - int(prng.below(key, room)[0])
         number = -((first - stop) // room)
-        return documents.Rows(number, partial(cut, ends, room, first))
+        ends = documents.separators(part, WIDTH)
+        return documents.Rows(number, partial(cut, ends, (begin, stop), room, first))
 
     return masked_rows.of_ranges(config, store, word_starts, rows, packed=True)
 
 
-def cut(ends: np.ndarray, room: int, first: int, numbers: np.ndarray) -> np.ndarray:
+def cut(ends: np.ndarray, limits: tuple, room: int, first: int, numbers: np.ndarray) -> np.ndarray:
     """Returns the rows with these numbers, int64[..., 2]: start and size in the stream.
 
     ends: int64[D], where the documents end there.
+    limits: where the first row begins and the last one ends.
     room: places of a range.
     first: where the first one begins.
     """
     begins = first + room * np.asarray(numbers)
     cuts = np.stack([begins, begins + room], axis=-1)
-    cuts = np.clip(cuts, 0, ends[-1])
+    cuts = np.clip(cuts, *limits)
     document = np.searchsorted(ends, cuts, "right") - 1
     # Places since the last end of a document; negative in the first one.
     passed = cuts - ends[document]

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
+from bert_jax.data import mixture
 from bert_jax.data.dataset import LABEL, Dataset, Survey
-from bert_jax.data.store import SPLITS, Split, Store
+from bert_jax.data.store import SPLITS, Split, Store, number_of
 from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents, masked_rows, mlm_batch, packing, pair_rows
 
@@ -64,7 +65,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         settings = rules(config, phase)
         sequences = phase.keys.max_packed
         indexes = [pair_rows.indexes(store, split, settings)]
-        if sequences > 1 and split == SPLITS[0]:  # held-out rows have one pair each
+        if sequences > 1 and not number_of(split):  # held-out rows have one pair each
             indexes.append(packing.indexes(indexes[0], part, settings, sequences))
         reader = partial(read, sequences)
         return masked_rows.open_rows(indexes, epoch, phase.length, len(part.tokens), reader)
@@ -80,18 +81,19 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 
     return Dataset(
         shapes,
-        SPLITS,
+        mixture.splits(config),
         rows,
         make_batch,
         partial(survey, config, store),
         sequences=lambda phase: phase.keys.max_packed,
+        factors=partial(mixture.factors, mixture.tokens_of(store)),
     )
 
 
 def rules(config, phase) -> pair_rows.Rules:
     """Returns the settings that decide the rows of a phase."""
     task = config.task
-    return pair_rows.Rules(config.seed, phase.number, phase.length, task.pair_task, task.short_rate)
+    return pair_rows.Rules(config.seed, phase.text, phase.length, task.pair_task, task.short_rate)
 
 
 def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:

@@ -10,25 +10,30 @@ rows may not cross documents, all rows are windows of one document each, the sam
 The array next_weights is that of objectives/causal_lm.py.
 """
 
+from functools import partial
+
 import numpy as np
 
 from bert_jax import prng
 from bert_jax.config_checks import require, value_of
-from bert_jax.data import batch
+from bert_jax.data import batch, mixture
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
-from bert_jax.data.store import SPLITS, Store
+from bert_jax.data.store import SPLITS, Store, number_of
 from bert_jax.tasks.text import documents
 
 DEFAULTS = {
     # whether a row continues in the next document, after a [SEP]; otherwise it ends with its document, and has padding
     "cross_documents": True,
+    **mixture.DEFAULTS,
 }
+PHASE_DEFAULTS = mixture.PHASE_DEFAULTS
 NEEDS = "sep"  # special tokens
 SAMPLE = 1 << 16  # rows that are surveyed, at most
 
 
 def check(config) -> None:
-    """Raises BadInput for rows without a token to predict."""
+    """Raises BadInput for rows without a token to predict, and for an invalid mixture."""
+    mixture.check(config)
     for name, phase in config.phases.items():
         require(phase.length >= 2, f"phases.{name}.length", config, "expected at least 2")
 
@@ -46,13 +51,14 @@ def make(config, store: Store | None = None) -> Dataset:
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         part = store.splits[split]
-        ends = documents.separators(part)
+        begin, end = documents.stream_range(part)
         if not cross_documents:
-            return windows(ends, phase.length)
-        if split != SPLITS[0]:
-            return windows(ends[-1:], phase.length)
-        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
-        return full_blocks(documents.stream_length(part), phase.length, key)
+            ends = documents.separators(part)[part.documents.start : part.documents.stop]
+            return windows(begin, ends, phase.length)
+        if number_of(split):
+            return windows(begin, np.array([end]), phase.length)
+        key = draw_key(config.seed, "cuts", 0, phase.text, epoch)
+        return full_blocks(begin, end, phase.length, key)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -69,34 +75,42 @@ def make(config, store: Store | None = None) -> Dataset:
         share = float(blocks[numbers][:, A_SIZE].mean() / phase.length)
         return Survey(share, f"{share:.0%} full", [])
 
-    return Dataset(shapes, SPLITS, rows, make_batch, survey, sequences=lambda phase: 1)
+    return Dataset(
+        shapes,
+        mixture.splits(config),
+        rows,
+        make_batch,
+        survey,
+        sequences=lambda phase: 1,
+        factors=partial(mixture.factors, mixture.tokens_of(store)),
+    )
 
 
-def full_blocks(positions: int, length: int, key: np.ndarray) -> documents.Rows:
-    """Returns blocks of the stream, int64[..., 2] start and size, from a random offset on.
+def full_blocks(begin: int, end: int, length: int, key: np.ndarray) -> documents.Rows:
+    """Returns blocks of the stream from `begin` to `end`, int64[..., 2] start and size, from a random offset on.
 
-    positions: of the stream.
     key: uint32[1].
     """
-    offset = int(prng.below(key, length)[0])
+    first = begin + int(prng.below(key, length)[0])
     # The number does not depend on the offset, which is less than a block.
-    number = (positions + 1) // length - 1
+    number = (end - begin + 2) // length - 1
 
     def read(numbers: np.ndarray) -> np.ndarray:
-        starts = offset + numbers * length
+        starts = first + numbers * length
         return np.stack([starts, np.full_like(starts, length)], axis=-1)
 
     return documents.Rows(number, read)
 
 
-def windows(ends: np.ndarray, length: int) -> documents.Rows:
+def windows(begin: int, ends: np.ndarray, length: int) -> documents.Rows:
     """Returns windows of parts of the stream, int64[..., 2] start and size, in which each place of a part has another
     before it once.
 
+    begin: where the first part begins.
     ends: int64[N], the last separator of each part. The windows of a part begin with the separator before it; for the
-        first one, that is -1.
+        first one of the stream, that is -1.
     """
-    before = np.concatenate([[-1], ends[:-1]])
+    before = np.concatenate([[begin - 1], ends[:-1]])
     counts = -(-(ends - before) // (length - 1))
     stops = np.cumsum(counts)
 
@@ -112,7 +126,8 @@ def windows(ends: np.ndarray, length: int) -> documents.Rows:
 
 def check_length(split, key: str, config) -> None:
     """Raises BadInput if the split has no full row of the length that `key` has."""
-    total = documents.stream_length(split)
+    begin, end = documents.stream_range(split)
+    total = end + 1 - begin
     needed = 2 * value_of(config, key) - 1
     hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text"
     require(total >= needed, key, config, hint)

@@ -165,7 +165,7 @@ def make(config, store: Store | None = None) -> Dataset:
     def rows(phase, split: str, epoch: int) -> Rows | np.ndarray:
         if split != splits[0]:
             return texts.single_texts(store.splits[split], phase.length - SPECIAL + 2)[:, None]
-        packed = pack(phase.length, phase.number, epoch)
+        packed = pack(phase.length, phase.text, epoch)
         return Rows(len(packed), partial(read, locate(split, phase.length), packed))
 
     def make_batch(phase, split: str, rows, keys) -> dict:

@@ -1,0 +1,175 @@
+"""The rows of a split of a Dataset, in the random order of each epoch, in one phase. Pure NumPy.
+
+A phase goes on in the text of the phases before it with rows of the same shape: after their last row, in its epoch. The
+rows of a source of a split (train_fi) have epochs and an order of their own.
+
+B rows of a batch, R rows of an epoch, N steps.
+"""
+
+import functools
+import sys
+import zlib
+
+import numpy as np
+
+from bert_jax import prng
+from bert_jax.data.dataset import Dataset, draw_key, sizes_of
+from bert_jax.data.epochs import Epochs
+
+POOL = 64  # batches among which rows are sorted by their sizes
+
+
+class Order:
+    """The rows of a split, or of a source of one, in random order.
+
+    batch: rows of the global batch.
+    limit: rows that are evaluated, at most, all of epoch 0; None for training.
+
+    Raises what `dataset.rows` raises, immediately.
+    """
+
+    def __init__(self, dataset: Dataset, phase, split: str, seed: int, batch: int, limit=None):
+        self.dataset = dataset
+        self.phase = phase
+        self.seed = seed
+        self.batch = batch
+        self.limit = limit
+        self.source = ""
+        if split not in dataset.splits:
+            split, _, self.source = split.partition("_")
+        self.split = dataset.splits.index(split)
+        self.sizes = sizes_of(dataset, split)
+        self.order = functools.lru_cache(maxsize=2)(self.make_order)
+        self.epochs = Epochs(dataset, phase, f"{split}_{self.source}" if self.source else split)
+        first_rows = self.epochs.open(0)
+        self.count = len(first_rows)
+        self.shape = first_rows[np.zeros(1, np.int64)].shape[1:]  # of a row
+        self.epoch_steps = self.steps_of(batch)
+        self.epoch, self.row = self.start()
+        self.left = self.steps_left(self.row, batch)  # steps in the rest of the first epoch
+
+    def steps_of(self, batch: int) -> int:
+        """Returns the steps of an epoch. Rows that fill no batch are left out; fewer than a batch are repeated."""
+        return sys.maxsize if self.limit else max(1, self.count // batch)
+
+    def steps_left(self, row: int, batch: int) -> int:
+        """Returns the steps of an epoch from a row on."""
+        return max(0, (self.count - row) // batch) if row else self.steps_of(batch)
+
+    def start(self) -> tuple[int, int]:
+        """Returns the epoch and the row of the phase's first batch.
+
+        If rows are sorted by size, their order depends on the batch: with another one, the next epoch begins.
+        """
+        epoch = row = 0
+        batches = [batch for _, batch, _ in self.phase.before] + [self.batch]
+        for number, (steps, batch, _) in enumerate(self.phase.before):
+            later = steps - 1 - self.steps_left(row, batch)
+            row += steps * batch
+            if later >= 0:
+                epochs, place = divmod(later, self.steps_of(batch))
+                epoch += 1 + epochs
+                row = (place + 1) * batch
+            if self.sizes and batches[number + 1] != batch:
+                epoch += 1
+                row = 0
+        return epoch, row
+
+    def locate(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the epoch and the first row of the batch of each step of the phase, int64[N] each."""
+        later = steps - self.left
+        is_first = later < 0
+        epochs = self.epoch + np.where(is_first, 0, 1 + later // self.epoch_steps)
+        rows = np.where(
+            is_first, self.row + steps * self.batch, later % self.epoch_steps * self.batch
+        )
+        return epochs, rows
+
+    def take(self, steps: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rows at these positions of the batches of steps, [N, P, ...], and the key of each, uint32."""
+        rows = []
+        keys = []
+        epochs, firsts = self.locate(steps)
+        numbers = firsts[:, None] + positions
+        for epoch in np.unique(epochs).tolist():
+            chosen = self.read(numbers[epochs == epoch], epoch)
+            rows.append(chosen[0])
+            keys.append(chosen[1])
+        return np.concatenate(rows), np.concatenate(keys)
+
+    def open_next(self, steps: np.ndarray, last: int) -> None:
+        """Opens epochs in the background that steps after `steps` need, up to the step `last`; closes earlier ones."""
+        epochs, _ = self.locate(np.array([steps[0], steps[-1], last]))
+        self.epochs.move(*epochs.tolist())
+
+    def read(self, numbers: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the rows with these numbers of the random order, and the key of each, uint32[...]."""
+        keys = prng.fold(self.key("row", epoch), numbers.astype(np.uint32))
+        return self.choose(numbers, epoch), keys
+
+    def choose(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns the rows with these numbers, int64[...], in the epoch's random order."""
+        return self.epochs.open(epoch)[self.places(numbers, epoch)]
+
+    def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
+        if self.sizes or self.dataset.group:
+            order = self.order(epoch)
+            return order[numbers % len(order)]
+        count = len(self.epochs.open(epoch))
+        return prng.shuffle(numbers % count, count, self.key("order", epoch))
+
+    def make_order(self, epoch: int) -> np.ndarray:
+        """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
+
+        The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
+        are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
+        """
+        rows = self.epochs.open(epoch)
+        count = len(rows)
+        order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
+        if self.limit is not None:
+            chosen = slice(self.limit)
+            if self.dataset.group:
+                chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
+            order = order[chosen]
+        sizes = np.zeros(count)
+        if self.sizes:
+            sizes = self.sizes(rows)
+        if self.split:
+            return sort_by_size(order, sizes)
+        # Rows that fill no batch are the last ones of the random order, not the longest ones.
+        batches = count // self.batch
+        stop = batches * self.batch or count
+        pool = POOL * self.batch
+        for first in range(0, stop, pool):
+            places = slice(first, min(first + pool, stop))
+            order[places] = sort_by_size(order[places], sizes)
+        in_batches = order[: batches * self.batch].reshape(batches, self.batch)
+        moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
+        order[: in_batches.size] = in_batches[moved].ravel()
+        return order
+
+    def key(self, purpose: str, epoch: int) -> np.ndarray:
+        key = draw_key(self.seed, purpose, self.split, self.phase.text, epoch)
+        if self.source:
+            key = prng.fold(key, np.uint32(zlib.crc32(self.source.encode())))
+        return key
+
+
+def sort_by_size(rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Sorts numbers of rows by the sizes of these rows; rows of the same size stay in their order."""
+    return rows[np.argsort(sizes[rows], kind="stable")]
+
+
+def choose_groups(groups: np.ndarray, limit: int) -> np.ndarray:
+    """Returns the places, increasing, of the first groups that have at most `limit` rows together.
+
+    If the first group alone has more, returns those of this group. groups: int64[R], equal for the rows of a group.
+    """
+    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    sizes = np.bincount(number)[order]
+    count = np.searchsorted(np.cumsum(sizes), limit, "right")
+    is_chosen = np.isin(number, order[: max(1, count)])
+    return np.flatnonzero(is_chosen)
