@@ -37,11 +37,8 @@ class Epochs:
     def move(self, first: int, now: int, final: int) -> None:
         """Opens epochs after `now`, as many as there are from `first` on but none after `final`, in the background, and
         closes those that are before the one before `first`: a host that is some steps behind still maps their files."""
-        self.close_before(first - 1)
-        self.open_in_background(range(now + 1, min(2 * now + 1 - first, final) + 1))
-
-    def close_before(self, epoch: int) -> None:
-        """Closes the epochs before `epoch`, except epoch 0, whose number of rows is used for every epoch."""
         for number in list(self.opened):  # a copy, since another thread may add an epoch
-            if 0 < number < epoch:
+            if 0 < number < first - 1:  # the number of rows of epoch 0 is used for every epoch
                 del self.opened[number]
+        if epochs := range(now + 1, min(2 * now + 1 - first, final) + 1):
+            self.open_in_background(epochs)

@@ -84,8 +84,7 @@ def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> 
     is_same = config.schedule.warmup == old.schedule.warmup
     if is_same and not any(key.endswith(".steps") for key in fixed):
         return
-    warmups = [f"phases.{name}.warmup" for name in config.phase_order if name in old.phases]
-    for key in ("schedule.warmup", "optimizer.learning_rate", *warmups):
+    for key in ("schedule.warmup", "optimizer.learning_rate"):
         value = value_of(old, key)
         if key not in fixed and value != value_of(config, key):
             configs.assign(config, key, value)
