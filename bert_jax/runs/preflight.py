@@ -41,7 +41,7 @@ def check_data(config, data) -> list[str]:
             lines += [f"warning: {line}" for line in survey.warnings]
             rows.append(f"{phase.name} {survey.text}")
         lines.append(f"rows {'; '.join(rows)}")
-        for mixed in data.mixed:
+        for mixed in data.mixed():
             shares, warnings = mixed.describe(data.tokens)
             lines.append(f"mixture of the tokens of {mixed.phase.name}: {shares}")
             lines += [f"warning: {line}" for line in warnings]

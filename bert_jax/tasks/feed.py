@@ -88,7 +88,9 @@ def prepare_feed(config: ConfigDict, log: Callable[[str], None]) -> "StoreFeed":
     import_stream()  # reported before hours of work
     if jax.process_count() > 1 and not download.exists(config.store):
         raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-    return StoreFeed(config, open_or_prepare(config, log))
+    feed = StoreFeed(config, open_or_prepare(config, log))
+    feed.mixed()  # refused before anything is compiled
+    return feed
 
 
 def open_or_prepare(config: ConfigDict, log: Callable[[str], None]) -> stores.Store:
@@ -141,11 +143,12 @@ class StoreFeed:
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
         self.tokens = mixture.tokens_of(store)
-        self.mixed = [self.mix(phase) for phase in configs.phases(config) if phase.mixture]
 
-    def mix(self, phase) -> mixture.Mixed:
-        """Returns the rows of a phase with a mixture. Raises BadInput if a source has too few."""
-        return mixture.Mixed(self.dataset, phase, self.dataset.splits[0], self.config.seed)
+    def mixed(self) -> list[mixture.Mixed]:
+        """Returns the rows of each phase with a mixture. Raises BadInput if a source has too few."""
+        split = self.dataset.splits[0]
+        phases = [phase for phase in configs.phases(self.config) if phase.mixture]
+        return [mixture.Mixed(self.dataset, phase, split, self.config.seed) for phase in phases]
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         split = self.dataset.splits[0]
