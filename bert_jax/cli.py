@@ -50,7 +50,11 @@ COMMANDS = {
     "env": 'Print environment variables for faster steps of other programs on CPUs: eval "$(bert-jax env)".',
 }
 LONGEST = 900  # characters of an error message
-FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
+FILES = {
+    "config": "print_config",
+    "inspect": "inspect_batch",
+    "import": "import_model",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

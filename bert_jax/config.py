@@ -66,10 +66,6 @@ class Schedule(NamedTuple):
     phases: list[Phase]  # in which it lasts
 
     @property
-    def name_key(self) -> str:
-        return f"{self.group}.name" if self.group == "schedule" else f"{self.group}.schedule"
-
-    @property
     def first(self) -> int:
         return self.phases[0].first
 
@@ -113,9 +109,9 @@ def longest_row(config: ConfigDict) -> int:
 def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
     config = config.copy_and_resolve_references()
-    for name, value in phase.keys.items():
-        if name in config.model and value:
-            config.model[name] = value
+    for name in base_config.phase_defaults(find_module("model", config.model.name)):
+        if phase.keys[name]:
+            config.model[name] = phase.keys[name]
     return config
 
 

@@ -232,19 +232,25 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-NAMED = re.compile(r"([\w-]+)=")  # at the beginning of a part of `corpus.source`
+NAMED = re.compile(
+    r"(?:([\w-]+)=)?(.*)"
+)  # a part of `corpus.source`: its name, if any, and its path
 
 
-def sources(config: ConfigDict) -> list[str]:
-    """Returns the parts of `corpus.source` without their names, and after them those of `corpus.heldout_source`."""
-    parts = [NAMED.sub("", part) for part in split_list(config.corpus.source) if part]
-    return parts + heldout_sources(config)
+def named_sources(config: ConfigDict) -> list[tuple[str, str]]:
+    """Returns (name, path) of each part of `corpus.source`; a part may have no name, ''."""
+    parts = filter(None, split_list(config.corpus.source))
+    return [(match[1] or "", match[2]) for match in map(NAMED.match, parts)]
 
 
 def source_names(config: ConfigDict) -> list[str]:
     """Returns the name of each part of `corpus.source`, '' where it has none."""
-    matches = [NAMED.match(part) for part in split_list(config.corpus.source) if part]
-    return [match[1] if match else "" for match in matches]
+    return [name for name, _ in named_sources(config)]
+
+
+def sources(config: ConfigDict) -> list[str]:
+    """Returns the parts of `corpus.source` without their names, and after them those of `corpus.heldout_source`."""
+    return [path for _, path in named_sources(config)] + heldout_sources(config)
 
 
 def is_heldout_by_hash(config: ConfigDict) -> bool:

@@ -203,8 +203,8 @@ def rate_of(schedules: list, numpy=jnp):
     """
 
     def rate(step):
-        step = numpy.asarray(step, numpy.float32)
-        result = numpy.zeros_like(step)
+        step = numpy.asarray(step)
+        result = numpy.zeros(step.shape, numpy.float32)
         for schedule in schedules:
             share = share_of_peak(step, schedule, numpy)
             result = numpy.where(step < schedule.first, result, schedule.peak * share)
@@ -245,9 +245,9 @@ def share_of_peak(step, schedule, numpy):
         share = left / (1 + numpy.sqrt(passed))  # 1 - sqrt(passed)
     elif name == "inverse_sqrt":
         steps = max(1, schedule.warmup)
-        share = numpy.sqrt(steps / numpy.maximum(step - schedule.first, steps))
+        share = numpy.sqrt(steps / numpy.float32(numpy.maximum(step - schedule.first, steps)))
     else:
-        share = numpy.ones_like(step)
+        share = numpy.ones_like(passed)
     if name == "slanted":  # slanted triangular (arXiv:1801.06146, section 3.2)
         end = 1 / RATIO
         rising = end + (1 - end) * rising
@@ -268,9 +268,10 @@ def progress(step, start: int, end: int, schedule, numpy):
             parts.append((first, stop, (stop - first) * phase.batch * phase.length))
     parts = [part for part in parts if part[0] < part[1]]
     total = sum(size for *_, size in parts)
-    passed = numpy.zeros_like(step)
-    left = numpy.zeros_like(step)
+    passed = left = numpy.zeros(step.shape, numpy.float32)
     for first, stop, size in parts:
-        passed += size / total * numpy.clip((step - first) / (stop - first), 0, 1)
-        left += size / total * numpy.clip((stop - step) / (stop - first), 0, 1)
+        steps = numpy.clip(step - first, 0, stop - first)
+        share = numpy.float32(size / total / (stop - first))
+        passed = passed + share * numpy.float32(steps)
+        left = left + share * numpy.float32(stop - first - steps)
     return passed, left

@@ -555,8 +555,11 @@ def follow_steps(config: ConfigDict, before: ConfigDict, fixed: set[str]) -> Non
         if is_shorter and schedule.name == "inverse_sqrt" and not rate:
             rate = (max(1, config.model.width) * warmup) ** -0.5  # the width is checked later
         if is_shorter and rate > 0 and "optimizer.learning_rate" not in fixed:
-            rate = max(rate * math.sqrt(schedule.warmup / warmup), min(rate, STEEP))
-            config.optimizer.learning_rate = float(f"{rate:.3g}")
+            lower = max(rate * math.sqrt(schedule.warmup / warmup), min(rate, STEEP))
+            config.optimizer.learning_rate = float(f"{lower:.3g}")
+            for name, phase in config.phases.items():
+                if f"phases.{name}.learning_rate" not in fixed:
+                    phase.learning_rate = float(f"{phase.learning_rate * lower / rate:.3g}")
     for group, first, stop in spans_of_schedules(config):
         keys = value_of(config, group)
         if f"{group}.decay" not in fixed and keys.decay:

@@ -244,6 +244,8 @@ def two_phases(*changes: str):
         ("phases.b.learning_rate=2e-4", 21),
         ("phases.b.schedule=linear", 21),
         ("phases.b.end=0.2", 25),  # the decay begins after step 24
+        ("phases.b.decay=0", 25),
+        ("schedule.name=linear", 1),
         ("phases.b.decay=8", 23),
         ("phases.b.steps=20", 25),
     ],

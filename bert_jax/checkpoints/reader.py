@@ -159,7 +159,12 @@ def items(state) -> dict:
 
 def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
     """Returns the content of `fingerprints/metadata`."""
-    values = {"format": FORMAT, "step": step, "run": run, "leaves": leaves}
+    values = {
+        "format": FORMAT,
+        "step": step,
+        "run": run,
+        "leaves": leaves,
+    }
     return values | {"digest": checksums.manifest_digest(values)}
 
 

@@ -88,7 +88,11 @@ ABSENT = {"scale_embedding": False, "decoder_attention_heads": 16, "decoder_ffn_
 # Values of the keys of config.model for which Marian has no settings: it has no pre-norm.
 PLAIN = {"norm": "post", "epsilon": 1e-5}
 FRAME = ("sep",)  # a source is its pieces and [SEP]
-TOKENS = {"decoder_start_token_id": "cls", "eos_token_id": "sep", "pad_token_id": "pad"}
+TOKENS = {
+    "decoder_start_token_id": "cls",
+    "eos_token_id": "sep",
+    "pad_token_id": "pad",
+}
 BEAMS = 4  # arXiv:1706.03762, section 6.1
 MAX_PIECES = 100  # of a text in a default config
 EXTRA = "bert_jax_extra_pieces"  # the key of generation_config.json with task.extra_pieces

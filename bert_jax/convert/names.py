@@ -58,7 +58,12 @@ FORMATS = ("huggingface", "google")
 #     write_label_settings(config)       the same of a fine-tuned model, unless OBJECTIVES has none
 #
 # Google's format is of BERT alone: bert.py has what it needs besides.
-ARCHITECTURES = {"bert": bert, "modernbert": modernbert, "transformer": marian, "gpt": gpt2}
+ARCHITECTURES = {
+    "bert": bert,
+    "modernbert": modernbert,
+    "transformer": marian,
+    "gpt": gpt2,
+}
 POST_NORM = {"gpt": openai_gpt}  # the same of those that have another file for model.norm=post
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}

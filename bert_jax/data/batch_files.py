@@ -30,7 +30,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 9
+FORMAT = 10
 # Keys of the store's manifest that are copied.
 COPIED = ("text", "fingerprint", "vocabulary", "special", "unigram_entropy")
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
@@ -40,7 +40,8 @@ def dependencies(config: ConfigDict) -> dict:
     """Returns {key: value} of the config keys that, together with the store, decide the batches."""
     # The last phase may be shorter or longer: a run need not read all saved steps.
     last = f"phases.{config.phase_order[-1]}.steps"
-    pattern = r"seed|phase_order|task\..+|phases\..+"
+    rates = "schedule|learning_rate|warmup|decay|end"
+    pattern = rf"seed|phase_order|task\..+|phases\.[^.]+\.(?!({rates})$).+"
     keys = configs.flatten(config)
     keys.pop(last)
     return {
@@ -94,7 +95,11 @@ def save_phase(feed, phase, steps: range, target: Path, log: Callable) -> dict:
         write(target / f"{split}.npz", list(rows), np.concatenate)
         has_all = rows.rows < feed.config.evaluate.rows
         splits[split] = {"rows": rows.rows, "all": has_all}
-    return {"first": steps.start, "batches": number, "splits": splits}
+    return {
+        "first": steps.start,
+        "batches": number,
+        "splits": splits,
+    }
 
 
 def write(path: Path, batches: list[dict], join: Callable) -> None:

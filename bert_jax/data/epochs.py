@@ -24,21 +24,19 @@ class Epochs:
                     self.opened[epoch] = self.rows(epoch)
         return self.opened[epoch]
 
-    def open_in_background(self, epochs) -> None:
-        """Opens epochs in a thread, which ends with the process. The caller of `open` gets its errors."""
+    def move(self, first: int, now: int, final: int) -> None:
+        """Opens epochs after `now`, as many as there are from `first` on but none after `final`, in a thread that ends
+        with the process: the caller of `open` gets its errors. Closes epochs before the one before `first`: a host that
+        is some steps behind still maps its files."""
+        for number in list(self.opened):  # a copy, since another thread may add an epoch
+            if 0 < number < first - 1:  # the number of rows of epoch 0 is used for every epoch
+                del self.opened[number]
+        epochs = range(now + 1, min(2 * now + 1 - first, final) + 1)
 
         def work() -> None:
             with contextlib.suppress(Exception):
                 for epoch in epochs:
                     self.open(epoch)
 
-        threading.Thread(target=work, daemon=True).start()
-
-    def move(self, first: int, now: int, final: int) -> None:
-        """Opens epochs after `now`, as many as there are from `first` on but none after `final`, in the background, and
-        closes those that are before the one before `first`: a host that is some steps behind still maps their files."""
-        for number in list(self.opened):  # a copy, since another thread may add an epoch
-            if 0 < number < first - 1:  # the number of rows of epoch 0 is used for every epoch
-                del self.opened[number]
-        if epochs := range(now + 1, min(2 * now + 1 - first, final) + 1):
-            self.open_in_background(epochs)
+        if epochs:
+            threading.Thread(target=work, daemon=True).start()

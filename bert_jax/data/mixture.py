@@ -8,7 +8,8 @@ again. Each source goes on where the phases before stopped that have rows of the
 K sources, N steps.
 """
 
-import sys
+import functools
+from functools import partial
 
 import numpy as np
 
@@ -19,9 +20,10 @@ from bert_jax.data.order import Order
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
 
-PERIOD = 1 << 16
+PERIOD = 1 << 20
 PASSES = 40  # over a source, beyond which there is a warning
 TEMPERATURE = "tokens^"
+LARGEST = 1e6  # factor
 
 
 DEFAULTS = {
@@ -63,13 +65,16 @@ def factors(tokens: dict[str, int], text: str) -> dict[str, float]:
         raise ValueError("expected names in config.corpus.source: NAME=PATH,...")
     if text.startswith(TEMPERATURE):
         power = number(text.removeprefix(TEMPERATURE))
-        return {name: count ** (power - 1) for name, count in tokens.items() if count}
+        least = min(tokens.values())
+        return {name: (count / least) ** (power - 1) for name, count in tokens.items()}
     result = dict.fromkeys(tokens, 1.0)
-    for part in split_list(text):
-        name, _, factor = part.partition(":")
+    parts = [part.partition(":") for part in split_list(text)]
+    for name, _, factor in parts:
         if name not in tokens:
             raise ValueError(f"{name!r} is not one of the sources {', '.join(tokens)}")
         result[name] = number(factor)
+    if len({name for name, *_ in parts}) < len(parts):
+        raise ValueError("a source has two factors")
     result = {name: factor for name, factor in result.items() if factor}
     if not result:
         raise ValueError("leaves no source")
@@ -77,42 +82,50 @@ def factors(tokens: dict[str, int], text: str) -> dict[str, float]:
 
 
 def number(text: str) -> float:
-    """Returns a finite number that is not negative; raises ValueError."""
+    """Returns a number that is not negative and at most LARGEST; raises ValueError."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < np.inf:
+    if not 0 <= value <= LARGEST:
         raise ValueError(f"{text!r}: expected a number, as in fi:3.7,en:0.13 or tokens^0.7")
     return value
 
 
-def splits(config) -> tuple[str, ...]:
-    """Returns the splits of the task: if sources have names, the held-out text of each is evaluated by itself, too."""
+def tokens_of(sources: list[dict]) -> dict[str, int]:
+    """Returns the training tokens of each source that has a name. sources: as in a store's manifest."""
+    return {each["name"]: each["tokens"][SPLITS[0]] for each in sources if "name" in each}
+
+
+def shares(config, sources: list[dict]) -> dict[str, float]:
+    """Returns the share of each source in the tokens of a run with `task.mixture`; {} without one."""
+    tokens = tokens_of(sources)
+    chosen = factors(tokens, config.task.get("mixture", ""))
+    total = sum(factor * tokens[name] for name, factor in chosen.items())
+    return {name: factor * tokens[name] / total for name, factor in chosen.items()}
+
+
+def fields(config, store: Store | None) -> dict:
+    """Returns `splits` and `factors` of a Dataset of running text: if sources have names, the held-out text of each is
+    evaluated by itself, too."""
+    splits = SPLITS
     names = source_names(config)
     if len(names) > 1 and all(names) and is_heldout_by_hash(config):
-        return *SPLITS, *(f"{SPLITS[1]}_{name}" for name in names)
-    return SPLITS
-
-
-def tokens_of(store: Store | None) -> dict[str, int]:
-    """Returns the training tokens of each source that has a name."""
-    if store is None:
-        return {}
-    sources = store.manifest["sources"]
-    return {each["name"]: each["tokens"][SPLITS[0]] for each in sources if each.get("name")}
+        splits += tuple(f"{SPLITS[1]}_{name}" for name in names)
+    sources = store.manifest["sources"] if store else []
+    return {"splits": splits, "factors": partial(factors, tokens_of(sources))}
 
 
 # --- Rows -----------------------------------------------------------------------------------------
 
 
 class Period:
-    """The sources of consecutive rows, about PERIOD of them, in the ratio of `weights`, float[K]."""
+    """The sources of consecutive rows, about PERIOD of them. shares: float[K], of each; at least one row of any."""
 
-    def __init__(self, weights: np.ndarray):
-        counts = np.rint(weights / weights.sum() * PERIOD)
-        self.counts = np.maximum(counts, weights > 0).astype(np.int64)  # rows of each source
-        source = np.repeat(np.arange(len(weights)), self.counts)
+    def __init__(self, shares: np.ndarray):
+        counts = np.maximum(np.rint(shares * PERIOD), shares > 0)
+        self.counts = counts.astype(np.int64)  # rows of each source
+        source = np.repeat(np.arange(len(shares)), self.counts)
         firsts = np.cumsum(self.counts) - self.counts
         rank = np.arange(len(source)) - firsts[source]
         # The k-th row of a source has a random place in the k-th of as many equal parts as it has rows.
@@ -135,6 +148,11 @@ class Period:
         return periods * self.counts + np.bincount(self.source[:rest], minlength=len(self.counts))
 
 
+@functools.lru_cache(maxsize=8)  # phases often have the same mixture
+def make_period(shares: tuple) -> Period:
+    return Period(np.array(shares))
+
+
 class Mixed:
     """The rows of the sources of a split in one phase, as an Order has those of a split.
 
@@ -142,56 +160,58 @@ class Mixed:
     """
 
     sizes = None
-    epoch_steps = left = sys.maxsize  # steps until an epoch ends: each source has epochs of its own
 
     def __init__(self, dataset: Dataset, phase, split: str, seed: int):
         self.phase = phase
         self.batch = phase.batch
-        alone = phase._replace(before=())
         mixtures = [mixture for *_, mixture in phase.before] + [phase.mixture]
         names = {name: None for mixture in mixtures for name in dataset.factors(mixture)}
-        self.orders = {
-            name: Order(dataset, alone, f"{split}_{name}", seed, phase.batch) for name in names
-        }
+        self.orders = {}
+        for name in names:
+            alone = phase._replace(before=())
+            order = Order(dataset, alone, f"{split}_{name}", seed, phase.batch)
+            if order.count < phase.batch:
+                raise BadInput(
+                    f"config.phases.{phase.name}.batch={phase.batch}: the source {name} has {order.count} rows of"
+                    f" {phase.length} tokens; reduce it, or leave the source out by {name}:0 in the mixture"
+                )
+            self.orders[name] = order
+        self.shape = order.shape
         self.counts = np.array([order.count for order in self.orders.values()])
 
         def period(mixture: str) -> Period:
             shares = dataset.factors(mixture)
-            return Period(np.array([shares.get(name, 0) for name in names]) * self.counts)
+            weights = np.array([shares.get(name, 0) for name in names]) * self.counts
+            return make_period(tuple(weights / weights.sum()))
 
         self.starts = np.zeros(len(names), np.int64)  # rows of each source in earlier phases
         for steps, batch, mixture in phase.before:
             self.starts += period(mixture).taken(steps * batch)
         self.period = period(phase.mixture)
-        self.shape = next(iter(self.orders.values())).shape
-        self.check()
-
-    def check(self) -> None:
-        for name, used, order in zip(
-            self.orders, self.period.counts, self.orders.values(), strict=True
-        ):
-            if used and order.count < self.batch:
-                raise BadInput(
-                    f"config.phases.{self.phase.name}.batch={self.batch}: the source {name} has {order.count} rows of"
-                    f" {self.phase.length} tokens; reduce it, or leave the source out by {name}:0 in the mixture"
-                )
+        # Steps of the shortest epoch of a source: so many are read at a time.
+        rows = self.counts * len(self.period.source) / np.maximum(self.period.counts, 1)
+        self.epoch_steps = self.left = max(1, int(rows.min()) // phase.batch)
 
     def taken(self, steps: int) -> np.ndarray:
         """Returns int64[K]: the rows of each source before a step of the phase, those of earlier phases included."""
         return self.starts + self.period.taken(int(steps) * self.batch)
 
     def take(self, steps: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows of steps, [N, len(positions), ...], and the key of each, uint32."""
-        sources, numbers = self.period.locate(steps[:, None] * self.batch + positions)
+        """Returns the rows at these positions of the batches of steps, [N, P, ...], and the key of each, uint32."""
+        places = steps[:, None] * self.batch + positions
+        sources, numbers = self.period.locate(places.ravel())
         numbers += self.starts[sources]
         epochs, numbers = np.divmod(numbers, self.counts[sources])
-        rows = np.empty((*numbers.shape, *self.shape), np.int64)
-        keys = np.empty(numbers.shape, np.uint32)
-        for source, order in enumerate(self.orders.values()):
-            for epoch in np.unique(epochs[sources == source]).tolist():
-                where = (sources == source) & (epochs == epoch)
-                rows[where], keys[where] = order.read(numbers[where], epoch)
-        return rows, keys
+        rows = np.empty((len(numbers), *self.shape), np.int64)
+        keys = np.empty(len(numbers), np.uint32)
+        groups, group, sizes = np.unique(
+            np.stack([sources, epochs]), axis=1, return_inverse=True, return_counts=True
+        )
+        where = np.split(np.argsort(group, kind="stable"), np.cumsum(sizes)[:-1])
+        orders = [*self.orders.values()]
+        for (source, epoch), chosen in zip(groups.T.tolist(), where, strict=True):
+            rows[chosen], keys[chosen] = orders[source].read(numbers[chosen], epoch)
+        return rows.reshape(*places.shape, *self.shape), keys.reshape(places.shape)
 
     def open_next(self, steps: np.ndarray, last: int) -> None:
         """Opens epochs in the background that steps after `steps` need, up to the step `last`; closes earlier ones."""
@@ -201,17 +221,10 @@ class Mixed:
         for order, *epochs in zip(self.orders.values(), first, now, final, strict=True):
             order.epochs.move(*map(int, epochs))
 
-    def describe(self, tokens: dict[str, int]) -> tuple[str, list[str]]:
-        """Returns the share of each source in the tokens of the phase and its passes until the end, and warnings."""
-        steps = self.phase.stop - self.phase.first
-        sizes = np.array([tokens[name] for name in self.orders]) / self.counts
-        seen = self.period.taken(steps * self.batch) * sizes
-        passes = self.taken(steps) / self.counts
-        parts = []
-        warnings = []
-        for name, share, number in zip(self.orders, seen / seen.sum(), passes, strict=True):
-            parts.append(f"{name} {share:.1%} ({number:.3g} passes)")
-            if number > PASSES:
-                text = f"{number:.0f} passes over {name} by the end of phase {self.phase.name}"
-                warnings.append(f"{text}: give it a smaller factor in the mixture")
-        return ", ".join(parts), warnings
+    def describe(self, tokens: dict[str, int]) -> dict[str, tuple]:
+        """Returns {source: its share in the tokens of the phase, and its passes in the phase}."""
+        rows = self.period.taken((self.phase.stop - self.phase.first) * self.batch)
+        passes = rows / self.counts
+        seen = passes * [tokens[name] for name in self.orders]
+        pairs = zip(seen / seen.sum(), passes, strict=True)
+        return dict(zip(self.orders, pairs, strict=True))

@@ -1,7 +1,7 @@
 """The rows of a split of a Dataset, in the random order of each epoch, in one phase. Pure NumPy.
 
-A phase goes on in the text of the phases before it with rows of the same shape: after their last row, in its epoch. The
-rows of a source of a split (train_fi) have epochs and an order of their own.
+A phase goes on in the text of the phases before it with rows of the same shape: where their last batch ended. The rows
+of a source of a split (train_fi) have epochs and an order of their own.
 
 B rows of a batch, R rows of an epoch, N steps.
 """
@@ -34,62 +34,57 @@ class Order:
         self.seed = seed
         self.batch = batch
         self.limit = limit
+        self.epochs = Epochs(dataset, phase, split)
         self.source = ""
         if split not in dataset.splits:
             split, _, self.source = split.partition("_")
         self.split = dataset.splits.index(split)
         self.sizes = sizes_of(dataset, split)
-        self.order = functools.lru_cache(maxsize=2)(self.make_order)
-        self.epochs = Epochs(dataset, phase, f"{split}_{self.source}" if self.source else split)
-        first_rows = self.epochs.open(0)
-        self.count = len(first_rows)
-        self.shape = first_rows[np.zeros(1, np.int64)].shape[1:]  # of a row
+        self.permutation = functools.lru_cache(maxsize=2)(self.make_permutation)
+        rows = self.epochs.open(0)
+        self.count = len(rows)
+        self.shape = rows[np.zeros(1, np.int64)].shape[1:]  # of a row
         self.epoch_steps = self.steps_of(batch)
-        self.epoch, self.row = self.start()
-        self.left = self.steps_left(self.row, batch)  # steps in the rest of the first epoch
+        self.start = self.find_start()
+        self.left = self.steps_left(self.start, batch)
 
     def steps_of(self, batch: int) -> int:
         """Returns the steps of an epoch. Rows that fill no batch are left out; fewer than a batch are repeated."""
         return sys.maxsize if self.limit else max(1, self.count // batch)
 
-    def steps_left(self, row: int, batch: int) -> int:
-        """Returns the steps of an epoch from a row on."""
+    def steps_left(self, start: tuple, batch: int) -> int:
+        """Returns the steps of an epoch from a place on, (epoch, row)."""
+        _, row = start
         return max(0, (self.count - row) // batch) if row else self.steps_of(batch)
 
-    def start(self) -> tuple[int, int]:
+    def locate(self, steps, start: tuple, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the epoch and the first row of the batch after so many steps from a place on, int64[...] each."""
+        epoch, row = start
+        later = steps - self.steps_left(start, batch)
+        is_first = later < 0
+        epochs, places = np.divmod(later, self.steps_of(batch))
+        rows = np.where(is_first, row + steps * batch, places * batch)
+        return epoch + np.where(is_first, 0, 1 + epochs), rows
+
+    def find_start(self) -> tuple[int, int]:
         """Returns the epoch and the row of the phase's first batch.
 
         If rows are sorted by size, their order depends on the batch: with another one, the next epoch begins.
         """
-        epoch = row = 0
+        start = 0, 0
         batches = [batch for _, batch, _ in self.phase.before] + [self.batch]
         for number, (steps, batch, _) in enumerate(self.phase.before):
-            later = steps - 1 - self.steps_left(row, batch)
-            row += steps * batch
-            if later >= 0:
-                epochs, place = divmod(later, self.steps_of(batch))
-                epoch += 1 + epochs
-                row = (place + 1) * batch
-            if self.sizes and batches[number + 1] != batch:
-                epoch += 1
-                row = 0
-        return epoch, row
-
-    def locate(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the epoch and the first row of the batch of each step of the phase, int64[N] each."""
-        later = steps - self.left
-        is_first = later < 0
-        epochs = self.epoch + np.where(is_first, 0, 1 + later // self.epoch_steps)
-        rows = np.where(
-            is_first, self.row + steps * self.batch, later % self.epoch_steps * self.batch
-        )
-        return epochs, rows
+            epoch, row = map(int, self.locate(steps, start, batch))
+            start = epoch, row
+            if self.sizes and row and batches[number + 1] != batch:
+                start = epoch + 1, 0
+        return start
 
     def take(self, steps: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows at these positions of the batches of steps, [N, P, ...], and the key of each, uint32."""
         rows = []
         keys = []
-        epochs, firsts = self.locate(steps)
+        epochs, firsts = self.locate(steps, self.start, self.batch)
         numbers = firsts[:, None] + positions
         for epoch in np.unique(epochs).tolist():
             chosen = self.read(numbers[epochs == epoch], epoch)
@@ -99,7 +94,8 @@ class Order:
 
     def open_next(self, steps: np.ndarray, last: int) -> None:
         """Opens epochs in the background that steps after `steps` need, up to the step `last`; closes earlier ones."""
-        epochs, _ = self.locate(np.array([steps[0], steps[-1], last]))
+        ends = np.array([steps[0], steps[-1], last])
+        epochs, _ = self.locate(ends, self.start, self.batch)
         self.epochs.move(*epochs.tolist())
 
     def read(self, numbers: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,12 +110,12 @@ class Order:
     def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
         if self.sizes or self.dataset.group:
-            order = self.order(epoch)
-            return order[numbers % len(order)]
+            permutation = self.permutation(epoch)
+            return permutation[numbers % len(permutation)]
         count = len(self.epochs.open(epoch))
         return prng.shuffle(numbers % count, count, self.key("order", epoch))
 
-    def make_order(self, epoch: int) -> np.ndarray:
+    def make_permutation(self, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
         The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that

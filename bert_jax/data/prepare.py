@@ -149,7 +149,7 @@ def build(
     counts = Counter()
     hashes = [np.zeros((0, 2), "<u8")]
     in_place = [np.zeros(0, bool)]
-    numbers = [np.zeros(0, int)]
+    numbers = [np.zeros(0, np.uint16)]  # of the documents' sources
     for shard in shards:
         header = shard.header()
         counts.update(header["counts"])
@@ -157,7 +157,7 @@ def build(
         shard_hashes, shard_places = shard.read("text_hashes", "is_heldout")
         hashes.append(shard_hashes)
         in_place.append(shard_places)
-        numbers.append(np.full(len(shard_places), shard.source))
+        numbers.append(np.full(len(shard_places), shard.source, np.uint16))
     hashes = np.concatenate(hashes)
     in_place = np.concatenate(in_place)
     numbers = np.concatenate(numbers)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config_checks import is_heldout_by_hash
+from bert_jax.data import mixture
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import lost_text
 from bert_jax.data.sources import files, text
@@ -68,6 +69,7 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         "train": count_split(train),
         "heldout": count_split(heldout),
         "sources": sources,
+        "mixture": mixture.shares(config, sources),
         **describe_vocabulary(tokenizer, unigrams),
         "pieces_per_word": counts["tokens_read"] / max(counts["words_read"], 1),
         "unknown_share": counts["unknown_characters"] / max(counts["characters"], 1),
@@ -336,7 +338,11 @@ def describe_counts(report: dict) -> Iterator[str]:
     if len(report["sources"]) > 1:
         for source in report["sources"]:
             share = source["tokens"]["train"] / report["train"]["tokens"]
-            yield f"  {source['source']}: {share:.1%} of the training tokens"
+            name = source.get("name", source["source"])
+            line = f"  {name}: {share:.1%} of the training tokens"
+            if shares := report.get("mixture"):
+                line += f", {shares.get(name, 0):.1%} of those in the mixture"
+            yield line
     read = f"read {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB"
     yield f"{read}; left out {report['copies']:,} copies, {report['empty']:,} empty"
     for reason, number in numbers_of(report["problems"]).items():

@@ -131,7 +131,7 @@ class Evaluation:
         self.order = self.pipeline.order
         self.rows = min(rows, self.order.count)
         if dataset.group:
-            self.rows = len(self.order.order(0))
+            self.rows = len(self.order.permutation(0))
 
     def __iter__(self) -> Batches:
         steps = -(-self.rows // self.pipeline.batch)

@@ -105,7 +105,11 @@ class Encoder(nn.Module, kw_only=True):
         mask: that of the tokens.
         """
         positions = mask.positions[0]
-        batch = {"tokens": tokens, "positions": positions, "segments": jnp.zeros_like(tokens)}
+        batch = {
+            "tokens": tokens,
+            "positions": positions,
+            "segments": jnp.zeros_like(tokens),
+        }
         inputs = blocks.Inputs(self.make_masks(mask, positions), caches=caches)
         states, caches = self.apply_blocks(self.embed(batch), None, inputs)
         return states[-1], caches

@@ -42,7 +42,12 @@ def reduce(x, batch, name: str, is_causal: bool = False):
     last = jnp.take_along_axis(x, positions + count - 1, axis=1)
     if is_causal:
         first = last
-    vectors = {"first": first, "last": last, "mean": mean.astype(x.dtype), "max": largest}
+    vectors = {
+        "first": first,
+        "last": last,
+        "mean": mean.astype(x.dtype),
+        "max": largest,
+    }
     if name != "concat":
         return vectors[name]
     return jnp.concatenate([first, vectors["mean"], largest], axis=-1)

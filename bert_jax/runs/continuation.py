@@ -101,10 +101,12 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     has_decay_changed = decay_begun(old, step) != decay_begun(new, step)
     free = CHANGEABLE
     if not has_decay_changed:
-        before, now = schedule_at(old, step), schedule_at(new, step)
-        free += (f"{before.group}.decay", f"{before.group}.end")
-        if is_stable(before) and is_stable(now):
-            free += (before.name_key,)
+        schedule = schedule_at(old, step)
+        group = schedule.group
+        if schedule.decay or is_stable(schedule):  # others fall without a decay
+            free += (f"{group}.decay", f"{group}.end")
+        if is_stable(schedule) and is_stable(schedule_at(new, step)):
+            free += (f"{group}.name", f"{group}.schedule")
     if step:
         free += BY_CONTENT
     else:
@@ -165,5 +167,5 @@ def decay_begun(config: ConfigDict, step: int) -> list:
     begin = schedule.stop - schedule.decay
     if not schedule.decay or step <= begin:
         return []
-    later = [phase._replace(keys=None) for phase in schedule.phases if phase.stop > begin]
+    later = [phase[2:6] for phase in schedule.phases if phase.stop > begin]  # steps and shapes
     return [schedule.decay, schedule.end, *later]

@@ -105,7 +105,11 @@ class Lock:
 
     def write(self) -> None:
         self.count += 1
-        values = {"nonce": self.nonce, "count": self.count, **this_process()}
+        values = {
+            "nonce": self.nonce,
+            "count": self.count,
+            **this_process(),
+        }
         self.bucket.write(LOCK, json.dumps(values).encode())
 
     def check(self) -> None:

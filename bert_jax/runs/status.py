@@ -10,7 +10,14 @@ from bert_jax.runs import lock, workdir
 from bert_jax.storage import json_file
 
 SILENT = 60.0  # seconds without a heartbeat; a slow file system may delay several heartbeats
-TYPES = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
+TYPES = {
+    "state": str,
+    "step": int,
+    "steps": int,
+    "pid": int,
+    "host": str,
+    "time": str,
+}
 
 
 def status(directory: Path, checkpoints: Path | None = None) -> dict:

@@ -32,7 +32,7 @@ from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, json_file, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-FORMAT = 7  # of run.json and config.json
+FORMAT = 8  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
 UNIGRAMS = "tokenizer/unigrams.npy"

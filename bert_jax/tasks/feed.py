@@ -142,7 +142,7 @@ class StoreFeed:
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-        self.tokens = mixture.tokens_of(store)
+        self.tokens = mixture.tokens_of(store.manifest["sources"])  # of each source that has a name
 
     def mixed(self) -> list[mixture.Mixed]:
         """Returns the rows of each phase with a mixture. Raises BadInput if a source has too few."""
@@ -158,6 +158,8 @@ class StoreFeed:
 
     def evaluation(self, phase, split: str, batch: int, positions=None) -> Iterable[dict]:
         rows = self.config.evaluate.rows
+        if self.tokens and split != self.splits[0]:  # of one source
+            rows = max(1, rows // len(self.tokens))
         return self.stream.Evaluation(self.dataset, phase, split, rows, batch, positions)
 
     def check_hashes(self) -> None:

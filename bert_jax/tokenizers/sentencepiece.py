@@ -28,7 +28,12 @@ FILE = "sentencepiece.model"
 THREADS = 8
 
 # The library's names of the special tokens -> ours.
-ROLES = {"pad": "pad", "unk": "unk", "bos": "cls", "eos": "sep"}
+ROLES = {
+    "pad": "pad",
+    "unk": "unk",
+    "bos": "cls",
+    "eos": "sep",
+}
 
 # Scores of a unigram model are rounded to multiples of 1/256 nat. The library sums scores over a whole line in float32.
 # With the trainer's own scores, the rounding of that sum decides ties such as "ii i" or "i ii" for "iii", differently

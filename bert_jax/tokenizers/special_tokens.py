@@ -8,7 +8,13 @@ from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 
 # Their names, in the order of the vocabularies that this project trains. `cls` begins a text, and `sep` ends it.
-SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+SPECIAL = {
+    "pad": "[PAD]",
+    "unk": "[UNK]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+}
 IDS = {name: number for number, name in enumerate(SPECIAL)}  # in these vocabularies
 OTHER_NAMES = {
     "pad": "<pad>",

@@ -1,6 +1,8 @@
 """Mixtures of sources: shares, passes, epochs of each source, and what a mixture may not be."""
 
+import re
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from kits.rows import check_starts_and_hosts
 from kits.small import small_config
 from kits.stores import make_store, random_documents
 
+from bert_jax.config_checks import sources
 from bert_jax.data import mixture, stream
-from bert_jax.data.mixture import Mixed, Period
+from bert_jax.data.mixture import PERIOD, Mixed, Period
 from bert_jax.errors import BadInput
+from bert_jax.runs import preflight
 from bert_jax.tasks.text import full_sentences, packed_documents, sentence_pairs, token_blocks
 
 COUNTS = {"fi": 300, "en": 3000, "sv": 1000}  # documents
@@ -40,6 +44,10 @@ def settings(length=64, **task):
     return config
 
 
+def tokens_of(store):
+    return mixture.tokens_of(store.manifest["sources"])
+
+
 def dataset_of(store, name="packed_documents"):
     task = TASKS[name]
     words = {} if name == "token_blocks" else {"word_starts": kit.WORD_STARTS}
@@ -61,13 +69,13 @@ def ends_of(store, name) -> np.ndarray:
 
 
 def test_sources_are_evenly_interleaved():
-    weights = np.array([3.0, 0.001, 1.2, 0])
+    weights = np.array([3.0, 0.001, 1.2, 0]) / 4.201
     period = Period(weights)
     source, number = period.locate(np.arange(200_000))
-    expected = np.arange(1, 200_001)[:, None] * period.counts / period.counts.sum()
+    expected = np.arange(1, 200_001)[:, None] * weights
     seen = (source[:, None] == np.arange(4)).cumsum(axis=0)
     assert np.abs(seen - expected).max() < 2
-    assert np.abs(period.counts / period.counts.sum() - weights / weights.sum()).max() < 1e-5
+    assert Period(np.array([1.0, 1e-9])).counts.tolist() == [PERIOD, 1]
     for each in range(3):
         assert (number[source == each] == np.arange((source == each).sum())).all()
     assert all((period.taken(rows) == seen[rows - 1]).all() for rows in (1, 777, 199_999))
@@ -83,7 +91,7 @@ def test_shares_are_those_of_factors_times_tokens(store, name):
     rows = rows.reshape(steps * 16, -1)
     ends = ends_of(store, name)
     sources = np.searchsorted(ends, rows[:, 0], "right")
-    tokens = mixture.tokens_of(store)
+    tokens = tokens_of(store)
     weights = np.array([3.7, 0.13, 1]) * list(tokens.values())
     seen = np.bincount(sources, weights=rows[:, 1])
     # Rows of pairs have any size, and those of half an epoch are not exactly half of its tokens.
@@ -137,10 +145,15 @@ def test_a_source_that_is_left_out_does_not_come(store):
 def test_many_passes_and_few_rows_are_named(store):
     dataset = dataset_of(store)
     mixed = Mixed(dataset, phase("fi:90,en:0,sv:0.1", stop=5000), "train", 1)
-    shares, (warning,) = mixed.describe(mixture.tokens_of(store))
-    assert shares.startswith("fi 99.") and "passes over fi by the end of phase main" in warning
+    feed = SimpleNamespace(mixed=lambda: [mixed, mixed], tokens=tokens_of(store))
+    *lines, warning = preflight.describe_mixtures(feed)
+    assert len(lines) == 2 and lines[0].startswith("mixture of the tokens of main: fi 99.")
+    assert int(re.search("([0-9]+) passes over fi", warning)[1]) > 40
     with pytest.raises(BadInput, match="the source fi has .* rows of 64 tokens"):
         Mixed(dataset, phase(batch=5000), "train", 1)
+    long = phase()._replace(length=100_000)  # more than a block of the smallest source
+    with pytest.raises(BadInput, match="the source fi has 0 rows"):
+        Mixed(dataset_of(store, "token_blocks"), long, "train", 1)
 
 
 WRONG = {
@@ -149,6 +162,8 @@ WRONG = {
     "fi:-1": "expected a number",
     "fi:nan": "expected a number",
     "fi:0,en:0": "leaves no source",
+    "fi:2,fi:3": "a source has two factors",
+    "fi:1e9": "expected a number",
     "tokens^x": "expected a number",
 }
 
@@ -159,6 +174,16 @@ def test_wrong_mixtures_are_refused(key, text):
     with pytest.raises(BadInput, match=key) as error:
         small_config("corpus.source=fi=a,en=b", f"{key}={text}")
     assert WRONG[text] in str(error.value)
+
+
+def test_a_name_is_what_comes_before_the_first_sign():
+    """Others are of the path, such as those of partitions."""
+    config = small_config("corpus.source=fi=d/lang=fi/x,en=/d/lang=en/y")
+    assert sources(config) == ["d/lang=fi/x", "/d/lang=en/y"]
+    assert sources(small_config("corpus.source=./lang=fi/x,/d/lang=en")) == [
+        "./lang=fi/x",
+        "/d/lang=en",
+    ]
 
 
 @pytest.mark.parametrize("source", ["fi=a,fi=b", "fi=a,b"])
@@ -182,7 +207,8 @@ def test_a_store_holds_out_some_of_each_source_that_has_a_name(tmp_path):
     whole = store.splits["heldout"]
     parts = [store.splits[f"heldout_{name}"].documents for name in files]
     assert [*parts[0], *parts[1]] == [*whole.documents]
-    assert mixture.splits(config) == ("train", "heldout", "heldout_big", "heldout_small")
+    splits = "train", "heldout", "heldout_big", "heldout_small"
+    assert mixture.fields(config, store)["splits"] == splits
     few = small_config(f"corpus.source=a={tmp_path / 'big.txt'},b={tmp_path / 'few.txt'}")
     corpora.write(tmp_path / "few.txt", texts[110:113])
     with few.unlocked():

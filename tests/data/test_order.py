@@ -36,7 +36,7 @@ def rows_of(data, phase) -> list[tuple[int, int, int]]:
     order = Order(data, phase, "train", 3, phase.batch)
     result = []
     steps = np.arange(phase.stop - phase.first)
-    for epoch, first in zip(*order.locate(steps), strict=True):
+    for epoch, first in zip(*order.locate(steps, order.start, phase.batch), strict=True):
         rows, keys = order.read(first + np.arange(phase.batch), int(epoch))
         result += [(int(epoch), *pair) for pair in zip(rows.tolist(), keys.tolist(), strict=True)]
     return result

@@ -58,15 +58,7 @@ def assign(
     state = np.where(in_place, HELDOUT, TRAIN).astype(np.uint8)
     text = np.cumsum(is_first) - 1  # the number of each document's text
     if is_heldout_by_hash(config):
-        heldout_count = max(least, round(config.corpus.heldout * distinct))
-        heldout_count = min(heldout_count, distinct - least)
-        is_heldout = np.arange(distinct) < heldout_count
-        of_texts = sources[order[is_first]]
-        for number, name in enumerate(source_names(config)):
-            if name:
-                texts = np.flatnonzero(of_texts == number)
-                check_source(name, len(texts), least)
-                is_heldout[texts[:least]] = True
+        is_heldout = heldout_texts(config, sources[order[is_first]], least)
         state[order[is_heldout[text]]] = HELDOUT
     if drop_copies:
         state[order[~is_first]] = COPY
@@ -75,13 +67,25 @@ def assign(
     return state
 
 
-def check_source(name: str, documents: int, least: int) -> None:
-    """Raises BadInput if a source has too few distinct documents to be trained on and evaluated by itself."""
-    if documents < 2 * least:
-        raise BadInput(
-            f"config.corpus.source: {name} has {documents} distinct documents with text; a source with a name needs"
-            f" {2 * least}, {least} to train on and {least} held out"
-        )
+def heldout_texts(config, sources: np.ndarray, least: int) -> np.ndarray:
+    """Returns bool[T]: whether each distinct text, in the order of their hashes, is held out.
+
+    sources: int[T], the number of each one's source.
+    """
+    count = max(least, round(config.corpus.heldout * len(sources)))
+    is_heldout = np.arange(len(sources)) < min(count, len(sources) - least)
+    for number, name in enumerate(source_names(config)):
+        if not name:
+            continue
+        texts = np.flatnonzero(sources == number)
+        if len(texts) < 2 * least:
+            raise BadInput(
+                f"config.corpus.source: {name} has {len(texts)} distinct documents with text; a source with a name"
+                f" needs {2 * least}, {least} to train on and {least} held out"
+            )
+        is_heldout[texts[:least]] = True
+        is_heldout[texts[-least:]] = False
+    return is_heldout
 
 
 def least_documents(config) -> int:
@@ -136,6 +140,11 @@ def write(
     for name in stores.SPLITS:
         if sum(source["documents"][name] for source in table) < least:
             raise BadInput(f"corpus: fewer than {least} documents of split {name} have tokens")
+        for source in table:
+            if "name" in source and not source["documents"][name]:
+                raise BadInput(
+                    f"corpus: no document of {source['name']} in split {name} has tokens"
+                )
     return table
 
 

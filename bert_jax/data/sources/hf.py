@@ -43,7 +43,12 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
         feature = value_of(data.features, field)
         if getattr(feature, "dtype", None) not in ("string", "large_string"):
             raise TypeError(f"not text, but {feature}")
-        return {"name": name, "config": config, "split": split, "examples": len(data)}
+        return {
+            "name": name,
+            "config": config,
+            "split": split,
+            "examples": len(data),
+        }
 
 
 def texts(source: str, field: str) -> Iterator[bytes]:

@@ -17,7 +17,11 @@ LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[
 EXPECTED = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
 ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}  # what a list may have instead of names
 # {kind of labels, as task.kind: dtype of their targets}
-DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
+DTYPES = {
+    "classes": np.int32,
+    "labels": np.float32,
+    "number": np.float32,
+}
 
 
 def kind_of(config) -> str:

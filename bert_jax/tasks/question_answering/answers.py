@@ -22,7 +22,12 @@ def predict(windows: list[Window], text: str, longest: int, threshold: float | N
         span by more; None: it never is.
     """
     null = min(float(window.null) for window in windows)
-    no_answer = {"text": "", "start": 0, "end": 0, "score": null}
+    no_answer = {
+        "text": "",
+        "start": 0,
+        "end": 0,
+        "score": null,
+    }
     nbest = candidates(windows, text, longest) or [no_answer]
     best = nbest[0]
     difference = null - best["score"]

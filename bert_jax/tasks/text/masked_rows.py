@@ -4,7 +4,6 @@ B rows, S packed sequences of a row at most.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -120,12 +119,11 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
 
     return Dataset(
         shapes,
-        mixture.splits(config),
-        rows,
-        make_batch,
-        survey_rows,
+        rows=rows,
+        make=make_batch,
+        survey=survey_rows,
         sequences=sequences,
-        factors=partial(mixture.factors, mixture.tokens_of(store)),
+        **mixture.fields(config, store),
     )
 
 
@@ -138,13 +136,18 @@ def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> d
 
     if word_starts is None:
         word_starts = tokenizer.load(store.path / "tokenizer").word_starts
-    task = config.task
-    rate = task.heldout_mask_rate or task.mask_rate
-    if not number_of(split):
-        rate = phase.keys.mask_rate or task.mask_rate
+    rate = mask_rate(config, phase, split)
     predictions = phase.keys.max_predictions
     special = store.manifest["special"]
-    return masking.apply(task, rate, predictions, special, word_starts, keys, arrays)
+    return masking.apply(config.task, rate, predictions, special, word_starts, keys, arrays)
+
+
+def mask_rate(config, phase, split: str) -> float:
+    """Returns the share of tokens that are predicted in rows of a split."""
+    rate = config.task.heldout_mask_rate
+    if not number_of(split):
+        rate = phase.keys.mask_rate
+    return rate or config.task.mask_rate
 
 
 def survey(config, phase, real: np.ndarray) -> Survey:
@@ -154,8 +157,7 @@ def survey(config, phase, real: np.ndarray) -> Survey:
     """
     share = float(real.sum() / len(real) / phase.length)
     most = phase.keys.max_predictions
-    trained = phase.keys.mask_rate or config.task.mask_rate
-    rate = max(trained, config.task.heldout_mask_rate or config.task.mask_rate)
+    rate = max(mask_rate(config, phase, split) for split in SPLITS)
     predicted = np.maximum(1, np.rint(rate * real))  # as in masking.py
     wanted = np.where(real, predicted, 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()

@@ -81,12 +81,11 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 
     return Dataset(
         shapes,
-        mixture.splits(config),
-        rows,
-        make_batch,
-        partial(survey, config, store),
+        rows=rows,
+        make=make_batch,
+        survey=partial(survey, config, store),
         sequences=lambda phase: phase.keys.max_packed,
-        factors=partial(mixture.factors, mixture.tokens_of(store)),
+        **mixture.fields(config, store),
     )
 
 

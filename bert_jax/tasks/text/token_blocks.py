@@ -10,8 +10,6 @@ rows may not cross documents, all rows are windows of one document each, the sam
 The array next_weights is that of objectives/causal_lm.py.
 """
 
-from functools import partial
-
 import numpy as np
 
 from bert_jax import prng
@@ -77,12 +75,11 @@ def make(config, store: Store | None = None) -> Dataset:
 
     return Dataset(
         shapes,
-        mixture.splits(config),
-        rows,
-        make_batch,
-        survey,
+        rows=rows,
+        make=make_batch,
+        survey=survey,
         sequences=lambda phase: 1,
-        factors=partial(mixture.factors, mixture.tokens_of(store)),
+        **mixture.fields(config, store),
     )
 
 
@@ -93,7 +90,7 @@ def full_blocks(begin: int, end: int, length: int, key: np.ndarray) -> documents
     """
     first = begin + int(prng.below(key, length)[0])
     # The number does not depend on the offset, which is less than a block.
-    number = (end - begin + 2) // length - 1
+    number = max(0, (end - begin + 2) // length - 1)
 
     def read(numbers: np.ndarray) -> np.ndarray:
         starts = first + numbers * length
