@@ -148,7 +148,8 @@ def as_token(value: str | dict) -> dict:
 
 
 def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedToken]:
-    """Returns the added tokens, by id, and the special tokens. The library ignores those that it has."""
+    """Returns the added tokens, by id, and the special tokens without those that are among them: the library would
+    overwrite their rules, such as the `lstrip` of [MASK]."""
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
     if isinstance(extra, dict):
         extra = extra.values()
@@ -167,6 +168,8 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
         for token in document.get("added_tokens", []):
             tokens[token["id"]] = token
     in_order = [tokens[number] for number in sorted(tokens, key=int)]
+    known = {token["content"] for token in [*in_order, *document.get("added_tokens", [])]}
+    special = [token for token in special if token["content"] not in known]
     keys = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
     tokens = [{key: token[key] for key in keys & token.keys()} for token in in_order + special]
     return [AddedToken(**token) for token in tokens]

@@ -300,3 +300,15 @@ def test_the_hint_of_a_refusal_works(tmp_path, documents):
     (directory / "tokenizer_config.json").write_text(json.dumps(PLAIN))
     ids = theirs(PROSE, add_special_tokens=False)["input_ids"]
     assert read(directory).encode(PROSE) == ids
+
+
+def test_rules_of_special_tokens_are_those_of_the_file(tmp_path, documents):
+    """ModernBERT's [MASK] takes the space before it; its settings name it by its spelling alone."""
+    document = json.loads(json.dumps(documents["bytes"]))
+    [mask] = [token for token in document["added_tokens"] if token["content"] == "<mask>"]
+    mask["lstrip"] = True
+    roles = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    settings = PLAIN | {f"{role}_token": piece for role, piece in roles.items()}
+    directory = write(tmp_path / "model", documents | {"bytes": document}, "bytes", settings, {})
+    ours = read(directory)
+    assert ours.rules == tokenizers.from_file(directory / "tokenizer.json", False).rules
