@@ -1,7 +1,6 @@
 """Sets up a run: checks the config, compares it between processes, opens data and workdir, calls the loop."""
 
 import contextlib
-import re
 import shutil
 import sys
 import traceback
@@ -195,10 +194,10 @@ def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cl
     text = config.continue_from
     if not text:
         return Start()
-    name, number = re.fullmatch("(.*?)(?:@([0-9]+))?", text).groups()
+    name, number = workdir.split_step(text)
     with workdir.opened(name, "config.json", "run.json") as source:
-        step = newest_checkpoint(source, processes, int(number or sys.maxsize)).step
-        if not step or number not in (None, str(step)):
+        step = newest_checkpoint(source, processes, number or sys.maxsize).step
+        if not step or number not in (None, step):
             reason = f"no such intact checkpoint; the run has {reader.steps(source.checkpoints)}"
             raise BadInput(f"config.continue_from={text}: {reason}")
         start = read_start(source, step, name)

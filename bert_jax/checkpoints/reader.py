@@ -267,10 +267,8 @@ def restore_params(directory: Path, run: str, number: int = 1, best: int | None 
         path = directory / str(best)
         reason = problem(path, run, ("params",), trees)
         if reason:
-            raise BadInput(
-                f"{path}: the best one: {reason}; with evaluate.patience=0, export and predict take"
-                " the newest"
-            )
+            hint = "name another one as RUN@STEP, or take the newest by evaluate.patience=0"
+            raise BadInput(f"{path}: {reason}; {hint}")
         return best, trees["params"]
     params = {}  # by step
     last = sys.maxsize

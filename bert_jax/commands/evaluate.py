@@ -133,7 +133,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
 
     processes: that evaluate together; default: this one alone.
     """
-    with workdir.opened(name) as opened:
+    with workdir.opened_at(name) as opened:
         if not load_model.is_run(opened.directory):
             raise BadInput(
                 f"{name}: not a run (no run.json); for another model, name a text by --config"

@@ -32,7 +32,7 @@ def run(options, overrides) -> int:
     about = model_card.About(options.license, options.language, options.push or "")
     if options.push:
         check_push(options.push)
-    with workdir.opened(options.model) as source:
+    with workdir.opened_at(options.model) as source:
         values = export(source, options.output, options.format, about, overrides)
     values["pushed"] = push(options.output, options.push) if options.push else None
     return cli.show(options, values, describe(values))

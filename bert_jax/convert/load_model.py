@@ -43,14 +43,15 @@ class Model(NamedTuple):
 
 
 def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -> Model:
-    """Opens a run (a directory or an address), a Hugging Face directory, or a directory of a TensorFlow checkpoint.
+    """Opens a run (a directory or an address; RUN@STEP for one of its checkpoints), a Hugging Face directory, or a
+    directory of a TensorFlow checkpoint.
 
     head: what is read of a model of another program besides its body:
         mlm: the heads of pretraining.
         label: also the dense layer of a fine-tuned model that bert_jax exported.
         '': nothing; its heads may be of any kind.
     """
-    with workdir.opened(name) as run:
+    with workdir.opened_at(name) as run:
         if is_run(run.directory):
             return open_run(run, overrides)
         return open_source(read_source(run.directory, head), None, overrides)
@@ -89,8 +90,8 @@ def is_run(directory: Path) -> bool:
 
 
 def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
-    """Opens the newest checkpoint of a run whose parameters match their fingerprints: with `evaluate.patience` the best
-    one so far, and with `checkpoint.average` the mean of several.
+    """Opens the checkpoint of `run.step` or, without it, the newest one of a run whose parameters match their
+    fingerprints: with `evaluate.patience` the best one so far, and with `checkpoint.average` the mean of several.
 
     Raises BadInput if there is no such checkpoint, or if the config or the tokenizer were altered.
     """
@@ -99,16 +100,24 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         if not (directory / name).is_file():
             hint = f"name the workdir of one{workdir.below(directory)}"
             raise BadInput(f"{directory}: not a run (no {name}); {hint}")
-    if not reader.steps(checkpoints):
+    steps = reader.steps(checkpoints)
+    if not steps:
         raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
+    if run.step is not None and run.step not in steps:
+        kept = ", ".join(map(str, steps))
+        raise BadInput(f"{run.name}@{run.step}: no such checkpoint; the run has {kept}")
     info = workdir.read_info(directory)
     settings = jax_setup.start(read_config(directory, info, overrides))
     tokenizer = tokenizers.load(directory / "tokenizer")
     if info.get("tokenizer") != tokenizer.fingerprint:
         raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
+    best = run.step
+    if best is None:
+        best = find_best(run, settings)
+    else:
+        settings.checkpoint.average = 1
     average = settings.checkpoint.average
-    best = find_best(run, settings)
     step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)

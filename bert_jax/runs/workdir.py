@@ -53,6 +53,7 @@ class Workdir:
     directory: where the small files are: the workdir itself or, for an address, a temporary copy.
     bucket: the directory in the bucket; None on a disk.
     lock: the lock in the bucket while this process holds it.
+    step: of the checkpoint to read; None: that which the config chooses.
     """
 
     def __init__(self, name: Path | str, directory=None, bucket: remote.Directory | None = None):
@@ -60,6 +61,7 @@ class Workdir:
         self.directory = Path(directory or name)
         self.bucket = bucket
         self.lock: lock.Lock | None = None
+        self.step: int | None = None
         self.uploaded = {}  # {name: stamp} of the files that are the same in the bucket
         self.upload_lock = threading.RLock()  # two threads may upload
         self.next_upload = 0.0  # time before which `try_upload` does nothing
@@ -187,6 +189,23 @@ def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
     with copied(name) as run:
         run.download(only)
         yield run
+
+
+@contextmanager
+def opened_at(name: Path | str) -> Iterator[Workdir]:
+    """Opens the workdir that RUN or RUN@STEP names, to read a checkpoint."""
+    name, step = split_step(name)
+    with opened(name) as run:
+        run.step = step
+        yield run
+
+
+def split_step(name: Path | str) -> tuple[str, int | None]:
+    """Returns RUN and STEP of RUN@STEP, or None for a name without a step."""
+    run, at, step = str(name).rpartition("@")
+    if at and step.isdecimal() and not os.path.exists(name):
+        return run, int(step)
+    return str(name), None
 
 
 @contextmanager
