@@ -104,7 +104,7 @@ def fingerprints(run, step: int) -> dict:
 def test_another_decay_starts_from_the_same_steps(phased_run, tmp_path):
     """The undisturbed run decays in its last two steps, of which the first still has the peak."""
     settings, undisturbed = phased_run
-    changes = {"continue_from": f"{undisturbed}@4", "schedule.decay": 0}
+    changes = {"continue_from": f"{undisturbed}@4", "schedule.decay": 1}
     assert train.pretrain(load(settings, **changes), tmp_path / "run") == 0
     same = [fingerprints(tmp_path / "run", n) == fingerprints(undisturbed, n) for n in (6, 8, 9)]
     assert same == [True, True, False]

@@ -63,8 +63,8 @@ class Store(NamedTuple):
 
 
 def number_of(split: str) -> int:
-    """Returns the number of a split among SPLITS; that of a source has the same."""
-    return SPLITS.index(split.partition("_")[0])
+    """Returns 0 for a split that is trained on, or a source of it, and 1 for others."""
+    return int(split.partition("_")[0] != SPLITS[0])
 
 
 def token_type(vocabulary: int) -> np.dtype:

@@ -360,7 +360,7 @@ def test_translations_are_those_of_generate(opened, keys):
 
     def decode(params):
         call = partial(ours.objective.network.apply, {"params": params})
-        cache = call(batch, length, method="start")
+        cache = call(batch, search.beams * length, method="start")
         step = partial(call, method="step")
         first = np.full(len(batch["tokens"]), kit.BEGIN)
         stop = decoding.Stop(kit.END, length)

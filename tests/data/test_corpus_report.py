@@ -212,5 +212,5 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     assert " ".join(rest).startswith("bert-jax pretrain --config demo --workdir runs/demo_10min")
     config = configs.load(rest[3], overrides)
     assert config.task.masking == "whole_word" and config.phases.main.steps < 1820
-    assert re.search(r"\d+ of 10 minutes on this machine", text)
+    assert re.search(r"\d+ (seconds )?of 10 minutes on this machine", text)
     assert prepare.open_matching(config)[0].path == tmp_path / "store"

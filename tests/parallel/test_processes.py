@@ -99,8 +99,10 @@ def assert_one_line(ended, *named, code=2):
 def test_a_refusal_by_one_process_ends_all(finished, tmp_path, devices, override, named):
     key, _, value = override.partition("=")
     value = tmp_path / value if key == "store" else value
-    command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
-    changes = {len(devices) - 1: [f"--config.{key}={value}"]}
+    settings = finished[0] | {"distributed.timeout": 5}
+    values = [settings.pop(key, 12345), value]  # of the seed by default
+    command = pretraining(settings, tmp_path / "run")
+    changes = {number: [f"--config.{key}={each}"] for number, each in enumerate(values)}
     ended = processes.run(command, tmp_path / "output", len(devices), devices, changes)
     assert_one_line(ended, named)
     assert not (tmp_path / "run").exists()
