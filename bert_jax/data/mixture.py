@@ -24,8 +24,6 @@ PERIOD = 1 << 20
 PASSES = 40  # over a source, beyond which there is a warning
 TEMPERATURE = "tokens^"
 LARGEST = 1e6  # factor
-
-
 DEFAULTS = {
     # how often the text of each source of corpus.source is seen, by its name: fi:3.7,en:0.13 (a source that is left out
     # has 1; 0: not at all), or by a temperature: tokens^0.7. The text is not repeated on disk. '': all of it alike
@@ -54,8 +52,8 @@ def factors(tokens: dict[str, int], text: str) -> dict[str, float]:
     """Returns {source: factor} of a mixture, without the sources that it leaves out; {} for ''.
 
     tokens: those of each source that has a name.
-    text: `fi:3.7,en:0.13`, where a source that is not named has 1, and 0 leaves one out; or
-        `tokens^0.7`, a temperature, with which the share of a source is as this power of its tokens.
+    text: `fi:3.7,en:0.13`, where a source that is not named has 1, and 0 leaves one out; or `tokens^0.7`, with which
+        the share of a source is as this power of its tokens.
 
     Raises ValueError.
     """

@@ -216,3 +216,19 @@ def test_a_store_holds_out_some_of_each_source_that_has_a_name(tmp_path):
     with pytest.raises(BadInput, match="b has 3 distinct documents"):
         corpora.prepare(few)
     assert not (tmp_path / "other").exists()
+
+
+def test_text_that_is_held_out_by_its_place_is_that_of_no_source(tmp_path):
+    texts = corpora.make_text(60)
+    parts = {"a": texts[:20], "b": texts[20:40], "other": texts[40:]}
+    for name, documents in parts.items():
+        corpora.write(tmp_path / f"{name}.txt", documents)
+    keys = [f"corpus.source=a={tmp_path}/a.txt,b={tmp_path}/b.txt", f"store={tmp_path}/store"]
+    config = small_config(*keys, f"corpus.heldout_source={tmp_path}/other.txt")
+    store = corpora.prepare(config)
+    assert mixture.fields(config, store)["splits"] == ("train", "heldout")
+    assert [*tokens_of(store)] == ["a", "b"] and min(tokens_of(store).values()) > 0
+    # All of b, and a part of a.
+    keys = [*keys[:1], f"store={tmp_path}/end", "corpus.heldout_by=end", "corpus.heldout=0.9"]
+    with pytest.raises(BadInput, match="no document of b to train on"):
+        corpora.prepare(small_config(*keys))
