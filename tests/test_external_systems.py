@@ -333,7 +333,7 @@ def test_the_decoder_is_trained_on_packed_rows(worlds, tmp_path):
     assert together == pytest.approx(apart, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_init_from_takes_what_fits_by_name(worlds, tmp_path, capsys):
     """The encoder of a BERT for that of the translator, and a causal body for a classifier; but no causal body for a
     translator."""

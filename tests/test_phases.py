@@ -119,6 +119,7 @@ def test_what_cannot_be_continued_is_refused(phased_run, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_run_with_a_mixture_that_is_killed_in_a_phase_ends_with_the_same_bits(finished, tmp_path):
     """The last two phases have one shape, and mixtures of their own. The held-out text of each source is evaluated."""
     texts = corpora.make_text(400)

@@ -162,7 +162,7 @@ def train_lm(directory, texts, **changes):
     return params(directory / "run")["encoder"]["embedder"]["words"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_three_steps_of_ulmfit(tmp_path):
     """Each starts from the body of the one before."""
     general, task, classifier = (tmp_path / name for name in ("general", "task", "classifier"))

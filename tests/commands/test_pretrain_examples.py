@@ -200,7 +200,7 @@ def test_a_store_of_a_model_has_no_vocabulary_of_its_own(settings, tmp_path):
     assert main(arguments("prepare", own | {"tokenizer.path": path})) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_translation_demo_learns(tmp_path):
     """A part of its model, for a part of its steps."""
     keys = {

@@ -127,7 +127,8 @@ def test_steps_follow_from_tokens(tmp_path, capsys, monkeypatch, tokens, steps):
     """The phases have 10 steps each of 512 tokens. Hours and cost follow, too."""
     monkeypatch.setattr(compilation, "compile_step", compile_nothing)
     path = write_phases(tmp_path / "config.json", a={"steps": 10}, b={"steps": 10})
-    options = ["--config", str(path), "--topology", "v5e:2x2", "--json", "-"]
+    store = f"--config.store={tmp_path}/none"  # not one of this directory
+    options = ["--config", str(path), "--topology", "v5e:2x2", "--json", "-", store]
     assert main(["plan", *options, "--tokens", str(tokens)]) == 0
     values = json.loads(capsys.readouterr().out)
     phases = [*values["phases"].values()]
