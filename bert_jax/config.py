@@ -46,9 +46,8 @@ class Phase(NamedTuple):
     length: int
     batch: int
     keys: ConfigDict  # all keys of the phase, with those of its task and model
-    text: int = (
-        0  # number of the first phase with rows of this shape: the later ones go on in its text
-    )
+    # number of the first phase with rows of this shape: the later ones go on in its text
+    text: int = 0
     # (steps, batch, mixture) of the phases from that one on with rows of this shape, before this phase
     before: tuple = ()
     mixture: str = ""  # of the store's sources, see data/mixture.py

@@ -232,9 +232,8 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-NAMED = re.compile(
-    r"(?:([\w-]+)=)?(.*)"
-)  # a part of `corpus.source`: its name, if any, and its path
+# A part of `corpus.source`: its name, if any, and its path.
+NAMED = re.compile(r"(?:([\w-]+)=)?(.*)")
 
 
 def named_sources(config: ConfigDict) -> list[tuple[str, str]]:

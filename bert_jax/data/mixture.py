@@ -8,8 +8,7 @@ again. Each source goes on where the phases before stopped that have rows of the
 K sources, N steps.
 """
 
-import functools
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
 
 PERIOD = 1 << 20
+EPOCHS = 8  # of the source with the shortest ones, whose rows are read at a time
 PASSES = 40  # over a source, beyond which there is a warning
 TEMPERATURE = "tokens^"
 LARGEST = 1e6  # factor
@@ -146,7 +146,7 @@ class Period:
         return periods * self.counts + np.bincount(self.source[:rest], minlength=len(self.counts))
 
 
-@functools.lru_cache(maxsize=8)  # phases often have the same mixture
+@lru_cache(maxsize=8)  # phases often have the same mixture
 def make_period(shares: tuple) -> Period:
     return Period(np.array(shares))
 
@@ -168,7 +168,7 @@ class Mixed:
         for name in names:
             alone = phase._replace(before=())
             order = Order(dataset, alone, f"{split}_{name}", seed, phase.batch)
-            if order.count < phase.batch:
+            if name in dataset.factors(phase.mixture) and order.count < phase.batch:
                 raise BadInput(
                     f"config.phases.{phase.name}.batch={phase.batch}: the source {name} has {order.count} rows of"
                     f" {phase.length} tokens; reduce it, or leave the source out by {name}:0 in the mixture"
@@ -186,9 +186,9 @@ class Mixed:
         for steps, batch, mixture in phase.before:
             self.starts += period(mixture).taken(steps * batch)
         self.period = period(phase.mixture)
-        # Steps of the shortest epoch of a source: so many are read at a time.
+        # Windows bound how many epochs are open at a time.
         rows = self.counts * len(self.period.source) / np.maximum(self.period.counts, 1)
-        self.epoch_steps = self.left = max(1, int(rows.min()) // phase.batch)
+        self.epoch_steps = self.left = max(1, EPOCHS * int(rows.min()) // phase.batch)
 
     def taken(self, steps: int) -> np.ndarray:
         """Returns int64[K]: the rows of each source before a step of the phase, those of earlier phases included."""

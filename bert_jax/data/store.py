@@ -53,9 +53,8 @@ class Store(NamedTuple):
 
     path: Path
     manifest: dict
-    splits: dict[
-        str, Split
-    ]  # train and heldout, and those of each source that has a name: train_fi
+    # train and heldout, and those of each source that has a name: train_fi
+    splits: dict[str, Split]
 
     @property
     def fingerprint(self) -> str:

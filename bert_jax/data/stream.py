@@ -105,9 +105,8 @@ def batches(pipeline: Pipeline, first: int, last: int, rows: float):
     order = pipeline.order
     numbers_of_row = int(np.prod(order.shape))
     step_bytes = 8 * numbers_of_row * len(pipeline.positions)
-    shift = (
-        order.epoch_steps - order.left
-    )  # epochs end at multiples of their steps, counted from `shift` on
+    # Epochs end at multiples of their steps, counted from `shift` on.
+    shift = order.epoch_steps - order.left
     for steps in windows(first + shift, last + shift, order.epoch_steps, step_bytes):
         steps = steps - shift
         order.open_next(steps, last - 1)

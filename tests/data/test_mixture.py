@@ -151,6 +151,9 @@ def test_many_passes_and_few_rows_are_named(store):
     assert int(re.search("([0-9]+) passes over fi", warning)[1]) > 40
     with pytest.raises(BadInput, match="the source fi has .* rows of 64 tokens"):
         Mixed(dataset, phase(batch=5000), "train", 1)
+    # A source of earlier phases alone may have fewer.
+    later = phase("fi:0,sv:0", 1000, before=((5, 16, FACTORS),))
+    assert Mixed(dataset, later, "train", 1).starts[0] > 0
     long = phase()._replace(length=100_000)  # more than a block of the smallest source
     with pytest.raises(BadInput, match="the source fi has 0 rows"):
         Mixed(dataset_of(store, "token_blocks"), long, "train", 1)
