@@ -185,27 +185,32 @@ def by_phase(futures: dict) -> dict[str, Callable]:
     return {phase: choose(by_length) for phase, by_length in futures.items()}
 
 
-def start_from(trainer: Trainer, arrays: dict) -> Trainer:
-    """Returns the trainer with an `initialize` that puts arrays into the initial parameters.
+def start_from(trainer: Trainer, arrays: dict, moments: dict) -> Trainer:
+    """Returns the trainer with an `initialize` that puts arrays into the initial state.
 
-    arrays: {path: array on the host}; moved out of the dict, so that their memory is free once they are on the devices.
-        Of one with fewer rows, the others stay as they are.
+    arrays: {path of a parameter: array on the host}; moved out of the dict, so that their memory is free once they are
+        on the devices. Of one with fewer rows, the others stay as they are.
+    moments: the same of the optimizer's state.
     """
 
-    def place(path, leaf):
-        array = arrays.pop(meshes.path_name(path), None)
-        if array is None:
-            return leaf
-        if array.shape == leaf.shape:
-            return initial.place(array, leaf.sharding)
-        put = jax.jit(
-            lambda leaf, rows: leaf.at[: len(rows)].set(rows), out_shardings=leaf.sharding
-        )
-        return put(leaf, array)
+    def place_in(tree, arrays: dict):
+        def place(path, leaf):
+            array = arrays.pop(meshes.path_name(path), None)
+            if array is None:
+                return leaf
+            if array.shape == leaf.shape:
+                return initial.place(array.astype(leaf.dtype), leaf.sharding)
+            put = jax.jit(
+                lambda leaf, rows: leaf.at[: len(rows)].set(rows), out_shardings=leaf.sharding
+            )
+            return put(leaf, array)
+
+        return jax.tree.map_with_path(place, tree)
 
     def initialize():
         state = trainer.initialize()
-        return state._replace(params=jax.tree.map_with_path(place, state.params))
+        params = place_in(state.params, arrays)
+        return state._replace(params=params, opt_state=place_in(state.opt_state, moments))
 
     return trainer._replace(initialize=initialize)
 

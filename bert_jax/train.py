@@ -103,8 +103,10 @@ def pretrain_together(
         trainer = build_and_verify(config, mesh, data, init_state=step is None)
         imported = {key: start.info[key] for key in ("imported", "fresh") if key in start.info}
         if body:
-            imported = init_from.describe(config, body, trainer.shapes.params)
-            trainer = start_from(trainer, body.arrays)
+            params = trainer.shapes.params
+            fitted = init_from.fit(config, body, params)
+            imported = init_from.describe(config, body, fitted, params)
+            trainer = start_from(trainer, fitted, body.moments)
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
             reporter = report.SilentReporter()

@@ -88,9 +88,12 @@ def get_config(
     config.store = "stores/default"
     # directory or address of saved batches (`inspect --save`) to train on instead of the store. '': use the store
     config.batches = ""
-    # run, exported directory or published checkpoint whose encoder the run starts from, known by its content. '':
-    # random weights
+    # run, exported directory or published checkpoint whose parameters the run starts from, as far as it has them, known
+    # by its content. '': random weights
     config.init_from = ""
+    # whether the run also starts with the optimizer's state, such as Adam's moments and count, of the run in init_from
+    # (RUN or RUN@STEP), at step 0
+    config.init_moments = False
     # whether a run of init_from starts from random weights even so, with its network and its tokenizer: the comparison
     # that shows what pretraining is worth
     config.random_weights = False
@@ -370,6 +373,8 @@ def check_checkpoints(config: ConfigDict) -> None:
     is_valid = not has_patience or (evaluations > 0 and evaluations % every == 0)
     hint = f"needs evaluate.every={evaluations} to be a multiple of checkpoint.every={every}"
     require(is_valid, "evaluate.patience", config, hint)
+    is_valid = not config.init_moments or config.init_from
+    require(is_valid, "init_moments", config, "needs init_from, the run whose moments they are")
     hint = f"expected '' with init_from={config.init_from}: both say where the run starts"
     require(not (config.continue_from and config.init_from), "continue_from", config, hint)
     is_valid = config.checkpoint.average == 1 or not has_patience

@@ -1,4 +1,5 @@
-"""`init_from`: a new run starts with the body of a run, an export or a published checkpoint; its heads are fresh."""
+"""`init_from`: a new run starts with the parameters of a run, an export or a published checkpoint, as far as it has
+them, and with `init_moments` with the state of its optimizer."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,16 +9,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.checkpoints import fingerprint
+from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.config_checks import require
-from bert_jax.convert import load_model, names, vocabulary_extension
+from bert_jax.convert import load_model, names, tiling, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import continuation, jax_setup
+from bert_jax.runs import continuation, jax_setup, workdir
 from bert_jax.storage import checksums
 from bert_jax.tasks.labelled import epochs, examples
 
@@ -25,36 +26,36 @@ WORDS = "embedder/words"  # end of the path of the embeddings with a row for eac
 
 
 class Body(NamedTuple):
-    """The body of another model, see models/base.py."""
+    """The parameters of another model: its body and its heads, see models/base.py."""
 
     arrays: dict[str, np.ndarray]  # {path in params of this model: float32 array}
     source: dict  # what run.json says about it
     vocabulary: int  # its size, without the pieces of `tokenizer_of`
     tokenizer: list  # its rules
+    layers: int  # of a smaller network; 0 for one of the same sizes
+    moments: dict[str, np.ndarray]  # {path in opt_state: array}; {} without config.init_moments
 
 
 def read(config: ConfigDict, processes: Cluster) -> Body:
-    """Reads the body that config.init_from names, in each process.
+    """Reads the model that config.init_from names, in each process.
 
     Raises BadInput if the config's model does not take that of the source, or if the source differs between processes,
     or has another tokenizer than a store that is still to be prepared.
     """
     name = config.init_from
-    # With these keys, JAX remains set up as for this run.
-    setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
-    model = load_model.open_model(name, setup, head="")
+    model = open_source(config)
     subtrees = taken_subtrees(config, model.config)
     check_settings(config, model.config)
-    shared = [entry.path for entry in names.parameters(model.config.model) if entry.part == "head"]
-    arrays = {}
     tokenizer = tokenizer_of(config, model)
+    heads = kept_heads(config, model)
+    arrays = {}
     for path, array in load_model.trained(model).items():
         if tokenizer.size > model.vocabulary.size and path.endswith(WORDS):
             array = array[: model.vocabulary.size]
         subtree = models.subtree_of(path, subtrees)
         if subtree:
             arrays[subtrees[subtree] + path.removeprefix(subtree)] = array
-        elif path in shared:
+        elif path in heads:
             arrays[path] = array
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
@@ -64,11 +65,65 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
         "fingerprint": digest,
         "positions": load_model.trained_positions(model),
     }
-    body = Body(arrays, source, model.vocabulary.size, tokenizer.rules)
+    moments = read_moments(config, model) if config.init_moments else {}
+    layers = model.config.model.layers if tiling.grows(model.config, config) else 0
+    size = model.vocabulary.size
+    body = Body(arrays, source, size, tokenizer.rules, layers, moments)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, body, "tokenizer.path", tokenizer)
     return body
+
+
+def open_source(config: ConfigDict) -> load_model.Model:
+    """Opens the model of config.init_from; of another program's with the heads of pretraining, if the run pretrains and
+    they are those of names.py."""
+    # With these keys, JAX remains set up as for this run.
+    setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
+    if not examples.module_of(config):
+        try:
+            return load_model.open_model(config.init_from, setup)
+        except BadInput:  # which the body may raise again
+            pass
+    return load_model.open_model(config.init_from, setup, head="")
+
+
+def kept_heads(config: ConfigDict, model: load_model.Model) -> set[str]:
+    """Returns the paths of parameters outside of the body that the run keeps: all in pretraining with the same
+    architecture; otherwise those of which a task with labels has the same, as ModernBERT's head."""
+    if config.model.name != model.config.model.name:
+        return set()
+    if not examples.module_of(config):
+        return set(names.by_path(model.params))
+    table = names.parameters(model.config.model)
+    return {entry.path for entry in table if entry.part == "head"}
+
+
+def read_moments(config: ConfigDict, model: load_model.Model) -> dict[str, np.ndarray]:
+    """Returns {path in opt_state: array} of the optimizer of the checkpoint that the model is from.
+
+    Raises BadInput if there is none, or if it is of another optimizer or network.
+    """
+    hint = f"config.init_from={config.init_from} is no checkpoint of a run that has trained"
+    require(model.step, "init_moments", config, hint)
+    optimizer = model.config.optimizer.name
+    hint = f"config.init_from={config.init_from} has {optimizer!r}, of other moments"
+    require(optimizer == config.optimizer.name, "optimizer.name", config, hint)
+    is_same = config.model.name == model.config.model.name and not tiling.grows(
+        model.config, config
+    )
+    hint = f"config.init_from={config.init_from} is another network, of other moments"
+    require(is_same, "init_moments", config, hint)
+    trees = {}
+    with workdir.opened_at(config.init_from) as run:
+        path = run.checkpoints / str(model.step)
+        if reason := reader.problem(path, model.info["run"], ("opt_state",), trees):
+            raise BadInput(f"{path}: {reason}; name another one as RUN@STEP")
+    return {
+        path: array
+        for path, array in names.by_path(trees["opt_state"]).items()
+        if path.startswith("inner/")  # the guard starts anew
+    }
 
 
 def taken_subtrees(config: ConfigDict, source: ConfigDict) -> dict[str, str]:
@@ -87,16 +142,25 @@ def taken_subtrees(config: ConfigDict, source: ConfigDict) -> dict[str, str]:
 
 
 def check_settings(config: ConfigDict, source: ConfigDict) -> None:
-    """Raises BadInput if the source has another model, apart from keys of training alone, and from `pooling`.
+    """Raises BadInput if the source has another model, apart from keys of training alone, from `pooling`, and from
+    smaller sizes, see tiling.py. Prints other bases of rotary positions.
 
     Of two models, the keys that both have are compared. `pooling`, which fine-tuning takes from the source, changes no
     vector of a token. A phase may have other values of the model than the whole config.
     """
-    free = (*continuation.CHANGEABLE, "model.pooling")
+    keys = getattr(models.module_of(config), "PHASE_DEFAULTS", ())
+    bases = [f"model.{key}" for key in keys]
+    free = [*continuation.CHANGEABLE, "model.pooling", *bases]
+    if "model.rotary_base" in bases:  # no array has a row for each position
+        free.append("model.max_length")
     for path, (expected, value) in configs.differences(source, configs.at_step(config, 0)).items():
-        is_shape = path.startswith("model.") and continuation.is_of_model(path)
-        is_shape &= None not in (expected, value) and path != "model.name"
-        if is_shape and not continuation.may_change(path, free):
+        if not path.startswith("model.") or path == "model.name" or None in (expected, value):
+            continue
+        if path in bases:
+            print(f"init_from: config.{path}={value!r} instead of {expected!r}")
+        is_larger = path in tiling.SIZES and value > expected and tiling.grows(source, config)
+        is_shape = continuation.is_of_model(path) and not continuation.may_change(path, free)
+        if is_shape and not is_larger:
             place = f"config.{path}={value!r} in the first phase"
             raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
 
@@ -130,33 +194,58 @@ def check_same(
     require(source["fingerprint"] == expected, "init_from", config, hint)
 
 
-def describe(config: ConfigDict, body: Body, params) -> dict:
-    """Returns what run.json says about a run that starts with a body, and prints it: the source as `imported`, and as
-    `fresh` the names of the other parts.
+def fit(config: ConfigDict, body: Body, params) -> dict[str, np.ndarray]:
+    """Returns {path: array} of the parameters that start with those of a body, which may be of a smaller network.
 
     params: the run's parameters or their shapes.
 
     Raises BadInput for an array of another shape.
     """
-    paths = names.by_path(params)
-    restored = {path: body.arrays[path] for path in paths if path in body.arrays}
-    for path, array in restored.items():
-        shape = paths[path].shape
+    fitted = {}
+    for path, leaf in names.by_path(params).items():
+        source = path
+        if body.layers:
+            source = tiling.path_before(path, config.model.layers, body.layers)
+        if source not in body.arrays:
+            continue
+        array = body.arrays[source]
+        shape = leaf.shape
         if path.endswith(WORDS) and len(array) == body.vocabulary:
             shape = (len(array), *shape[1:])  # the rows of new pieces are fresh
+        if body.layers:
+            array = tiling.tile(array, shape)
         if array.shape != shape:
             shapes = f"{path} has shape {shape} here, {array.shape} there"
             raise BadInput(f"config.init_from={config.init_from}: {shapes}")
+        fitted[path] = array
+    return fitted
+
+
+def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
+    """Returns what run.json says about a run that starts with a body, and prints it: the source as `imported`, and as
+    `fresh` the names of the other parts.
+
+    fitted: what `fit` returns.
+    params: the run's parameters or their shapes.
+
+    Raises BadInput if a subtree of the body is not among them.
+    """
     subtrees = models.body(config)
     taken = {models.subtree_of(path, subtrees) for path in body.arrays} - {""}
     for subtree in taken:
-        if not any(path.startswith(f"{subtree}/") for path in restored):
+        if not any(path.startswith(f"{subtree}/") for path in fitted):
             raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
-    require(restored, "init_from", config, "nothing in it fits the model")
-    others = set(paths) - set(restored)
+    require(fitted, "init_from", config, "nothing in it fits the model")
+    others = names.by_path(params).keys() - fitted.keys()
     fresh = sorted({models.split(path, subtrees)[1] for path in others})
-    number = counts.count(restored, body.vocabulary)
-    text = f"{number:,} parameters of {body.source['source']} ({', '.join(sorted(taken))})"
+    number = counts.count(fitted, body.vocabulary)
+    kept = {
+        models.split(path, subtrees)[1] for path in fitted if not models.subtree_of(path, taken)
+    }
+    parts = [*sorted(taken), *sorted(kept)]
+    if body.moments:
+        parts.append("the optimizer's moments")
+    text = f"{number:,} parameters of {body.source['source']} ({', '.join(parts)})"
     print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
     return {"imported": body.source | {"parameters": number}, "fresh": fresh}
 

@@ -1,23 +1,27 @@
-"""`init_from`: a new run starts with another model's encoder, bit for bit, and with fresh heads."""
+"""`init_from`: a new run starts with another model's parameters, bit for bit, as far as it has them."""
 
 import json
+import re
 import shutil
 import signal
 
 import numpy as np
 import pytest
-from kits import external_models
+from kits import external_models, small
 from kits.malformed_inputs import refused
 from kits.runs import assert_same_bits, lines, load, make_run, params, pretraining, signal_at
 from kits.small import mesh_keys
 
 from bert_jax import loop, train
+from bert_jax.checkpoints import reader
 from bert_jax.commands import export
 from bert_jax.convert import init_from, load_model
+from bert_jax.convert.names import by_path
 from bert_jax.data import prepare
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs.workdir import Workdir
+from bert_jax.tasks import feed
 from bert_jax.tokenizers import tokenizer
 
 # A learning rate of 0 keeps the parameters that the run starts with.
@@ -42,27 +46,24 @@ def random(finished, tmp_path_factory):
 
 def assert_started_from(workdir, source, random) -> None:
     """Compares with the parameters of the source, and with a run without init_from."""
-    started, fresh = params(workdir), params(random)
-    assert_same_bits(started["encoder"], source["encoder"])
-    for name in "mlm", "pair":
-        assert_same_bits(started[name], fresh[name])
+    assert_same_bits(params(workdir), source)
     assert lines(workdir)[-1]["split"] == "heldout"
     assert lines(workdir)[-1]["loss"] != lines(random)[-1]["loss"]
     info = json.loads((workdir / "run.json").read_text())
-    assert info["fresh"] == ["mlm", "pair"]
-    assert info["imported"]["parameters"] == info["encoder_parameters"]
+    assert info["fresh"] == []
+    assert info["imported"]["parameters"] == info["parameters"]
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_the_encoder_of_another_run(finished, random, tmp_path, capsys):
+def test_a_run_starts_from_the_parameters_of_another_run(finished, random, tmp_path, capsys):
     settings, source = finished
     begin(settings, tmp_path / "run", init_from=source, **START)
     assert_started_from(tmp_path / "run", params(source), random)
     log = capsys.readouterr().out
     info = json.loads((tmp_path / "run/run.json").read_text())
-    number = f"{info['encoder_parameters']:,}"
+    number = f"{info['parameters']:,}"
     (line,) = (line for line in log.splitlines() if line.startswith("init_from"))
-    assert number in line and "mlm, pair" in line
+    assert f"{number} parameters" in line and "(encoder, mlm, pair); fresh: nothing" in line
     expected = {"source": source.name, "step": 20, "positions": 32}
     assert info["imported"] == info["imported"] | expected
 
@@ -78,16 +79,18 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
 
 
 @pytest.mark.slow
-def test_a_part_of_the_encoder_that_the_source_lacks_is_fresh(finished, random, tmp_path):
+def test_a_part_that_the_source_lacks_is_fresh(finished, random, tmp_path):
     settings, workdir = finished
     words = tokenizer.load(workdir / "tokenizer")
     keys = "task.pair_task=none", "model.layers=1"
     *_, source = make_run(tmp_path / "source", *keys, words=words)
     started = begin(settings, tmp_path / "run", init_from=tmp_path / "source", **START)
-    pooler = {"pooler": params(random)["encoder"]["pooler"]}
-    assert_same_bits(started["encoder"], source["encoder"] | pooler)
+    fresh = params(random)
+    assert_same_bits(started["encoder"], source["encoder"] | {"pooler": fresh["encoder"]["pooler"]})
+    assert_same_bits(started["mlm"], source["mlm"])
+    assert_same_bits(started["pair"], fresh["pair"])
     info = json.loads((tmp_path / "run/run.json").read_text())
-    assert info["fresh"] == ["mlm", "pair", "pooler"]
+    assert info["fresh"] == ["pair", "pooler"]
 
 
 @pytest.mark.slow
@@ -111,7 +114,7 @@ def test_a_resumed_run_knows_the_source_by_its_content(finished, random, tmp_pat
     assert load_model.open_model(tmp_path / "run").step == 5
 
 
-def test_heads_of_any_kind_do_not_matter(tmp_path):
+def test_heads_of_another_kind_are_not_kept(tmp_path):
     """A layer with another name or type, another number of classes, and an output matrix that is not tied."""
     tensors = external_models.make_tensors()
     plain = external_models.write_huggingface(tmp_path / "plain", tensors)
@@ -122,12 +125,82 @@ def test_heads_of_any_kind_do_not_matter(tmp_path):
     foreign = tensors | decoder | pair | counter
     external_models.write_huggingface(tmp_path / "foreign", foreign, architectures=["Mine"])
     config = load_model.open_model(plain, ["dtype=float32", "batches=saved"]).config
-    encoders = []
+    bodies = []
     for name in ("plain", "foreign"):
         config = config.copy_and_resolve_references()
         config.init_from = str(tmp_path / name)
-        encoders.append(init_from.read(config, Cluster()))
-    assert encoders[0].source["fingerprint"] == encoders[1].source["fingerprint"]
+        bodies.append(init_from.read(config, Cluster()).arrays)
+    with_heads, body = bodies
+    heads = {path.partition("/")[0] for path in with_heads.keys() - body.keys()}
+    assert heads == {"mlm", "pair"}
+    assert_same_bits({path: with_heads[path] for path in body}, body)
+
+
+# Dropout and rates are functions of the step, which begins anew.
+PLAIN = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "optimizer.clip": 0.5}
+PLAIN |= {"schedule.name": "constant", "schedule.warmup": 0, "optimizer.bias_correction": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
+def test_moments_are_kept_from_step_0_on(finished, tmp_path, monkeypatch, name):
+    """Twenty steps of a new run are those of one run after as many, on the same batches."""
+    keys = PLAIN | {"optimizer.name": name, "log.every": 1, "evaluate.every": 0}
+    settings = finished[0] | {"checkpoint.keep": 9}
+    begin(settings, tmp_path / "one", **keys | {"phases.main.steps": 40})
+    train_batches = feed.StoreFeed.train
+    monkeypatch.setattr(
+        feed.StoreFeed,
+        "train",
+        lambda self, phase, first, last, positions: train_batches(
+            self, phase._replace(stop=40), first + 20, last + 20, positions
+        ),
+    )
+    losses = {}
+    for kept in (True, False):
+        workdir = tmp_path / str(kept)
+        start = {"init_from": f"{tmp_path / 'one'}@20", "init_moments": kept}
+        begin(settings, workdir, **keys | start)
+        losses[kept] = [line["loss"] for line in lines(workdir) if line["split"] == "train"]
+    expected = [line["loss"] for line in lines(tmp_path / "one") if line["split"] == "train"]
+    np.testing.assert_allclose(losses[True], expected[20:], rtol=1e-6)
+    assert np.abs(np.subtract(losses[False], expected[20:])).max() > 1e-3
+    opt_state = reader.read((tmp_path / "True/checkpoints/20").absolute(), "opt_state")
+    counts = [leaf for path, leaf in by_path(opt_state).items() if path.endswith("/count")]
+    assert 40 in counts
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"optimizer.name": "adafactor"}, "optimizer.name='adafactor': .* has 'adam'"),
+        ({"model.width": 64}, "init_moments=True: .* another network"),
+        ({"init_from": "export"}, "init_moments=True: .*export is no checkpoint"),
+        ({"init_from": ""}, "init_moments=True: needs init_from"),
+    ],
+)
+def test_moments_of_another_kind_are_refused(finished, tmp_path, monkeypatch, changes, named):
+    monkeypatch.chdir(tmp_path)
+    export.export(Workdir(finished[1]), tmp_path / "export", "huggingface")
+    keys = KEYS | {"init_from": finished[1], "init_moments": True} | changes
+    assert re.search(named, refused(*pretraining(finished[0], tmp_path / "run", **keys)))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_rotary_positions_may_have_another_base(finished, tmp_path, capsys):
+    """Also longer rows: no array has a row for each position."""
+    words = tokenizer.load(finished[1] / "tokenizer")
+    modern = [*small.MODERN, "task.name=packed_documents"]
+    make_run(tmp_path / "source", *modern, words=words)
+    settings = finished[0] | dict(key.split("=") for key in modern)
+    del settings["model.attention_dropout"]
+    longer = {"model.layers": 4, "model.max_length": 64, "model.rotary_base": 10_000.0}
+    longer |= {"phases.main.rotary_base": 20_000.0}
+    begin(settings, tmp_path / "run", init_from=tmp_path / "source", **START | longer)
+    assert_same_bits(params(tmp_path / "run"), params(tmp_path / "source"))
+    printed = capsys.readouterr().out
+    assert "init_from: config.model.rotary_base=20000.0 instead of 160000.0" in printed
 
 
 @pytest.mark.full

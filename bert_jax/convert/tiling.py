@@ -1,0 +1,43 @@
+"""A larger network starts from a smaller one by tiling, as ModernBERT-large did (arXiv:2412.13663, section 2.2.2).
+
+An array lies in the middle of the larger one, and repeats outward from there. A layer starts from the one at the same
+share of the depth. The rule is that of https://github.com/AnswerDotAI/ModernBERT, src/bert_layers/initialization.py.
+"""
+
+import re
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.config_checks import value_of
+
+MODELS = ("bert", "modernbert", "gpt")  # with one stack of layers
+SIZES = ("model.layers", "model.width", "model.heads", "model.feed_forward")
+LAYER = re.compile(r"(?<=/blocks_)[0-9]+")
+
+
+def grows(source: ConfigDict, config: ConfigDict) -> bool:
+    """Returns whether the network of a config has other sizes than that of a source, from which it can start."""
+    is_known = source.model.name in MODELS and source.model.name == config.model.name
+    return is_known and any(value_of(source, key) != value_of(config, key) for key in SIZES)
+
+
+def path_before(path: str, layers: int, before: int) -> str:
+    """Returns the path in the smaller network of what a parameter starts from.
+
+    layers: of the larger network.
+    before: of the smaller one.
+    """
+
+    def number_before(match: re.Match) -> str:
+        number = round(int(match[0]) * before / layers)
+        return str(min(number, before - 1))
+
+    return LAYER.sub(number_before, path)
+
+
+def tile(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns an array of another shape, which is at least as large along each axis, by the rule."""
+    added = np.subtract(shape, array.shape)
+    widths = [(count // 2, count - count // 2) for count in added]
+    return np.pad(array, widths, mode="wrap")
