@@ -43,6 +43,7 @@ COMMANDS = {
     "evaluate": "Evaluate a run on its held-out rows, or models with any vocabularies on the same text.",
     "verify": "Check the files of a store or a run, and list all problems.",
     "import": "Create a run from a local Hugging Face model or TensorFlow checkpoint, to train it further.",
+    "average": "Write the mean of checkpoints, of one run or of several.",
     "export": "Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint.",
     "predict": "Predict the pieces at [MASK], the labels, a translation, or how texts continue.",
     "score": "Compute the log-probabilities of sentences, or the accuracy on minimal pairs.",

@@ -85,7 +85,7 @@ class Loop:
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict
-        self.kept_steps = []  # the step of the best checkpoint, see `best`
+        self.kept_steps = []  # the steps of the best checkpoints, see `best`
 
     def run(self, newest: Path | None) -> int:
         """Trains from the checkpoint `newest`, or from the initial state if None; returns the exit code."""
@@ -321,11 +321,15 @@ class Loop:
         return metrics.is_over(self.config, self.best())
 
     def best(self) -> dict:
-        """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept."""
+        """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept, and those of the next
+        ones up to `checkpoint.keep_best`."""
         steps = self.checkpoints.all_steps()
         lines = self.reporter.read()
-        best = self.processes.from_main(metrics.best(self.config, lines, steps))
-        self.kept_steps[:] = [best.get("step")]
+        ranking = metrics.ranking(self.config, lines, steps)
+        best = metrics.best(self.config, lines, steps)
+        count = max(self.config.checkpoint.keep_best, len(best) > 0)
+        kept = [line["step"] for line in ranking[:count]]
+        self.kept_steps[:], best = self.processes.from_main((kept, best))
         return best
 
     def save(self, step: int, state) -> None:

@@ -94,6 +94,9 @@ def pretrain_together(
         if set(continuation.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
+        if config.checkpoint.average != start.config.checkpoint.average:
+            names = [f"{run.name}@{step}" for step in reader.steps(run.checkpoints)]
+            print(f"for their mean: bert-jax average {' '.join(names)} --output DIR")
         return 0
     data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -210,7 +213,11 @@ def find_start(config: ConfigDict, run: Workdir, step: int | None, processes: Cl
 def read_start(run: Workdir, step: int, name: str) -> Start:
     """Returns the checkpoint of a step of a run as a Start."""
     config = configs.read(run.directory / "config.json")
-    return Start(step, run.checkpoints / str(step), name, config, workdir.read_info(run.directory))
+    info = workdir.read_info(run.directory)
+    if "mean_of" in info:
+        hint = "without an optimizer's state; start from it by config.init_from in another workdir"
+        raise BadInput(f"{name}: a mean of checkpoints, {hint}")
+    return Start(step, run.checkpoints / str(step), name, config, info)
 
 
 def prepare_workdir(

@@ -289,6 +289,8 @@ def get_config(
     # `keep`. A run with fewer steps saves more often
     config.checkpoint.average = 1
     config.checkpoint.keep_every = 0  # also keep those at multiples of this step; 0: none
+    # also keep those of so many best evaluations, judged as by evaluate.patience
+    config.checkpoint.keep_best = 0
     # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
     config.checkpoint.compare = 100
 
@@ -321,7 +323,7 @@ NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate optimizer.clip
     optimizer.weight_decay train.tokens_per_device evaluate.every
-    evaluate.batch checkpoint.keep_every checkpoint.compare evaluate.patience
+    evaluate.batch checkpoint.keep_every checkpoint.keep_best checkpoint.compare evaluate.patience
     optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
@@ -370,9 +372,10 @@ def check_checkpoints(config: ConfigDict) -> None:
     require(is_valid, "checkpoint.every", config, hint)
     has_patience = config.evaluate.patience > 0
     evaluations = config.evaluate.every
-    is_valid = not has_patience or (evaluations > 0 and evaluations % every == 0)
+    is_valid = evaluations > 0 and evaluations % every == 0
     hint = f"needs evaluate.every={evaluations} to be a multiple of checkpoint.every={every}"
-    require(is_valid, "evaluate.patience", config, hint)
+    require(is_valid or not has_patience, "evaluate.patience", config, hint)
+    require(is_valid or not config.checkpoint.keep_best, "checkpoint.keep_best", config, hint)
     is_valid = not config.init_moments or config.init_from
     require(is_valid, "init_moments", config, "needs init_from, the run whose moments they are")
     hint = f"expected '' with init_from={config.init_from}: both say where the run starts"

@@ -154,9 +154,10 @@ def saving(checkpoints: Manager):
         raise Unfinished(f"{text}; {name_last(checkpoints.directory)}") from None
 
 
-def save_params(directory: Path, params, run: str) -> None:
-    """Saves step 0 of a run that starts from given parameters; it has no optimizer state."""
+def save_params(directory: Path, params, run: str, step: int = 0) -> None:
+    """Saves a checkpoint without the state of an optimizer, such as step 0 of a run that starts from given
+    parameters."""
     items = {"params": params}
     with manager(directory) as checkpoints:
-        save(checkpoints, 0, items, fingerprint.of_tree(items), run)
+        save(checkpoints, step, items, fingerprint.of_tree(items), run)
         finish(checkpoints)

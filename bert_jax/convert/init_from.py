@@ -117,7 +117,7 @@ def read_moments(config: ConfigDict, model: load_model.Model) -> dict[str, np.nd
     trees = {}
     with workdir.opened_at(config.init_from) as run:
         path = run.checkpoints / str(model.step)
-        if reason := reader.problem(path, model.info["run"], ("opt_state",), trees):
+        if reason := reader.problem(path, model.info.get("run", ""), ("opt_state",), trees):
             raise BadInput(f"{path}: {reason}; name another one as RUN@STEP")
     return {
         path: array

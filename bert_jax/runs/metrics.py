@@ -72,21 +72,15 @@ def is_shown(split: str, key: str, value) -> bool:
     return key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
 
 
-def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
-    """Returns the step, metric and value of the best evaluation on the first evaluated split, the first one of equals,
-    and how many are later; {} before there is any, and without `evaluate.patience`.
+def ranking(config, lines: list[dict] | None, steps: Iterable[int]) -> list[dict]:
+    """Returns the evaluations on the first evaluated split, the best first, of equals the first one.
 
-    It is judged by the first of `task.metrics`, or else by the loss, which is better if lower.
+    They are judged by `judge(config)`, of which the loss is better if lower.
 
     lines: of metrics.jsonl.
-    steps: those with a checkpoint; other evaluations cannot be the best.
+    steps: those with a checkpoint; other evaluations are left out.
     """
-    evaluations = [line for line in lines or [] if line["split"] != "train"]
-    evaluations = [line for line in evaluations if line["split"] == evaluations[0]["split"]]
-    saved = [line for line in evaluations if line["step"] in steps]
-    if not saved or not config.evaluate.patience:
-        return {}
-    metric = [*config.task.get("metrics", ()), "loss"][0]
+    metric = judge(config)
 
     def rank(line: dict) -> float:
         value = line.get(metric)
@@ -94,12 +88,34 @@ def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
             return -math.inf
         return -value if metric == "loss" else value
 
-    best = max(saved, key=rank)
+    saved = [line for line in evaluations(lines) if line["step"] in steps]
+    return sorted(saved, key=rank, reverse=True)
+
+
+def judge(config) -> str:
+    """Returns the metric that evaluations are judged by: the first of `task.metrics`, or else the loss."""
+    return [*config.task.get("metrics", ()), "loss"][0]
+
+
+def evaluations(lines: list[dict] | None) -> list[dict]:
+    """Returns the lines of the first evaluated split."""
+    found = [line for line in lines or [] if line["split"] != "train"]
+    return [line for line in found if line["split"] == found[0]["split"]]
+
+
+def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
+    """Returns the step, metric and value of the first of `ranking`, and how many evaluations are later; {} before there
+    is any, and without `evaluate.patience`."""
+    ranked = ranking(config, lines, steps)
+    if not ranked or not config.evaluate.patience:
+        return {}
+    best = ranked[0]
+    metric = judge(config)
     return {
         "step": best["step"],
         "metric": metric,
         "value": best.get(metric),
-        "later": sum(line["step"] > best["step"] for line in evaluations),
+        "later": sum(line["step"] > best["step"] for line in evaluations(lines)),
     }
 
 

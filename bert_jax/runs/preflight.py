@@ -68,7 +68,7 @@ def check_disk(config, directory: Path, state_shapes) -> None:
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
     keys = config.checkpoint
     steps = configs.total_steps(config)
-    count = 1 + min(keys.keep, math.ceil(steps / keys.every))
+    count = 1 + keys.keep_best + min(keys.keep, math.ceil(steps / keys.every))
     if keys.keep_every:
         count += steps // keys.keep_every
     count -= len(reader.steps(directory / CHECKPOINTS))

@@ -1,0 +1,72 @@
+"""`average`: writes the mean of checkpoints as a run that can be read, exported and started from."""
+
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from bert_jax import cli
+from bert_jax import config as configs
+from bert_jax.checkpoints import writer
+from bert_jax.convert import load_model
+from bert_jax.errors import BadInput
+from bert_jax.runs import continuation, workdir
+
+OPTIONS = [
+    cli.option("models", "checkpoint: RUN@STEP, or RUN for its newest", nargs="+", metavar="RUN"),
+    cli.place("--output", "directory or address to write; must not exist yet", **cli.REQUIRED),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    cli.refuse_overrides(overrides)
+    values = average(options.models, options.output)
+    text = f"the mean of {', '.join(options.models)}: {options.output}"
+    return cli.show(options, values, text)
+
+
+def average(names: list[str], output: Path | str) -> dict:
+    """Writes the mean of the parameters of checkpoints of one network to a directory or an address; returns its
+    run.json. Config, tokenizer and step are those of the first one.
+
+    Raises BadInput before anything is written, for checkpoints of different networks or tokenizers, too.
+    """
+    if len(names) < 2:
+        raise BadInput(f"average {' '.join(names)}: expected two checkpoints or more")
+    workdir.check_new(output)
+    first = load_model.open_model(names[0])
+    total = first.params
+    for name in names[1:]:
+        model = load_model.open_model(name)
+        check_same(names[0], first, name, model)
+        total = jax.tree.map(np.add, total, model.params)
+    mean = jax.tree.map(lambda array: array / len(names), total)
+    with workdir.opened_at(names[0]) as source, workdir.created(output) as run:
+        info = workdir.read_info(source.directory)
+        config = configs.read(source.directory / "config.json")
+        config.checkpoint.average = 1
+        digest = continuation.digest(config)
+        info |= {"run": workdir.new_run_id(), "config": digest, "mean_of": names}
+        configs.save(config, run.directory / "config.json")
+        if (source.directory / workdir.UNIGRAMS).is_file():
+            shutil.copy(source.directory / workdir.UNIGRAMS, run.directory)
+        shutil.copytree(source.directory / "tokenizer", run.directory / "tokenizer")
+        mean = jax.device_put(mean, jax.local_devices()[0])
+        writer.save_params(run.checkpoints, mean, info["run"], first.step)
+        workdir.write_info(run.directory, info)
+        workdir.write_status(run.directory, "done", step=first.step, steps=first.step)
+    return info
+
+
+def check_same(name: str, first: load_model.Model, other: str, model: load_model.Model) -> None:
+    """Raises BadInput unless two models are runs of the same network, with the same tokenizer."""
+    for each, opened in {name: first, other: model}.items():
+        if "tokenizer" not in opened.info:
+            raise BadInput(f"{each}: not a run; import it first")
+    if first.tokenizer.fingerprint != model.tokenizer.fingerprint:
+        raise BadInput(f"{other}: has another tokenizer than {name}")
+    for key, (expected, value) in configs.differences(first.config, model.config).items():
+        if continuation.is_of_model(key) and not continuation.may_change(key):
+            raise BadInput(f"{other}: config.{key}={value!r}, {name} has {expected!r}")
