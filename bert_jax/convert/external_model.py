@@ -84,7 +84,7 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
     phase.length = min(phase.length, config.model.max_length)
     phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
     config.schedule.warmup = phase.steps // 10
-    architecture = names.find_architecture(source.settings)
+    architecture = names.find_architecture(source.settings, source.labeler.objective)
     if hasattr(architecture, "default_keys"):
         configs.apply(config, architecture.default_keys(phase.length, source.directory))
     configs.apply(config, source.labeler.overrides)
@@ -108,14 +108,15 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
     shapes = {path: leaf.shape for path, leaf in names.by_path(tree).items()}
     parts = source.parts()
+    sources = {parameter.path: parameter for parameter in source.table()}
     needed = set()
     arrays = {}
     for parameter in names.parameters(config.model, config.objective.name):
         path = parameter.path
         if path in shapes:
             needed.add(parameter.part)
-            if parameter.part in parts:
-                arrays[path] = convert_tensor(source, parameter, shapes[path])
+            if path in sources and parameter.part in parts:
+                arrays[path] = convert_tensor(source, sources[path], shapes[path])
     missing = [path for path in shapes if path not in arrays]
     arrays |= initialize(objective, example, config.seed, missing)
     params = jax.tree.unflatten(jax.tree.structure(tree), [arrays[path] for path in shapes])

@@ -45,17 +45,17 @@ def read(directory: Path, head: str = "mlm") -> Source:
     path = directory / "config.json"
     values = {"model_type": "bert"} | json_file.read(path)  # the oldest files lack it
     settings = conversion.from_huggingface(values, path)
-    labeler = Labeler()
+    _, architecture = names.find_file(values)
+    labeler = Labeler(getattr(architecture, "OBJECTIVE", ""))
     if head == "label":
         labeler = conversion.labeler_from_huggingface(values, path)
     files = open_files(directory)
-    architecture = names.find_architecture(settings)
     label_layers = ("classifier", *architecture.LABEL_LAYERS.values())
 
     def is_read(name: str) -> bool:
         if not head:
             return name.startswith(architecture.BODY)
-        return bool(labeler.objective) or name.split(".")[0] not in label_layers
+        return labeler.objective in names.LABELERS or name.split(".")[0] not in label_layers
 
     tensors = rename(files, architecture, is_read, directory)
 

@@ -66,7 +66,7 @@ def trained(model: Model) -> dict[str, Any]:
     """Returns {path: array} of the parameters without the untrained parts."""
     arrays = names.by_path(model.params)
     fresh = untrained_parts(model)
-    for parameter in names.parameters(model.config.model):
+    for parameter in names.parameters(model.config.model, model.config.objective.name):
         if parameter.part in fresh:
             arrays.pop(parameter.path, None)
     return arrays

@@ -119,7 +119,7 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         labels = ", ".join(config.task.labels) or "none"
         origin.append(f"Fine-tuned for {task}; labels: {labels}.")
     mask = run.tokenizer.spellings.get("mask")
-    architecture = names.find_architecture(config.model)
+    architecture = names.find_architecture(config.model, config.objective.name)
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.convert import bert, gpt2, marian, modernbert, openai_gpt
+from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
@@ -42,6 +42,7 @@ FORMATS = ("huggingface", "google")
 #     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
 #     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
 #                   by default mlm, whose class depends on the heads, and LABELERS
+#     OBJECTIVE     objective.name of its models in DECODERS
 #     PLAIN         {key of config.model: the one value that transformers has}
 #     POOLS         values of objective.pool that transformers has; by default `summary`
 #
@@ -65,6 +66,8 @@ ARCHITECTURES = {
     "gpt": gpt2,
 }
 POST_NORM = {"gpt": openai_gpt}  # the same of those that have another file for model.norm=post
+# The same of those that have another file for its OBJECTIVE.
+DECODERS = {"bert": decoders.BERT, "modernbert": decoders.MODERNBERT}
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
 LABELERS = {
@@ -91,7 +94,7 @@ GOOGLE = {
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # encoder, decoder, pooler, head, mlm, pair or label
+    part: str  # encoder, decoder, pooler, head, mlm, lm, pair or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
@@ -125,11 +128,15 @@ class Parameter(NamedTuple):
         return self.axes[0] == "V"
 
 
-def find_architecture(model) -> ModuleType | None:
+def find_architecture(model, objective: str = "") -> ModuleType | None:
     """Returns the file of a model's architecture; None if no other program has it.
 
     model: config.model, or its keys `name` and, in POST_NORM, `norm`.
+    objective: objective.name.
     """
+    decoder = DECODERS.get(model["name"])
+    if decoder and objective == decoder.OBJECTIVE:
+        return decoder
     file = ARCHITECTURES.get(model["name"])
     if model.get("norm") == "post":
         return POST_NORM.get(model["name"], file)
@@ -143,7 +150,7 @@ def parameters(model, objective: str = "") -> list[Parameter]:
 
     model: config.model, or its keys for `find_architecture`, `layers` and, with a decoder, `decoder_layers`.
     """
-    architecture = find_architecture(model)
+    architecture = find_architecture(model, objective)
     if not architecture:
         return []
     table = []
@@ -163,8 +170,16 @@ def parameters(model, objective: str = "") -> list[Parameter]:
 
 def model_types() -> dict[str, tuple[str, ModuleType]]:
     """Returns {model_type in transformers: (config.model.name, its file)}."""
-    files = [*ARCHITECTURES.items(), *POST_NORM.items()]
+    files = [*DECODERS.items(), *ARCHITECTURES.items(), *POST_NORM.items()]
     return {getattr(file, "MODEL_TYPE", name): (name, file) for name, file in files}
+
+
+def find_file(values: dict) -> tuple[str, ModuleType]:
+    """Returns config.model.name of a config.json, whose model_type is known, and the file of its architecture."""
+    name, file = model_types()[values["model_type"]]
+    if values.get("is_decoder") and name in DECODERS:
+        file = DECODERS[name]
+    return name, file
 
 
 def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
@@ -182,12 +197,10 @@ def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
     return expanded
 
 
-def exportable(format: str, model) -> dict[str, tuple]:
-    """Returns {key of a run: the values that the format has}; a run may lack some of the keys.
-
-    model: config.model.
-    """
-    architecture = find_architecture(model)
+def exportable(format: str, config) -> dict[str, tuple]:
+    """Returns {key of a run: the values that the format has}; a run may lack some of the keys."""
+    model = config.model
+    architecture = find_architecture(model, config.objective.name)
     values = {}
     for key, value in getattr(architecture, "PLAIN", {}).items():
         values[f"model.{key}"] = (value,)
@@ -213,7 +226,8 @@ def exportable(format: str, model) -> dict[str, tuple]:
 
 def find_class(config, *default: str) -> tuple[str, str]:
     """Returns the end of the class of a model in transformers, and its task; the default if its heads decide."""
-    classes = getattr(find_architecture(config.model), "OBJECTIVES", LABELERS)
+    architecture = find_architecture(config.model, config.objective.name)
+    classes = getattr(architecture, "OBJECTIVES", LABELERS)
     return classes.get(config.objective.name, default)[:2]
 
 

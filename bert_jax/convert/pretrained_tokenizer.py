@@ -45,7 +45,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if file.is_file():
         library = huggingface.open_library(json_file.read(file), file)
         document = json.loads(library.to_str())
-    _, architecture = names.model_types()[config["model_type"]]
+    _, architecture = names.find_file(config)
     full = settings.get("tokenizer_class") or config.get("tokenizer_class")
     name = check_class(directory, settings, str(full or architecture.TOKENIZER), document)
     if not document and name not in TYPES:

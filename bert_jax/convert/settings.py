@@ -30,7 +30,7 @@ def from_huggingface(values: dict, path: Path) -> dict:
     if model_type not in tuple(types):  # a list cannot be looked up in a dict
         expected = ", ".join(types)
         raise BadInput(f"{path}: model_type is {model_type!r}, expected one of {expected}")
-    name, architecture = types[model_type]
+    name, architecture = names.find_file(values)
     return {"name": name} | architecture.read_settings(values, path)
 
 
@@ -47,7 +47,7 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
 
     The names are those of names.LABELERS, so that no other module is imported. Raises BadInput if it was altered.
     """
-    _, architecture = names.model_types()[values["model_type"]]
+    _, architecture = names.find_file(values)
     for objective, (end, _, task) in names.LABELERS.items():
         if values.get("architectures") == [architecture.CLASS + end] and TASK in values:
             try:
@@ -64,15 +64,14 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
                 *(f"task.{key}={value}" for key, value in keys.items()),
             )
             return Labeler(objective, outputs, overrides)
-    return Labeler()
+    return Labeler(getattr(architecture, "OBJECTIVE", ""))
 
 
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def to_huggingface(model, vocabulary) -> dict:
+def to_huggingface(model, vocabulary, architecture) -> dict:
     """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
-    architecture = names.find_architecture(model)
     keys = {**model, "feed_forward": model.feed_forward or 4 * model.width}
     values = {key: keys[ours] for key, (ours, _) in architecture.KEYS.items()}
     values |= architecture.FIXED | {

@@ -144,7 +144,7 @@ def write(
         raise BadInput(f"a {tokenizer.kind} tokenizer: Google's BERT reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
-    settings = conversion.to_huggingface(config.model, vocabulary)
+    settings = conversion.to_huggingface(config.model, vocabulary, bert)
     workdir.write_json(directory / CONFIG, bert.to_google(settings))
     tokenizer.write(directory)
     workdir.write_json(directory / SETTINGS, {"do_lower_case": tokenizer.lowercase})

@@ -27,7 +27,7 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     # safetensors creates its file with mode 0600.
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
-    architecture = names.find_architecture(config.model)
+    architecture = names.find_architecture(config.model, config.objective.name)
     has_segments = "type_vocabulary" in config.model
     frame = getattr(architecture, "FRAME", tokenizer_files.FRAME)
     tokenizer_files.write(directory, tokenizer, positions, has_segments, frame)
@@ -40,12 +40,13 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
 def config_json(config, vocabulary, parts: list[str]) -> dict:
     """Returns the content of config.json."""
     end = next(end for heads, end in ARCHITECTURES if heads <= set(parts))
-    values = settings.to_huggingface(config.model, vocabulary)
+    architecture = names.find_architecture(config.model, config.objective.name)
+    values = settings.to_huggingface(config.model, vocabulary, architecture)
     end, _ = names.find_class(config, end, "")
     if "label" in parts:
         values |= settings.labels_to_huggingface(config)
     return {
-        "architectures": [names.find_architecture(config.model).CLASS + end],
+        "architectures": [architecture.CLASS + end],
         **values,
         "tie_word_embeddings": True,
         "dtype": "float32",

@@ -14,7 +14,7 @@ import pytest
 from kits import external_models, vocabularies
 from kits.malformed_inputs import refused_import
 from kits.runs import make_run
-from kits.small import MODERN, small_config
+from kits.small import small_config
 from kits.texts import PROSE
 from safetensors.numpy import load_file, save_file
 
@@ -142,8 +142,6 @@ def test_the_tokenizer_adds_nothing_and_gives_a_text_back(exported):
         ("model.name=gpt", "model.positions=rotary"),
         ("model.name=gpt", "model.norm=post", "model.activation=gelu"),
         ("model.name=gpt", "model.norm=post", "model.feed_forward=48"),
-        ("objective.name=causal_lm",),
-        (*MODERN, "objective.name=causal_lm"),
     ],
 )
 def test_what_transformers_lacks_is_not_exported(keys):

@@ -223,7 +223,7 @@ HUGGINGFACE = {
     "two biases": (tensors(lambda t, _: t.update({f"{DECODER}.bias": t[TABLE][:, 0]})), DECODER),
     "nothing": (tensors(lambda t, _: t.clear()), "0 tensors"),
     "another model": (setting("model_type", "roberta"), "model_type"),
-    "a decoder": (setting("is_decoder", True), "is_decoder"),
+    "cross-attention": (setting("add_cross_attention", True), "add_cross_attention"),
     "no epsilon": (setting("layer_norm_eps", 0), "epsilon"),
     "deep config": (text("config.json", "[" * 100000), r"config\.json"),
     "no model": (text("tokenizer.json", "{}"), r"tokenizer\.json"),

@@ -1,0 +1,97 @@
+"""BERT and ModernBERT with causal attention in Hugging Face transformers: `is_decoder`, and `ModernBertDecoder`.
+
+D width, F feed-forward width, V vocabulary.
+"""
+
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+from bert_jax.convert import bert, gpt2, modernbert
+from bert_jax.errors import BadInput
+
+# The local layers of ModernBertDecoder attend to local_attention / 2 tokens, each token itself among them; here it is
+# one more than half of the window.
+ITSELF = 2
+
+
+def decoder_of(architecture: ModuleType, **changes) -> SimpleNamespace:
+    """Returns an architecture, see names.ARCHITECTURES, that generates texts as GPT-2 does, and with the changes."""
+    shared = dict(
+        FRAME=gpt2.FRAME,
+        OBJECTIVE="causal_lm",
+        OBJECTIVES=gpt2.OBJECTIVES,
+        default_keys=gpt2.default_keys,
+        write_generation=gpt2.write_generation,
+    )
+    return SimpleNamespace(**vars(architecture) | shared | changes)
+
+
+def ends(vocabulary) -> dict:
+    """Returns the keys of config.json of what begins and ends a text."""
+    return {"bos_token_id": vocabulary.begin, "eos_token_id": vocabulary.sep}
+
+
+# --- BERT -----------------------------------------------------------------------------------------
+
+
+def read_bert(values: dict, path: Path) -> dict:
+    """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
+    return bert.read_settings(values | {"is_decoder": False}, path)
+
+
+def write_bert(model, vocabulary) -> dict:
+    """Returns the keys of config.json of a config.model."""
+    return bert.write_settings(model, vocabulary) | ends(vocabulary)
+
+
+BERT = decoder_of(
+    bert,
+    MODEL_TYPE="bert",
+    PARTS=(*bert.PARTS[:3], ("lm", "lm/", "cls.predictions.", bert.MLM)),
+    FIXED=bert.FIXED | {"is_decoder": True},
+    read_settings=read_bert,
+    write_settings=write_bert,
+)
+
+# --- ModernBERT -----------------------------------------------------------------------------------
+
+BLOCK = (
+    ("DD", "attention/query/kernel", "attn.q_proj.weight"),
+    ("DD", "attention/key/kernel", "attn.k_proj.weight"),
+    ("DD", "attention/value/kernel", "attn.v_proj.weight"),
+    *modernbert.BLOCK[3:],
+)
+
+
+def read_modernbert(values: dict, path: Path) -> dict:
+    """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
+    settings = modernbert.read_settings(values, path)
+    settings["window"] -= ITSELF
+    if settings["window"] < 1:
+        window = values["local_attention"]
+        raise BadInput(f"{path}: local_attention is {window}, expected more than {ITSELF}")
+    return settings
+
+
+def write_modernbert(model, vocabulary) -> dict:
+    """Returns the keys of config.json of a config.model."""
+    settings = modernbert.write_settings(model, vocabulary) | ends(vocabulary)
+    return settings | {"local_attention": model.window + ITSELF}
+
+
+MODERNBERT = decoder_of(
+    modernbert,
+    CLASS="ModernBertDecoder",
+    MODEL_TYPE="modernbert-decoder",
+    OBJECTIVES={"causal_lm": ("ForCausalLM", "text-generation")},
+    BODY=("model.",),
+    PARTS=(
+        modernbert.PARTS[0],
+        ("encoder", "encoder/blocks_{}/", "model.layers.{}.", BLOCK),
+        modernbert.PARTS[2],
+        ("lm", "lm/", "lm_head.", modernbert.HEAD),
+        ("lm", "lm/", "decoder.", (("V", "bias", "bias"),)),
+    ),
+    read_settings=read_modernbert,
+    write_settings=write_modernbert,
+)
