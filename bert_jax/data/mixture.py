@@ -26,7 +26,8 @@ TEMPERATURE = "tokens^"
 LARGEST = 1e6  # factor
 DEFAULTS = {
     # how often the text of each source of corpus.source is seen, by its name: fi:3.7,en:0.13 (a source that is left out
-    # has 1; 0: not at all), or by a temperature: tokens^0.7. The text is not repeated on disk. '': all of it alike
+    # has 1; 0: not at all), or by a temperature, with or without factors behind it: tokens^0.7 or tokens^0.7,la:0. The
+    # text is not repeated on disk. '': all of it alike
     "mixture": ""
 }
 PHASE_DEFAULTS = {
@@ -61,16 +62,17 @@ def factors(tokens: dict[str, int], text: str) -> dict[str, float]:
         return {}
     if not tokens:
         raise ValueError("expected names in config.corpus.source: NAME=PATH,...")
-    if text.startswith(TEMPERATURE):
-        power = number(text.removeprefix(TEMPERATURE))
-        least = min(tokens.values())
-        return {name: (count / least) ** (power - 1) for name, count in tokens.items()}
     result = dict.fromkeys(tokens, 1.0)
-    parts = [part.partition(":") for part in split_list(text)]
+    texts = split_list(text)
+    if text.startswith(TEMPERATURE):
+        power = number(texts.pop(0).removeprefix(TEMPERATURE))
+        least = min(tokens.values())
+        result = {name: (count / least) ** (power - 1) for name, count in tokens.items()}
+    parts = [part.partition(":") for part in texts]
     for name, _, factor in parts:
         if name not in tokens:
             raise ValueError(f"{name!r} is not one of the sources {', '.join(tokens)}")
-        result[name] = number(factor)
+        result[name] *= number(factor)
     if len({name for name, *_ in parts}) < len(parts):
         raise ValueError("a source has two factors")
     result = {name: factor for name, factor in result.items() if factor}

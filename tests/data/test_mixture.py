@@ -179,6 +179,15 @@ def test_wrong_mixtures_are_refused(key, text):
     assert WRONG[text] in str(error.value)
 
 
+def test_factors_may_follow_a_temperature():
+    """They multiply: 0 leaves a source out, and the others share by their tokens to this power."""
+    tokens = {"big": 900, "small": 100, "none": 5}
+    found = mixture.factors(tokens, "tokens^0.5,none:0,small:2")
+    shares = {name: factor * tokens[name] for name, factor in found.items()}
+    assert found.keys() == {"big", "small"}
+    assert shares["big"] / shares["small"] == pytest.approx(30 / (2 * 10))
+
+
 def test_a_name_is_what_comes_before_the_first_sign():
     """Others are of the path, such as those of partitions."""
     config = small_config("corpus.source=fi=d/lang=fi/x,en=/d/lang=en/y")
