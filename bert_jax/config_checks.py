@@ -11,7 +11,7 @@ import pkgutil
 import re
 import runpy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -69,11 +69,8 @@ def find_module(group: str, name: str) -> ModuleType:
     A name without a dot is a file or a folder in one of the PLACES of the group; with a dot, any module.
     """
     path = name if "." in name else find_path(group, name)
-    try:
+    with explaining(f"{group}.name", name):
         module = importlib.import_module(path)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything
-        reason = f"cannot be imported ({one_line(error)})"
-        raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
     needed = NEEDED if group in GROUPS else ("make",)  # of an optimizer
     missing = [item for item in needed if not hasattr(module, item)]
     if not missing:
@@ -81,6 +78,32 @@ def find_module(group: str, name: str) -> ModuleType:
     if "." in name:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     raise unknown(group, name)  # a file that others share
+
+
+@contextlib.contextmanager
+def explaining(key: str, name: str) -> Iterator[None]:
+    """Converts errors of the code that the value of a key names, which may be any, to BadInput."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from None
+
+
+def find_function(key: str, name: str) -> Callable:
+    """Imports the function of a dotted name, the value of a key; raises BadInput."""
+    path, _, last = name.rpartition(".")
+    with explaining(key, name):
+        return getattr(importlib.import_module(path), last)
+
+
+def call(key: str, name: str, kind: type, argument):
+    """Returns what the function of a dotted name gives. Raises BadInput for an error, or a value of another type."""
+    function = find_function(key, name)
+    with explaining(key, name):
+        value = function(argument)
+        if not isinstance(value, kind):
+            raise TypeError(f"gave {type(value).__name__}, not {kind.__name__}")
+        return value
 
 
 def find_path(group: str, name: str) -> str:

@@ -110,13 +110,19 @@ def get_config(
     # path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
-    # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all
-    # sources, or one per source, those of heldout_source last, separated by commas
+    # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document), mds (shards of
+    # MosaicML Streaming, in directories with an index.json). One for all sources, or one per source, those of
+    # heldout_source last, separated by commas
     config.corpus.format = "lines"
     # line that ends a document in the formats lines and files, such as <|endoftext|>, and that is no text. '': a blank
     # line in lines, the end of the file in files
     config.corpus.separator = ""
-    config.corpus.field = "text"  # field with the text, in JSON lines, Parquet, and data sets
+    # field with the text, in JSON lines, Parquet, MDS, and data sets; in MDS it may have tokens, which tokenizer.path
+    # makes text again
+    config.corpus.field = "text"
+    # dotted name of a function str -> str that each document goes through before it is split into sentences, as
+    # my_code.text.normalize; '' drops a document. '': none
+    config.corpus.map = ""
     # how text is split into sentences: lines (one per line), rules (at punctuation), wrapped (by rules, after the lines
     # of each paragraph are joined), auto (lines if the format is lines, rules otherwise and for pydocs), none (a
     # document keeps its exact characters, spaces and line breaks included, as one sentence: for token_blocks and other
@@ -322,7 +328,7 @@ NOT_NEGATIVE = """
     optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
-FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet")
+FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet", "mds")
 
 
 def check_values(config: ConfigDict) -> None:

@@ -45,13 +45,15 @@ def parse(
     problems: Counter,
     sentences: str = "lines",
     separator: str = "",
+    change=None,
 ) -> Iterator[list[str]]:
-    """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document.
+    """Yields the documents of a text in the format `form`; for files, text, parquet and mds, it is one document.
 
     sentences: with none, yields [the characters of a document], with all white space; [] if it has none. In the formats
         lines and wiki, and with a separator, the line breaks around a document are left out. With wrapped, yields
         paragraphs in place of lines.
     separator: line that ends a document in the formats lines and files; '': a blank line in lines, none in files.
+    change: function str -> str that each document with text goes through, as it is in the source.
     """
     is_exact = sentences == "none"
     # Without this search, which is fast, JOINT would be tried at every byte.
@@ -70,6 +72,9 @@ def parse(
         if separator:
             problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
         for lines in split(decoded):
+            if change and any(map(has_text, lines)):
+                changed = change("\n".join(lines))
+                lines = SURROGATES.sub("\ufffd", changed).split("\n")
             if sentences == "wrapped":
                 lines = join_lines(lines)
             if not is_exact:
