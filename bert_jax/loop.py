@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
@@ -306,6 +307,11 @@ class Loop:
                 if values is None:
                     return False
                 values["seconds"] = time.monotonic() - started
+                if self.config.evaluate.metric and split == self.data.splits[0]:
+                    arrays = multihost_utils.process_allgather(params, tiled=True)
+                    if self.processes.is_main:
+                        directory = self.workdir.directory
+                        values |= evaluate.own_metrics(directory, step, arrays, values)
                 self.reporter.report(step, split, values)
         return True
 

@@ -5,6 +5,7 @@ bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS o
 """
 
 import math
+import re
 from itertools import accumulate
 
 import numpy as np
@@ -271,6 +272,9 @@ def get_config(
 
     config.log = ConfigDict()
     config.log.every = 100  # steps between reports; there is also one before each evaluation
+    # PROJECT or ENTITY/PROJECT of Weights & Biases that gets the reports, too, after pip install -c constraints.txt -e
+    # '.[wandb]' and wandb login; the environment variable WANDB_MODE=offline keeps them in the workdir. '': none
+    config.log.wandb = ""
 
     config.profile = ConfigDict()
     config.profile.steps = ()  # (A, B): trace the steps A to B - 1, to traces/ in the workdir; (): none
@@ -280,6 +284,9 @@ def get_config(
     # held-out rows, at most; those that are scored together, such as the windows of a question, all or none
     config.evaluate.rows = 4096
     config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
+    # dotted name of a function of the model, such as my_code.metric.probe, that gives more metrics of the first split
+    # which is evaluated, {name: number}; see docs/extending.md. '': none
+    config.evaluate.metric = ""
     # evaluations in a row without a better one, after which the run ends; the model of the run is then that of the best
     # one. Better: a higher first metric of task.metrics or, without these, a lower loss, on the first split that is
     # evaluated. 0: all steps are trained, and the model is that of the last one
@@ -351,6 +358,9 @@ def check(config: ConfigDict) -> None:
     is_valid = keys.kind in ("unigram", "bpe") and not keys.lowercase
     hint = "expected nfkc without tokenizer.kind=unigram or bpe, or with tokenizer.lowercase"
     require(is_valid or keys.normalization == "nfkc", "tokenizer.normalization", config, hint)
+    # What the library says only once it is connected.
+    is_valid = re.fullmatch(r"([^/]+/)?[^/\\#?%:]{1,128}", config.log.wandb) or not config.log.wandb
+    require(is_valid, "log.wandb", config, "expected PROJECT or ENTITY/PROJECT")
     check_corpus(config)
     check_optimizer(config)
     check_profile(config, sum(phase.steps for phase in config.phases.values()))

@@ -111,7 +111,6 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     tokenizer = tokenizers.load(directory / "tokenizer")
     if info.get("tokenizer") != tokenizer.fingerprint:
         raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
-    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     best = run.step
     if best is None:
         best = find_best(run, settings)
@@ -119,6 +118,15 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         settings.checkpoint.average = 1
     average = settings.checkpoint.average
     step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)
+    return with_params(directory, step, params, settings)
+
+
+def with_params(directory: Path, step: int, params, settings: ConfigDict | None = None) -> Model:
+    """Returns the model of a run with its parameters after a step. settings: its config; None: as it was saved."""
+    info = workdir.read_info(directory)
+    settings = settings or read_config(directory, info)
+    tokenizer = tokenizers.load(directory / "tokenizer")
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)
     settings = config.of_phase(settings, phase)

@@ -19,7 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config_checks import call, heldout_sources, source_names, sources, split_list
+from bert_jax.config_checks import (
+    explaining,
+    find_function,
+    heldout_sources,
+    source_names,
+    sources,
+    split_list,
+)
 from bert_jax.data.sources import builtin, encodings, files, hf, mds, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
@@ -329,7 +336,7 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     """
     reading = block.reading
     split = SPLITTERS[reading.sentences]
-    change = reading.map and partial(call, "corpus.map", reading.map, str)
+    change = reading.map and partial(map_document, reading.map)
     documents = []
     for piece in block.texts:
         keys = reading.form, reading.field, problems, reading.sentences, reading.separator
@@ -344,6 +351,13 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     if reading.sentences == "none" and block.trained:
         return cut_document(documents, block.trained)
     return documents
+
+
+def map_document(name: str, document: str) -> str:
+    """Returns a document after config.corpus.map. Raises BadInput if that is no text."""
+    function = find_function("corpus.map", name)
+    with explaining("corpus.map", name):
+        return text.SURROGATES.sub("\ufffd", function(document))  # TypeError without text
 
 
 SPLITTERS = {

@@ -73,8 +73,7 @@ def parse(
             problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
         for lines in split(decoded):
             if change and any(map(has_text, lines)):
-                changed = change("\n".join(lines))
-                lines = SURROGATES.sub("\ufffd", changed).split("\n")
+                lines = change("\n".join(lines)).split("\n")
             if sentences == "wrapped":
                 lines = join_lines(lines)
             if not is_exact:
