@@ -69,8 +69,11 @@ def find_module(group: str, name: str) -> ModuleType:
     A name without a dot is a file or a folder in one of the PLACES of the group; with a dot, any module.
     """
     path = name if "." in name else find_path(group, name)
-    with explaining(f"{group}.name", name):
+    try:
         module = importlib.import_module(path)
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
+        reason = f"cannot be imported ({one_line(error)})"
+        raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
     needed = NEEDED if group in GROUPS else ("make",)  # of an optimizer
     missing = [item for item in needed if not hasattr(module, item)]
     if not missing:
@@ -81,22 +84,17 @@ def find_module(group: str, name: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def explaining(key: str, name: str) -> Iterator[None]:
-    """Converts errors of the code that the value of a key names, which may be any, to BadInput."""
+def own_function(key: str, name: str) -> Iterator[Callable]:
+    """Yields the function of a dotted name, the value of a key. All errors within the context, which are those of its
+    user, become BadInput."""
     try:
-        yield
-    except (Exception, SystemExit) as error:
-        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from None
-
-
-def find_function(key: str, name: str) -> Callable:
-    """Imports the function of a dotted name, the value of a key; raises BadInput."""
-    path, _, last = name.rpartition(".")
-    with explaining(key, name):
+        path, _, last = name.rpartition(".")
         function = getattr(importlib.import_module(path), last)
         if not callable(function):
             raise TypeError("not a function")
-    return function
+        yield function
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from None
 
 
 def find_path(group: str, name: str) -> str:

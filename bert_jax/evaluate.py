@@ -3,15 +3,14 @@
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import step
-from bert_jax.config_checks import explaining, find_function
-from bert_jax.convert import load_model
+from bert_jax.config_checks import own_function
+from bert_jax.convert.load_model import Model
 from bert_jax.data.batch import check_ids
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
@@ -60,20 +59,17 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
     }
 
 
-def own_metrics(directory: Path, step: int, params, taken: Iterable[str]) -> dict[str, float]:
-    """Returns what the function of config.evaluate.metric gives for a run with these parameters.
+def own_metrics(model: Model, taken: Iterable[str]) -> dict[str, float]:
+    """Returns what the function of config.evaluate.metric gives for a model.
 
     taken: names of other metrics.
 
     Raises BadInput if it does not give numbers by other names.
     """
-    model = load_model.with_params(directory, step, params)
-    key = "evaluate.metric"
-    name = model.config.evaluate.metric
-    function = find_function(key, name)
     # Not on the mesh of the run, over which its rows need not divide.
-    with explaining(key, name), jax.set_mesh(Mesh(jax.local_devices()[:1], "one")):
-        values = {metric: float(value) for metric, value in function(model).items()}
+    on_one = jax.set_mesh(Mesh(jax.local_devices()[:1], "one"))
+    with own_function("evaluate.metric", model.config.evaluate.metric) as function, on_one:
+        values = {name: float(value) for name, value in function(model).items()}
         if same := values.keys() & {*taken, "step", "split", "time", "headline"}:
             raise ValueError(f"there is already {', '.join(same)}")
         return values

@@ -118,13 +118,12 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         settings.checkpoint.average = 1
     average = settings.checkpoint.average
     step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)
-    return with_params(directory, step, params, settings)
+    return with_params(directory, settings, step, params)
 
 
-def with_params(directory: Path, step: int, params, settings: ConfigDict | None = None) -> Model:
-    """Returns the model of a run with its parameters after a step. settings: its config; None: as it was saved."""
+def with_params(directory: Path, settings: ConfigDict, step: int, params) -> Model:
+    """Returns the model of a run with its config and its parameters after a step."""
     info = workdir.read_info(directory)
-    settings = settings or read_config(directory, info)
     tokenizer = tokenizers.load(directory / "tokenizer")
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     phase = config.phase_at(settings, step)

@@ -12,21 +12,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config_checks import (
-    explaining,
-    find_function,
-    heldout_sources,
-    source_names,
-    sources,
-    split_list,
-)
+from bert_jax.config_checks import heldout_sources, source_names, sources, split_list
 from bert_jax.data.sources import builtin, encodings, files, hf, mds, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
@@ -336,11 +328,10 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     """
     reading = block.reading
     split = SPLITTERS[reading.sentences]
-    change = reading.map and partial(map_document, reading.map)
     documents = []
     for piece in block.texts:
         keys = reading.form, reading.field, problems, reading.sentences, reading.separator
-        for lines in text.parse(piece, *keys, change):
+        for lines in text.parse(piece, *keys, reading.map):
             if reading.line_stops:
                 lines = keep_stops(lines, problems)
             if characters(lines) < reading.document_characters:
@@ -351,13 +342,6 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     if reading.sentences == "none" and block.trained:
         return cut_document(documents, block.trained)
     return documents
-
-
-def map_document(name: str, document: str) -> str:
-    """Returns a document after config.corpus.map. Raises BadInput if that is no text."""
-    function = find_function("corpus.map", name)
-    with explaining("corpus.map", name):
-        return text.SURROGATES.sub("\ufffd", function(document))  # TypeError without text
 
 
 SPLITTERS = {

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 from bert_jax.config_checks import (
-    explaining,
-    find_function,
     heldout_sources,
+    own_function,
     source_names,
     sources,
     value_of,
@@ -40,11 +39,10 @@ def made_from(config) -> dict:
     if any(names := source_names(config)):
         values["corpus.source: names"] = names
     if name := config.corpus.map:
-        function = find_function("corpus.map", name)
-        with explaining("corpus.map", name):
+        with own_function("corpus.map", name) as function:
             # Of the whole file: functions and tables that it uses decide the text as its own lines do.
-            file = inspect.getfile(inspect.unwrap(function))
-            values["corpus.map"] = [function.__name__, checksums.digest(file)]
+            digest = checksums.digest(inspect.getfile(inspect.unwrap(function)))
+            values["corpus.map"] = [function.__name__, digest]
     for key, value in config.filter.items():
         if value or key != "unusable_files":
             values[f"filter.{key}"] = value

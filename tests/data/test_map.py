@@ -132,10 +132,10 @@ def refused(directory, name: str, capsys, *overrides) -> str:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("nothing", "gave NoneType, not str"),
+        ("nothing", "got 'NoneType'"),
         ("fails", "KeyError"),
         ("missing", "has no attribute 'missing'"),
-        ("number", "int"),
+        ("number", "not a function"),
         (".missing.function", "No module named"),
     ],
 )

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import download
 from bert_jax.data.sources.files import explain, open_text
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -25,7 +24,7 @@ ERRORS = ArithmeticError, LookupError, MemoryError, TypeError, ValueError  # of 
 def texts(path: Path, field: str, tokenizer: str) -> Iterator[bytes]:
     """Yields the text of each sample of a shard in order; nothing for a file without .mds in its name.
 
-    tokenizer: path or address of that of tokens, which are decoded.
+    tokenizer: path of that of tokens, which are decoded.
 
     Raises BadInput if the shard has no such column, or is damaged, and OSError if the disk fails.
     """
@@ -51,16 +50,15 @@ def texts(path: Path, field: str, tokenizer: str) -> Iterator[bytes]:
             if ends[-1] != len(sample):
                 raise ValueError("a sample of another size")
             value = sample[ends[place] : ends[place + 1]]
-            yield value if encoding == "str" else decode(value, encoding, load(tokenizer))
+            yield value if encoding == "str" else decode(value, encoding, tokenizer)
 
 
-@functools.lru_cache(1)
-def load(name: str) -> tokenizers.Tokenizer:
-    return tokenizers.from_file(download.local_file(name), lowercase=False)
+load = functools.lru_cache(1)(tokenizers.from_file)
 
 
-def decode(value: bytes, encoding: str, tokenizer: tokenizers.Tokenizer) -> bytes:
+def decode(value: bytes, encoding: str, tokenizer: str) -> bytes:
     """Returns the text of an array of ids, without its special tokens."""
+    tokenizer = load(tokenizer, lowercase=False)
     _, kind, *shape = encoding.split(":")
     if not shape:  # a byte has the number of axes and, in two bits, the type of their sizes
         value = value[1 + (value[0] // 4 << value[0] % 4) :]
