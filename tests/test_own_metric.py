@@ -1,10 +1,10 @@
 """`evaluate.metric`: a function of one's own measures the model at each evaluation."""
 
-import math
+import os
 import sys
 
 import pytest
-from kits import runs
+from kits import processes, runs
 from kits.runs import lines, load, pretraining
 from kits.small import SMALL, write_corpus
 
@@ -16,18 +16,17 @@ from bert_jax.train import pretrain
 
 MODULE = "own_metric_of_a_test"
 CODE = '''
-import jax
-import numpy as np
 from bert_jax.inference import fill_mask
 
 CALLS = []
 
 def probe(model):
-    """One text, which does not divide over the devices."""
+    """Batches of 32 rows, which would divide over the devices, and of one, which would not."""
     CALLS.append(model.step)
     [[best]] = fill_mask.candidates(model, "the cat saw [MASK]", 1, "probe")
-    size = sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(model.params))
-    return {"probe_probability": best["probability"], "size": np.float32(size)}
+    ids = model.tokenizer.encode_with_masks("the cat saw [MASK]")
+    [nats], _ = fill_mask.measure(model, [ids], [[model.vocabulary.unk]], 8)
+    return {"probe_probability": best["probability"], "probe_nats": nats}
 
 def nothing(model):
     pass
@@ -74,8 +73,26 @@ def test_a_function_measures_the_model_of_each_evaluation(tmp_path, code, device
     [[expected]] = fill_mask.candidates(model, "the cat saw [MASK]", 1, "here")
     found = {line["step"]: line for line in lines(tmp_path / "run") if line["split"] == "heldout"}
     assert found[20]["probe_probability"] == pytest.approx(expected["probability"], rel=1e-4)
-    assert found[20]["size"] != found[10]["size"] and math.isfinite(found[20]["size"])
-    assert not any("size" in line for line in lines(tmp_path / "run") if line["split"] == "train")
+    assert found[20]["probe_nats"] != found[10]["probe_nats"] > 0
+    assert not any(
+        "probe_nats" in line for line in lines(tmp_path / "run") if line["split"] == "train"
+    )
+
+
+@pytest.mark.slow
+def test_process_0_measures_the_parameters_of_all(tmp_path, code):
+    """They are divided over the devices of two processes."""
+    settings = settings_of(tmp_path, "probe")
+    assert pretrain(load(settings), tmp_path / "one") == 0
+    arguments = pretraining(settings, tmp_path / "two", **{"mesh.fsdp": 4})
+    path = f"{tmp_path / 'code'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    ended = processes.run(arguments, tmp_path / "logs", 2, 2, PYTHONPATH=path)
+    assert [each.code for each in ended] == [0, 0], ended
+    one, two = (
+        [line["probe_nats"] for line in lines(tmp_path / run) if line["split"] == "heldout"]
+        for run in ("one", "two")
+    )
+    assert len(two) == 2 and two == pytest.approx(one, rel=1e-3)
 
 
 @pytest.mark.slow
