@@ -85,8 +85,8 @@ def find_module(group: str, name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def own_function(key: str, name: str) -> Iterator[Callable]:
-    """Yields the function of a dotted name, the value of a key. All errors within the context, which are those of its
-    user, become BadInput."""
+    """Yields the function whose dotted name is the value of a key. Errors of its import, and of the calls within the
+    context, become BadInput: a user's code may raise anything."""
     try:
         path, _, last = name.rpartition(".")
         function = getattr(importlib.import_module(path), last)
