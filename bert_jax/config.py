@@ -264,7 +264,8 @@ def read_remote(name: str) -> ConfigDict:
 
 def read(path: Path) -> ConfigDict:
     """Reads a config that `save` wrote; raises BadInput. The file is data: nothing in it is executed, but the modules
-    that `model.name`, `objective.name` and `task.name` name are imported.
+    that `model.name`, `objective.name` and `task.name` name are imported. Preparing a store and training also call the
+    functions that `corpus.map` and `evaluate.metric` name.
 
     Keys that the file lacks, because they are newer, take their defaults.
     """

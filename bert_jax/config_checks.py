@@ -11,7 +11,7 @@ import pkgutil
 import re
 import runpy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -81,6 +81,20 @@ def find_module(group: str, name: str) -> ModuleType:
     if "." in name:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     raise unknown(group, name)  # a file that others share
+
+
+@contextlib.contextmanager
+def own_function(key: str, name: str) -> Iterator[Callable]:
+    """Yields the function whose dotted name is the value of a key. Errors of its import, and of the calls within the
+    context, become BadInput: a user's code may raise anything."""
+    try:
+        path, _, last = name.rpartition(".")
+        function = getattr(importlib.import_module(path), last)
+        if not callable(function):
+            raise TypeError("not a function")
+        yield function
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from None
 
 
 def find_path(group: str, name: str) -> str:

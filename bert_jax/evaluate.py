@@ -1,13 +1,16 @@
 """Evaluates a model on whole splits, in batches of one size: means on the device, scores on the host."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from bert_jax import step
+from bert_jax.config_checks import own_function
+from bert_jax.convert.load_model import Model
 from bert_jax.data.batch import check_ids
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
@@ -54,6 +57,22 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
     return {
         name: value if isinstance(value, str) else float(value) for name, value in scores.items()
     }
+
+
+def own_metrics(model: Model, taken: Iterable[str]) -> dict[str, float]:
+    """Returns what the function of config.evaluate.metric gives for a model.
+
+    taken: names of other metrics.
+
+    Raises BadInput if it does not give numbers by other names.
+    """
+    # Not on the mesh of the run, over which its rows need not divide.
+    on_one = jax.set_mesh(Mesh(jax.local_devices()[:1], "one"))
+    with own_function("evaluate.metric", model.config.evaluate.metric) as function, on_one:
+        values = {name: float(value) for name, value in function(model).items()}
+        if same := values.keys() & {*taken, "step", "split", "time", "headline"}:
+            raise ValueError(f"there is already {', '.join(same)}")
+        return values
 
 
 def join(outputs: list[dict]) -> dict[str, np.ndarray]:

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
+from bert_jax.convert import load_model
 from bert_jax.data.batch import check_ids
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
@@ -306,6 +308,12 @@ class Loop:
                 if values is None:
                     return False
                 values["seconds"] = time.monotonic() - started
+                if self.config.evaluate.metric and split == self.data.splits[0]:
+                    arrays = multihost_utils.process_allgather(params, tiled=True)
+                    if self.processes.is_main:
+                        run = self.workdir.directory
+                        model = load_model.with_params(run, self.config, step, arrays)
+                        values |= evaluate.own_metrics(model, values)
                 self.reporter.report(step, split, values)
         return True
 

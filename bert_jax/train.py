@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
+from bert_jax.config_checks import own_function
 from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
@@ -30,6 +31,7 @@ from bert_jax.runs import (
     report,
     run_info,
     signals,
+    weights_and_biases,
     workdir,
 )
 from bert_jax.runs.watchdog import Watchdog
@@ -245,6 +247,10 @@ def check_start(config: ConfigDict, run: Workdir) -> None:
     """Raises BadInput if no run can start in the workdir with this config, whatever is in its store."""
     run.check(config.store, config.batches, config.compilation_cache)
     tasks.check_scores(config)
+    weights_and_biases.check(config)
+    if name := config.evaluate.metric:
+        with own_function("evaluate.metric", name):
+            pass
     if not config.init_from:  # which decides keys of the model
         make_mesh(config, configs.phases(config))
 

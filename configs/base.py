@@ -5,6 +5,7 @@ bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS o
 """
 
 import math
+import re
 from itertools import accumulate
 
 import numpy as np
@@ -113,13 +114,19 @@ def get_config(
     # path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
-    # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all
-    # sources, or one per source, those of heldout_source last, separated by commas
+    # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document), mds (shards of
+    # MosaicML Streaming, in directories with an index.json). One for all sources, or one per source, those of
+    # heldout_source last, separated by commas
     config.corpus.format = "lines"
     # line that ends a document in the formats lines and files, such as <|endoftext|>, and that is no text. '': a blank
     # line in lines, the end of the file in files
     config.corpus.separator = ""
-    config.corpus.field = "text"  # field with the text, in JSON lines, Parquet, and data sets
+    # field with the text, in JSON lines, Parquet, MDS, and data sets; in MDS it may have tokens, which tokenizer.path
+    # makes text again
+    config.corpus.field = "text"
+    # dotted name of a function str -> str that each document goes through before it is split into sentences, as
+    # my_code.text.normalize; '' drops a document. '': none
+    config.corpus.map = ""
     # how text is split into sentences: lines (one per line), rules (at punctuation), wrapped (by rules, after the lines
     # of each paragraph are joined), auto (lines if the format is lines, rules otherwise and for pydocs), none (a
     # document keeps its exact characters, spaces and line breaks included, as one sentence: for token_blocks and other
@@ -268,6 +275,9 @@ def get_config(
 
     config.log = ConfigDict()
     config.log.every = 100  # steps between reports; there is also one before each evaluation
+    # PROJECT or ENTITY/PROJECT of Weights & Biases that gets the reports, too, after pip install -c constraints.txt -e
+    # '.[wandb]' and wandb login; the environment variable WANDB_MODE=offline keeps them in the workdir. '': none
+    config.log.wandb = ""
 
     config.profile = ConfigDict()
     config.profile.steps = ()  # (A, B): trace the steps A to B - 1, to traces/ in the workdir; (): none
@@ -277,6 +287,9 @@ def get_config(
     # held-out rows, at most; those that are scored together, such as the windows of a question, all or none
     config.evaluate.rows = 4096
     config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
+    # dotted name of a function of the model, such as my_code.metric.probe, that gives more metrics of the first split
+    # which is evaluated, {name: number}; see docs/extending.md. '': none
+    config.evaluate.metric = ""
     # evaluations in a row without a better one, after which the run ends; the model of the run is then that of the best
     # one. Better: a higher first metric of task.metrics or, without these, a lower loss, on the first split that is
     # evaluated. 0: all steps are trained, and the model is that of the last one
@@ -327,7 +340,7 @@ NOT_NEGATIVE = """
     optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
-FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet")
+FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet", "mds")
 
 
 def check_values(config: ConfigDict) -> None:
@@ -350,6 +363,9 @@ def check(config: ConfigDict) -> None:
     is_valid = keys.kind in ("unigram", "bpe") and not keys.lowercase
     hint = "expected nfkc without tokenizer.kind=unigram or bpe, or with tokenizer.lowercase"
     require(is_valid or keys.normalization == "nfkc", "tokenizer.normalization", config, hint)
+    # What the library says only once it is connected.
+    is_valid = re.fullmatch(r"([^/]+/)?[^/\\#?%:]{1,128}", config.log.wandb) or not config.log.wandb
+    require(is_valid, "log.wandb", config, "expected PROJECT or ENTITY/PROJECT")
     check_corpus(config)
     check_optimizer(config)
     check_profile(config, sum(phase.steps for phase in config.phases.values()))

@@ -111,7 +111,6 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     tokenizer = tokenizers.load(directory / "tokenizer")
     if info.get("tokenizer") != tokenizer.fingerprint:
         raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
-    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     best = run.step
     if best is None:
         best = find_best(run, settings)
@@ -119,6 +118,14 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         settings.checkpoint.average = 1
     average = settings.checkpoint.average
     step, params = reader.restore_params(checkpoints, info.get("run", ""), average, best)
+    return with_params(directory, settings, step, params)
+
+
+def with_params(directory: Path, settings: ConfigDict, step: int, params) -> Model:
+    """Returns the model of a run with its config and its parameters after a step."""
+    info = workdir.read_info(directory)
+    tokenizer = tokenizers.load(directory / "tokenizer")
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)
     settings = config.of_phase(settings, phase)

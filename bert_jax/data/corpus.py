@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config_checks import heldout_sources, source_names, sources, split_list
-from bert_jax.data.sources import builtin, encodings, files, hf, parquet, pydocs, text, tfds
+from bert_jax.data.sources import builtin, encodings, files, hf, mds, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
@@ -45,10 +45,12 @@ class Reading(NamedTuple):
 
     form: str  # one of config.corpus.format; text for a library's data set
     sentences: str  # lines, rules, wrapped or none
-    field: str = "text"  # key of the text, for jsonl; column, for parquet
+    field: str = "text"  # key of the text, for jsonl; column, for parquet and mds
     document_characters: int = 0  # shorter documents are left out
     line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
     separator: str = ""  # line that ends a document; '': as the format has it
+    map: str = ""  # dotted name of a function that documents go through; '': none
+    tokenizer: str = ""  # path of that which made the tokens of mds
 
 
 class Block(NamedTuple):
@@ -97,6 +99,9 @@ class Source(NamedTuple):
             form = self.reading.form
             if form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
+                continue
+            if form == "mds":
+                yield from mds.texts(path, self.reading.field, self.reading.tokenizer)
                 continue
             is_exact = form != "jsonl" and self.reading.sentences == "none"
             yield from files.texts(path, form, problems, BLOCK, is_exact, self.reading.separator)
@@ -186,6 +191,8 @@ def open_source(config, name: str, form: str) -> Source:
         config.filter.document_characters,
         config.filter.line_stops,
         config.corpus.separator if form in ("lines", "files") and name != "pydocs" else "",
+        config.corpus.map,
+        config.tokenizer.path,
     )
     if library:
         return Source(name, reading, data_set=library.identify(name, field))
@@ -201,6 +208,8 @@ def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
     try:
         if reading.form == "parquet":
             parquet.check(path, reading.field)
+        elif reading.form == "mds":
+            next(mds.texts(path, reading.field, reading.tokenizer), None)
         else:
             check_file(path, reading, guesses)
     except BadInput as error:
@@ -321,9 +330,8 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     split = SPLITTERS[reading.sentences]
     documents = []
     for piece in block.texts:
-        for lines in text.parse(
-            piece, reading.form, reading.field, problems, reading.sentences, reading.separator
-        ):
+        keys = reading.form, reading.field, problems, reading.sentences, reading.separator
+        for lines in text.parse(piece, *keys, reading.map):
             if reading.line_stops:
                 lines = keep_stops(lines, problems)
             if characters(lines) < reading.document_characters:

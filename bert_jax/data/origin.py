@@ -1,15 +1,23 @@
 """Compares a config with the config keys and the text that a store or saved batches were built from."""
 
 import functools
+import inspect
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import heldout_sources, source_names, sources, value_of
+from bert_jax.config_checks import (
+    heldout_sources,
+    own_function,
+    source_names,
+    sources,
+    value_of,
+)
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
+from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 
@@ -30,6 +38,11 @@ def made_from(config) -> dict:
         values["corpus.heldout_source"] = f"the last {count} of the sources"
     if any(names := source_names(config)):
         values["corpus.source: names"] = names
+    if name := config.corpus.map:
+        with own_function("corpus.map", name) as function:
+            # Of the whole file: functions and tables that it uses decide the text as its own lines do.
+            digest = checksums.digest(inspect.getfile(inspect.unwrap(function)))
+            values["corpus.map"] = [function.__name__, digest]
     for key, value in config.filter.items():
         if value or key != "unusable_files":
             values[f"filter.{key}"] = value

@@ -15,6 +15,7 @@ from bert_jax.objectives import base
 from bert_jax.runs import metrics, metrics_file, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
+from bert_jax.runs.weights_and_biases import Uploads
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -36,7 +37,8 @@ class Reporter:
         self.loss = None  # of the newest line of training
         self.headlines = {}  # {split: what its newest line says about the headline metric}
         self.flops = {}  # {phase: FLOPs of a step}
-        self.lines = self.events = None
+        self.lines = None
+        self.curves = []
         self.state = "running"
         self.lock = threading.RLock()
         self.started = time.monotonic()
@@ -54,7 +56,7 @@ class Reporter:
     def __exit__(self, *_):
         self.ended.set()
         self.bar.close()
-        for file in filter(None, (self.events, self.lines)):
+        for file in filter(None, (*self.curves, self.lines)):
             with suppress(OSError):  # a full disk was already reported
                 file.close()
 
@@ -72,8 +74,12 @@ class Reporter:
         self.entropy = info["unigram_entropy"]
         self.flops = {name: phase["flops_per_step"] for name, phase in info["phases"].items()}
         self.lines = open(self.metrics, "a")
-        self.events = EventFile(self.workdir / "tensorboard", step + 1)
+        self.curves.append(EventFile(self.workdir / "tensorboard", step + 1))
         self.log(f"to see the curves: tensorboard --logdir {self.run.name}/tensorboard")
+        if self.config.log.wandb:
+            uploads = Uploads(self.config, id=info["run"], dir=self.workdir)
+            self.curves.append(uploads)
+            self.log(f"Weights & Biases: {uploads.run.url or uploads.run.dir}")
         self.status("running")
 
     def log(self, text: str) -> None:
@@ -91,10 +97,16 @@ class Reporter:
         self.progressed = time.time()
 
     def report(self, step: int, split: str, values: dict) -> None:
-        """Writes one line to metrics.jsonl, one point to TensorBoard, and one line to the log."""
+        """Writes one line to metrics.jsonl, one point to each of the curves, and one line to the log."""
         self.progressed = time.time()
         values = {key: metrics.plain(value) for key, value in values.items()}
-        self.events.report(step, split, values)
+        points = {
+            f"{split}/{name}": value
+            for name, value in values.items()
+            if value is not None and not isinstance(value, str)
+        }
+        for curves in self.curves:
+            curves.report(step, points)
         is_training = split == "train"
         if is_training:
             self.loss = values["loss"]

@@ -23,14 +23,10 @@ class EventFile:
         self.events = EventsWriter(str(directory / "events"))
         self.add(first, session_log=SessionLog(status=SessionLog.START))
 
-    def report(self, step: int, split: str, values: dict[str, float | None]) -> None:
-        """Writes the numbers among the values, as `{split}/{name}`."""
-        points = [
-            Summary.Value(tag=f"{split}/{name}", simple_value=value)
-            for name, value in values.items()
-            if value is not None and not isinstance(value, str)
-        ]
-        self.add(step, summary=Summary(value=points))
+    def report(self, step: int, points: dict[str, float]) -> None:
+        """Writes the points of a step."""
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in points.items()]
+        self.add(step, summary=Summary(value=values))
 
     def add(self, step: int, **what) -> None:
         self.events.write_event(Event(wall_time=time.time(), step=step, **what))

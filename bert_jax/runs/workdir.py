@@ -5,6 +5,7 @@ run.json        what is being trained: parameters, unigram entropy, vocabulary, 
 status.json     written every few seconds during the run
 metrics.jsonl   one JSON object per line; one line per reported step and split
 tensorboard/    the same for TensorBoard
+wandb/          the same for Weights & Biases, with config.log.wandb; never in a bucket
 tokenizer/      a copy of the store's tokenizer, so that the model works without the store, and of a store of running
                 text its unigrams.npy, the count of each piece in the training split
 checkpoints/    by Orbax
@@ -35,6 +36,7 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT = 8  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
+WANDB = "wandb/"
 UNIGRAMS = "tokenizer/unigrams.npy"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
@@ -132,9 +134,9 @@ class Workdir:
         with self.upload_lock, remote.explain(self.name):
             self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
-                if path.name.startswith(".") or not path.is_file():
-                    continue
                 name = path.relative_to(self.directory).as_posix()
+                if path.name.startswith(".") or name.startswith(WANDB) or not path.is_file():
+                    continue
                 with suppress(FileNotFoundError):  # replaced in the meantime
                     stamp = checksums.stamp(path)
                     if stamp != self.uploaded.get(name):

@@ -41,7 +41,8 @@ def open_zstd(path: Path, mode: str):
     return pyarrow.input_stream(str(path), compression="zstd")
 
 
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zstd}
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+OPENERS |= {".zst": open_zstd, ".zstd": open_zstd}
 # How archives of tar and others begin, and compressed files.
 ARCHIVE = re.compile(
     rb"(?s).{257}ustar|PK\x03\x04|7z\xbc\xaf|Rar!"

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+from bert_jax.config_checks import own_function
 from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import BYTES, add_problem
 from bert_jax.data.sources.wrapped import join_lines
@@ -45,13 +46,17 @@ def parse(
     problems: Counter,
     sentences: str = "lines",
     separator: str = "",
+    function: str = "",
 ) -> Iterator[list[str]]:
-    """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document.
+    """Yields the documents of a text in the format `form`; for files, text, parquet and mds, it is one document.
 
     sentences: with none, yields [the characters of a document], with all white space; [] if it has none. In the formats
         lines and wiki, and with a separator, the line breaks around a document are left out. With wrapped, yields
         paragraphs in place of lines.
     separator: line that ends a document in the formats lines and files; '': a blank line in lines, none in files.
+    function: config.corpus.map, which each document with text goes through as it is in the source; '': none.
+
+    Raises BadInput if this function does not return text.
     """
     is_exact = sentences == "none"
     # Without this search, which is fast, JOINT would be tried at every byte.
@@ -70,6 +75,11 @@ def parse(
         if separator:
             problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
         for lines in split(decoded):
+            if function and any(map(has_text, lines)):
+                with own_function("corpus.map", function) as change:
+                    # TypeError unless it is text.
+                    document = SURROGATES.sub("\ufffd", change("\n".join(lines)))
+                lines = document.split("\n")
             if sentences == "wrapped":
                 lines = join_lines(lines)
             if not is_exact:

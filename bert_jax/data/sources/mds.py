@@ -1,0 +1,68 @@
+"""MDS shards of MosaicML Streaming: a sample is a document, its text or its tokens in the column `corpus.field`.
+
+A shard has the number n of its samples, n + 1 offsets, between which these are, and its columns as JSON; numbers are
+uint32. A sample has the sizes of those of its values whose column has no fixed size, and then all values. So index.json
+is not read: it repeats what the shards have.
+"""
+
+import functools
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax.data.sources.files import explain, open_text
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
+
+TOKENS = "ndarray:int", "ndarray:uint"  # how the encodings of ids begin
+ERRORS = ArithmeticError, LookupError, MemoryError, TypeError, ValueError  # of a damaged shard
+
+
+def texts(path: Path, field: str, tokenizer: str) -> Iterator[bytes]:
+    """Yields the text of each sample of a shard in order; nothing for a file without .mds in its name.
+
+    tokenizer: path of that of tokens, which are decoded.
+
+    Raises BadInput if the shard has no such column, or is damaged, and OSError if the disk fails.
+    """
+    if ".mds" not in path.suffixes:
+        return
+    with explain(path, *ERRORS), open_text(path) as file:
+        number = int.from_bytes(file.read(4), "little")
+        offsets = np.frombuffer(file.read(4 * number + 4), "<u4").tolist()
+        columns = json.loads(file.read(offsets[0] - 4 * number - 8))
+        encodings = dict(zip(columns["column_names"], columns["column_encodings"], strict=True))
+        encoding = encodings.get(field, "")
+        if encoding != "str" and not (tokenizer and encoding.startswith(TOKENS)):
+            hint = (
+                "expected str, or tokens (such as ndarray:uint16) and their config.tokenizer.path"
+            )
+            raise BadInput(f"config.corpus.field={field}: {path} has {encodings}; {hint}")
+        place = list(encodings).index(field)
+        widths = columns["column_sizes"]
+        for start, stop in pairwise(offsets):
+            sample = file.read(stop - start)
+            sizes = np.frombuffer(sample, "<u4", widths.count(None)).tolist()
+            ends = np.cumsum([4 * len(sizes), *(width or sizes.pop(0) for width in widths)])
+            if ends[-1] != len(sample):
+                raise ValueError("a sample of another size")
+            value = sample[ends[place] : ends[place + 1]]
+            yield value if encoding == "str" else decode(value, encoding, tokenizer)
+
+
+load = functools.lru_cache(1)(tokenizers.from_file)
+
+
+def decode(value: bytes, encoding: str, tokenizer: str) -> bytes:
+    """Returns the text of an array of ids, without its special tokens."""
+    tokenizer = load(tokenizer, lowercase=False)
+    _, kind, *shape = encoding.split(":")
+    if not shape:  # a byte has the number of axes and, in two bits, the type of their sizes
+        value = value[1 + (value[0] // 4 << value[0] % 4) :]
+    ids = np.frombuffer(value, kind).tolist()
+    if max(ids) >= tokenizer.size:
+        raise ValueError(f"token {max(ids)} is not in config.tokenizer.path")
+    return tokenizer.decode(ids).encode()
