@@ -10,12 +10,12 @@ from ml_collections import ConfigDict
 from bert_jax.convert import bert, config_json, names
 from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
-from bert_jax.convert.pretrained_tokenizer import SETTINGS, read_optional
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.settings_files import SETTINGS
 
 CONFIG = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
@@ -113,10 +113,12 @@ def import_tensorflow(path: Path):
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     pieces = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False).pieces
-    lowercase = read_optional(directory / SETTINGS).get("do_lower_case")
+    settings = json_file.read_optional(directory / SETTINGS)
+    lowercase = settings.get("do_lower_case")
     if not isinstance(lowercase, bool):
         lowercase = not has_capitals(pieces)
-    return wordpiece.WordPiece(pieces, lowercase)
+    keep_accents = lowercase and settings.get("strip_accents") is False
+    return wordpiece.WordPiece(pieces, lowercase, keep_accents)
 
 
 def has_capitals(pieces: list[str]) -> bool:

@@ -11,6 +11,7 @@ from bert_jax.data.sources import files
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers import training
 
 
 def made_from(config) -> dict:
@@ -41,9 +42,9 @@ def tokenizer_keys(config) -> dict:
     if config.tokenizer.path:
         return {"tokenizer.path": tokenizer_from_file(config).fingerprint}
     keys = ["kind", "size", "lowercase", "sample"]
-    if config.tokenizer.normalization != "nfkc":  # before this key existed, all stores were so
-        keys.append("normalization")
-    return {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
+    values = {key: config.tokenizer[key] for key in keys}
+    values |= training.changes(config.tokenizer)  # older stores have none of these keys
+    return {f"tokenizer.{key}": value for key, value in values.items()}
 
 
 def check(config, directory: Path, recorded: dict, requested: dict) -> None:

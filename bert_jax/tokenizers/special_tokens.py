@@ -110,6 +110,17 @@ def check_task(config, special: dict[str, int], path: object) -> None:
         )
 
 
+def check_words(config, tokenizer, path: object) -> None:
+    """Raises BadInput if the masks of a config need to know where words start, and the pieces do not mark it.
+
+    path: the name of the tokenizer in the error.
+    """
+    masking = config.task.get("masking", "token")
+    if masking != "token" and not tokenizer.marks_words:
+        problem = "its pieces do not mark where words start (by ##, ▁ or Ġ); expected 'token'"
+        raise BadInput(f"config.task.masking={masking!r}: {path}: {problem}")
+
+
 def added_token(content: str, number: int, special: bool = True) -> dict:
     """Returns an entry of `added_tokens` in tokenizer.json."""
     return {
