@@ -117,7 +117,9 @@ def check_words(config, tokenizer, path: object) -> None:
     """
     masking = config.task.get("masking", "token")
     if masking != "token" and not tokenizer.marks_words:
-        problem = "its pieces do not mark where words start (by ##, ▁ or Ġ); expected 'token'"
+        problem = "its pieces do not mark where words start (by ##, ▁ or Ġ)"
+        if tokenizer.ends:
+            problem = f"its pieces mark where words end ({tokenizer.ends}), not where they start"
         raise BadInput(f"config.task.masking={masking!r}: {path}: {problem}")
 
 
