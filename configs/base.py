@@ -159,7 +159,7 @@ def get_config(
     # with the first two, control characters blanks or nothing), nfc (accents join their letters; byte_bpe alone), or
     # identity (text stays as it is; the first two then need lowercase=False). auto: identity for byte_bpe, else nfkc
     config.tokenizer.normalization = "auto"
-    # whether each digit is a piece of its own, with unigram, bpe and byte_bpe
+    # whether each digit is a piece of its own: 0 to 9 with unigram and bpe, those of all scripts with byte_bpe
     config.tokenizer.split_digits = False
     # whether unigram and bpe encode characters that they lack as bytes, of which there are 256 pieces, not as [UNK]
     config.tokenizer.byte_fallback = False
