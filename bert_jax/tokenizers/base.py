@@ -133,10 +133,11 @@ class Tokenizer:
         for part in pattern.split(text):
             if part in special:
                 ids.append(special[part])
+            elif not self.marks_words:
+                ids += self.encode([part])[0]
             elif part.strip():
                 is_attached = follows_special and not part[0].isspace()
-                text = part.strip() if self.marks_words else part
-                ids += self.encode_part(text, is_attached)
+                ids += self.encode_part(part.strip(), is_attached)
             follows_special = part in special
         return ids
 

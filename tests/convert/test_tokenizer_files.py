@@ -7,7 +7,16 @@ import pytest
 import transformers
 from kits.runs import SIZES
 from kits.texts import DIFFICULT, PROSE, difficult_text, odd_lines, published
-from kits.vocabularies import gpt2_like, make_model, save_and_open, write_bpe_files
+from kits.vocabularies import (
+    characters_like,
+    digits_like,
+    dna,
+    dna_like,
+    gpt2_like,
+    make_model,
+    save_and_open,
+    write_bpe_files,
+)
 
 from bert_jax.convert import pretrained_tokenizer, tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -103,6 +112,23 @@ def words_without_mask(directory):
 def one_special(directory):
     gpt2_like().save(str(directory / "tokenizer.json"))
     return tokenizers.from_file(directory / "tokenizer.json", True)
+
+
+@pytest.mark.parametrize("maker", [digits_like, dna_like, characters_like])
+def test_vocabularies_without_word_marks_come_back(tmp_path, maker):
+    path = tmp_path / "tokenizer.json"
+    maker().save(str(path))
+    tokenizer = tokenizers.from_file(path, True)
+    theirs = export(tmp_path / "out", tokenizer)
+    texts = [*PROSE[:60], *ORDINARY, *dna(20), "in 1234567, 12"]
+    assert not differing(tokenizer, theirs, texts)
+    again = tokenizers.from_file(tmp_path / "out", True)
+    assert again.rules == tokenizer.rules
+    if not tokenizer.marks_words:
+        for text in MASKED:
+            text = text.format(*["[MASK]"] * 2)
+            ids = theirs(text, add_special_tokens=False)["input_ids"]
+            assert ids == tokenizer.encode_with_masks(text), text
 
 
 @pytest.mark.parametrize("maker", [llama_like, endless, words_without_mask, one_special])
