@@ -150,13 +150,13 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
 
 def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with BERT's rules and the keys of the settings."""
-    library = wordpiece.make_library(vocabulary, True)
-    library.model.unk_token = spellings.get("unk", SPECIAL["unk"])
-    library.normalizer = BertNormalizer(
+    normalizer = BertNormalizer(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
         lowercase=settings.get("do_lower_case", True),
     )
+    library = wordpiece.make_library(vocabulary, normalizer)
+    library.model.unk_token = spellings.get("unk", SPECIAL["unk"])
     return library
 
 

@@ -113,12 +113,10 @@ def import_tensorflow(path: Path):
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     pieces = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False).pieces
-    settings = json_file.read_optional(directory / SETTINGS)
-    lowercase = settings.get("do_lower_case")
+    lowercase = json_file.read_optional(directory / SETTINGS).get("do_lower_case")
     if not isinstance(lowercase, bool):
         lowercase = not has_capitals(pieces)
-    keep_accents = lowercase and settings.get("strip_accents") is False
-    return wordpiece.WordPiece(pieces, lowercase, keep_accents)
+    return wordpiece.WordPiece(pieces, lowercase)
 
 
 def has_capitals(pieces: list[str]) -> bool:
@@ -142,8 +140,9 @@ def write(
     config, params: of a model that names.exportable allows; the heads in params are written. Raises BadInput, before
     anything is written, for another tokenizer, or values that are not finite.
     """
-    if tokenizer.kind != wordpiece.KIND:
-        raise BadInput(f"a {tokenizer.kind} tokenizer: Google's BERT reads WordPiece alone")
+    if tokenizer.kind != wordpiece.KIND or tokenizer.keep_accents:
+        hint = "Google's BERT reads WordPiece alone, without tokenizer.keep_accents"
+        raise BadInput(f"a {tokenizer.kind} tokenizer: {hint}")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
     settings = conversion.to_huggingface(config.model, vocabulary)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenizers.processors import TemplateProcessing
 
 from bert_jax.convert import sentencepiece_to_json
-from bert_jax.tokenizers import huggingface, wordpiece
+from bert_jax.tokenizers import huggingface
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 FRAME = ("cls", "sep")  # special tokens that begin and end a text
@@ -53,7 +53,7 @@ def settings(tokenizer, is_bert: bool) -> dict:
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": tokenizer.lowercase,
         "tokenize_chinese_chars": True,
-        "strip_accents": wordpiece.strip_accents(tokenizer.keep_accents),
+        "strip_accents": tokenizer.tokenizer.normalizer.strip_accents,
         **tokens,
     }
 
@@ -73,8 +73,7 @@ def document(tokenizer, frame: tuple = FRAME) -> dict:
     if tokenizer.mark:
         adjust_spaces(values, mask)
     decoder = values["decoder"]
-    is_byte_level = decoder and decoder["type"] == "ByteLevel"
-    if not has_cls and is_byte_level and tokenizer.adds_space:
+    if not has_cls and decoder and decoder["type"] == "ByteLevel" and tokenizer.adds_space:
         # A generated text begins without the space that the tokenizer adds before the first word of each.
         strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
         values["decoder"] = {"type": "Sequence", "decoders": [decoder, strip]}

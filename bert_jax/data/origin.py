@@ -41,9 +41,9 @@ def tokenizer_keys(config) -> dict:
     """Returns the config keys and values that decide the tokenizer of a store."""
     if config.tokenizer.path:
         return {"tokenizer.path": tokenizer_from_file(config).fingerprint}
-    keys = ["kind", "size", "lowercase", "sample"]
-    values = {key: config.tokenizer[key] for key in keys}
-    values |= training.changes(config.tokenizer)  # older stores have none of these keys
+    keys = config.tokenizer
+    values = {key: keys[key] for key in ("kind", "size", "lowercase", "sample")}
+    values |= training.changes(keys)  # older stores have none of them
     return {f"tokenizer.{key}": value for key, value in values.items()}
 
 

@@ -33,7 +33,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
             f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
         ) from None
     check_task(config, tokenizer.special, settings.path)
-    check_words(config, tokenizer, settings.path)
+    check_words(config, lambda: tokenizer, settings.path)
     return tokenizer
 
 

@@ -32,15 +32,12 @@ MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never
 # Units for the cache: byte-level rules begin a new word at every single space between two other
 # characters, whatever comes before. Other white space stays inside a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
+# Rules that give a unit the same result in any text.
+BY_WORD = "Lowercase", "NFC", "NFKC", "Digits"
 FORMS = {"nfc": normalizers.NFC(), "nfkc": normalizers.NFKC()}
-DIGITS = pre_tokenizers.Digits(individual_digits=True)
-# A step that adds a space before a text, and not before each of its parts, in tokenizer.json.
-FIRST_SPACE = {
-    "type": "Metaspace",
-    "replacement": " ",
-    "prepend_scheme": "first",
-    "split": False,
-}
+# A step that adds a space before a text, but not before each of its parts; and the same in tokenizer.json.
+ADD_SPACE = pre_tokenizers.Metaspace(" ", "first", split=False)
+FIRST_SPACE = json.loads(ADD_SPACE.__getstate__())
 # A text with characters that vocabularies lack: private use, unassigned, an ideograph, an emoji, an accent.
 PROBE = "a \ue000\U000e0fff b 鱼🙂\u0301 \x00"
 
@@ -61,8 +58,7 @@ class HuggingFace(Tokenizer):
         super().__init__(list_pieces(self.tokenizer, path), special, path)
         self.ends = document["model"].get("end_of_word_suffix") or ""
         marks = word_marks(document["model"], self.pieces)
-        self.marks_words = marks is not None
-        self.mark, self.continues = marks or ("", "")
+        self.mark, self.continues, self.marks_words = marks
 
     @property
     def added_ids(self) -> list[int]:
@@ -144,22 +140,19 @@ def unused_name(number: int) -> str:
     return f"[unused{number}]"
 
 
-def word_marks(model: dict, pieces: list[str]) -> tuple[str, str] | None:
-    """Returns the prefixes of pieces that begin a word and of pieces that continue one; at least one is ''.
-
-    None if there are neither. Every piece of WordLevel is a word, and needs none.
-    """
+def word_marks(model: dict, pieces: list[str]) -> tuple[str, str, bool]:
+    """Returns the prefixes of pieces that begin a word and of pieces that continue one, at least one of them '', and
+    whether it is known where words begin: also if every piece is a word, as in WordLevel."""
     prefix = model.get("continuing_subword_prefix")
     if prefix:
-        return "", prefix
-    if model["type"] == "WordLevel":
-        return "", ""
-    if model.get("end_of_word_suffix"):
-        return None
+        return "", prefix, True
+    is_word = model["type"] == "WordLevel"
+    if is_word or model.get("end_of_word_suffix"):
+        return "", "", is_word
     for mark in MARKS:
         if any(piece.startswith(mark) for piece in pieces):
-            return mark, ""
-    return None
+            return mark, "", True
+    return "", "", False
 
 
 def is_cachable(document: dict) -> bool:
@@ -167,10 +160,8 @@ def is_cachable(document: dict) -> bool:
     *before, splitter = steps(document["pre_tokenizer"], "pretokenizers") or [{}]
     if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
         return False
-    if not all(step["type"] == "Digits" or step == FIRST_SPACE for step in before):
-        return False
-    normalizers = {step["type"] for step in steps(document["normalizer"], "normalizers")}
-    if not normalizers <= {"Lowercase", "NFC", "NFKC"}:
+    rules = steps(document["normalizer"], "normalizers") + before
+    if not all(rule["type"] in BY_WORD or rule == FIRST_SPACE for rule in rules):
         return False
     for token in document["added_tokens"]:
         # These flags make a token depend on what is beside it.
@@ -354,20 +345,20 @@ def byte_level(
 ) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with GPT-2's rules: pieces are sequences of bytes."""
     library = tokenizers.Tokenizer(model)
-    rules = []
-    if training.normalization in FORMS:
-        rules.append(FORMS[training.normalization])
     if lowercase:
-        rules.append(normalizers.Lowercase())
-    if rules:
-        library.normalizer = rules[0] if len(rules) == 1 else normalizers.Sequence(rules)
-    splitter = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
-    if training.split_digits:
-        # ByteLevel would add a space before each part.
-        splitters = [DIGITS, pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        if adds_space:
-            splitters.insert(0, pre_tokenizers.Metaspace(" ", "first", split=False))
-        splitter = pre_tokenizers.Sequence(splitters)
-    library.pre_tokenizer = splitter
+        library.normalizer = normalizers.Lowercase()
+    if form := FORMS.get(training.normalization):
+        lower = filter(None, [library.normalizer])
+        library.normalizer = normalizers.Sequence([form, *lower])
+    if not training.split_digits:
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
+    else:  # ByteLevel would add a space before each part
+        first = [ADD_SPACE] if adds_space else []
+        parts = [
+            *first,
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+        library.pre_tokenizer = pre_tokenizers.Sequence(parts)
     library.decoder = decoders.ByteLevel()
     return library

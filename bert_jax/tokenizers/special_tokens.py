@@ -1,7 +1,7 @@
 """Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bert_jax.config_checks import find_module
@@ -15,7 +15,6 @@ SPECIAL = {
     "sep": "[SEP]",
     "mask": "[MASK]",
 }
-IDS = {name: number for number, name in enumerate(SPECIAL)}  # in these vocabularies
 OTHER_NAMES = {
     "pad": "<pad>",
     "unk": "<unk>",
@@ -110,17 +109,16 @@ def check_task(config, special: dict[str, int], path: object) -> None:
         )
 
 
-def check_words(config, tokenizer, path: object) -> None:
+def check_words(config, load: Callable, path: object) -> None:
     """Raises BadInput if the masks of a config need to know where words start, and the pieces do not mark it.
 
-    path: the name of the tokenizer in the error.
+    load: returns the tokenizer. path: its name in the error.
     """
     masking = config.task.get("masking", "token")
-    if masking != "token" and not tokenizer.marks_words:
-        problem = "its pieces do not mark where words start (by ##, ▁ or Ġ)"
-        if tokenizer.ends:
-            problem = f"its pieces mark where words end ({tokenizer.ends}), not where they start"
-        raise BadInput(f"config.task.masking={masking!r}: {path}: {problem}")
+    if masking != "token" and not load().marks_words:
+        raise BadInput(
+            f"config.task.masking={masking!r}: {path}: its pieces do not mark where words start (by ##, ▁ or Ġ)"
+        )
 
 
 def added_token(content: str, number: int, special: bool = True) -> dict:

@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
-NORMALIZATION = {"unigram": "nfkc", "bpe": "nfkc", "byte_bpe": "identity"}  # the default of a kind
-
 
 class Training(NamedTuple):
     """Keys of config.tokenizer, with their defaults."""
@@ -19,19 +17,14 @@ class Training(NamedTuple):
     keep_accents: bool = False
 
     @property
-    def special_ids(self) -> dict[str, int]:
-        """{name: id} of the special tokens, which are the first pieces."""
-        order = self.order
-        return {name: order.index(name) for name in SPECIAL}
-
-    @property
     def special_pieces(self) -> list[str]:
-        return [SPECIAL[name] for name in self.order]
+        """The special tokens, by id."""
+        return [SPECIAL[name.strip()] for name in self.special.split(",")]
 
     @property
-    def order(self) -> list[str]:
-        """The names of the special tokens, by id."""
-        return [name.strip() for name in self.special.split(",")]
+    def special_ids(self) -> dict[str, int]:
+        """{name: id} of the special tokens."""
+        return {name: self.special_pieces.index(piece) for name, piece in SPECIAL.items()}
 
 
 DEFAULTS = Training()
@@ -39,13 +32,14 @@ DEFAULTS = Training()
 
 def of_config(settings) -> Training:
     """Returns the keys of config.tokenizer; a normalization that is the default of its kind is `auto`."""
-    keys = Training(*(settings[key] for key in Training._fields))
-    if keys.normalization == NORMALIZATION.get(settings.kind):
+    keys = Training(*map(settings.get, Training._fields))
+    usual = "identity" if settings.kind == "byte_bpe" else "nfkc"
+    if keys.normalization == usual:
         keys = keys._replace(normalization="auto")
     return keys
 
 
 def changes(settings) -> dict:
     """Returns {key: value} of the keys of config.tokenizer that differ from their defaults."""
-    values = of_config(settings)._asdict()
-    return {key: value for key, value in values.items() if value != getattr(DEFAULTS, key)}
+    values = of_config(settings)._asdict().items()
+    return dict(sorted(values - DEFAULTS._asdict().items()))

@@ -76,7 +76,7 @@ class WordPiece(Tokenizer):
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
         # three words.
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        self.tokenizer = make_library(vocabulary, lowercase, keep_accents)
+        self.tokenizer = make_library(vocabulary, make_normalizer(lowercase, keep_accents))
         self.tokenizer.model.unk_token = pieces[self.unk]
 
     @property
@@ -118,25 +118,22 @@ def encode_units(library: tokenizers.Tokenizer, units: list[str]) -> tuple[np.nd
     return np.delete(ids, breaks), breaks - np.arange(len(breaks))
 
 
-def strip_accents(keep_accents: bool) -> bool | None:
-    """Returns the library's setting; None strips accents if text is lower-cased."""
-    return False if keep_accents else None
-
-
-def make_library(
-    vocabulary: dict[str, int], lowercase: bool, keep_accents: bool = False
-) -> tokenizers.Tokenizer:
+def make_library(vocabulary: dict[str, int], normalizer: BertNormalizer) -> tokenizers.Tokenizer:
     """Builds the library's tokenizer with BERT's rules. vocabulary: {piece: id}."""
     model = WordPieceModel(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     library = tokenizers.Tokenizer(model)
-    library.normalizer = make_normalizer(lowercase, keep_accents)
+    library.normalizer = normalizer
     library.pre_tokenizer = BertPreTokenizer()
     library.decoder = WordPieceDecoder()
     return library
 
 
 def make_normalizer(lowercase: bool, keep_accents: bool) -> BertNormalizer:
-    return BertNormalizer(lowercase=lowercase, strip_accents=strip_accents(keep_accents))
+    # None strips accents if text is lower-cased.
+    return BertNormalizer(
+        lowercase=lowercase,
+        strip_accents=False if keep_accents else None,
+    )
 
 
 def from_file(

@@ -161,5 +161,5 @@ def test_two_files_of_a_vocabulary_are_downloaded(gcs, tmp_path):
     gcs.put("gpt/merges.txt", (directory / "merges.txt").read_bytes(), {})
     assert tokenizer_from_file(remote).fingerprint == local.fingerprint
     remote.task.masking = "whole_word"
-    with pytest.raises(BadInput, match="config.task.masking='whole_word'.*</w>"):
+    with pytest.raises(BadInput, match="config.task.masking='whole_word'.*vocab.json"):
         tokenizer_from_file(remote)

@@ -11,8 +11,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.vocabulary import expected_vocabulary, tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches
-from bert_jax.tasks import base
-from bert_jax.tasks.feed import open_feed
+from bert_jax.tasks.feed import StoreFeed, open_feed
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 SIZE = 501  # pieces of the vocabulary, the last one of them special
@@ -90,7 +89,7 @@ def test_only_masks_of_words_need_word_marks(tmp_path, make, task):
     assert batch["masked_weights"].sum() > 9
     settings.task.masking = "span"
     with pytest.raises(BadInput, match=f"task.masking='span'.*{tmp_path}/store"):
-        base.make(settings, feed.store)
+        StoreFeed(settings, feed.store)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from bert_jax.data.row_index import Indexes, damaged
 from bert_jax.data.store import SPLITS, Store, number_of
 from bert_jax.tasks.text import documents, mlm_batch
 from bert_jax.tokenizers import tokenizer
-from bert_jax.tokenizers.special_tokens import check_words
 
 DEFAULTS = {
     # what is masked at once: token, whole_word, ngram (1 to 3 words) or span (1 to 10 words, which share the draw of
@@ -90,7 +89,6 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
     rows: (phase, split, epoch) -> int64[R, 2], start and size of each range in the stream.
     packed: whether each document is a sequence of its own, and the stream has [SEP] and [CLS] between two.
     """
-    check_store(config, store, word_starts)
 
     def sequences(phase) -> int:
         if not packed:
@@ -127,15 +125,6 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         sequences=sequences,
         **mixture.fields(config, store),
     )
-
-
-def check_store(config, store: Store | None, word_starts) -> None:
-    """Raises BadInput if masks need to know where words start, and the pieces of a store do not mark it.
-
-    word_starts: see `mask`.
-    """
-    if store and word_starts is None and config.task.masking != "token":
-        check_words(config, tokenizer.load(store.path / "tokenizer"), store.path)
 
 
 def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> dict:

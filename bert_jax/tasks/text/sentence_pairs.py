@@ -55,7 +55,6 @@ def check(config) -> None:
 
 def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
     """Returns the dataset of a store's sentence pairs; see tasks/base.py. word_starts: see masked_rows.mask."""
-    masked_rows.check_store(config, store, word_starts)
 
     def shapes(phase, rows: int) -> dict:
         keys = phase.keys
