@@ -21,7 +21,8 @@ from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
 from bert_jax.tasks import base as tasks
-from bert_jax.tokenizers.special_tokens import IDS, Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.training import DEFAULTS
 
 COMPILERS = 2  # programs compiled concurrently; each compilation takes memory
 
@@ -58,7 +59,7 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
     a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
     # The names of the arrays that an objective reads do not depend on its vocabulary, which is known from the store.
-    objective = base.make(config, Vocabulary(config.tokenizer.size, **IDS))
+    objective = base.make(config, Vocabulary(config.tokenizer.size, **DEFAULTS.special_ids))
     base.check_arrays(config, objective, tasks.make(config).shapes(phases[0], 1))
     mesh = meshes.make_mesh(config, devices)
     for phase in phases:

@@ -163,9 +163,20 @@ def get_config(
     config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
-    # how unigram and bpe normalize text, also that which a model writes: nfkc (m² and … become m2 and ..., and control
-    # characters blanks or nothing), or identity (text stays as it is; needs lowercase=False)
-    config.tokenizer.normalization = "nfkc"
+    # whether wordpiece, also in a vocab.txt, keeps accents when it lowercases: without it, ş is s
+    config.tokenizer.keep_accents = False
+    # how unigram, bpe and byte_bpe normalize text, also that which a model writes: nfkc (m² and … become m2 and ...;
+    # with the first two, control characters blanks or nothing), nfc (accents join their letters; byte_bpe alone), or
+    # identity (text stays as it is; the first two then need lowercase=False). auto: identity for byte_bpe, else nfkc
+    config.tokenizer.normalization = "auto"
+    # whether each digit is a piece of its own: 0 to 9 with unigram and bpe, those of all scripts with byte_bpe
+    config.tokenizer.split_digits = False
+    # whether unigram and bpe encode characters that they lack as bytes, of which there are 256 pieces, not as [UNK]
+    config.tokenizer.byte_fallback = False
+    # share of the characters of the text that wordpiece, unigram and bpe cover, from 0.98 to 1; rarer ones are [UNK]
+    config.tokenizer.coverage = 0.9999
+    # the special tokens of a trained vocabulary in the order of their ids, which begin at 0
+    config.tokenizer.special = "pad,unk,cls,sep,mask"
     config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most
 
     config.model = ConfigDict(find_module("model", model).DEFAULTS)
@@ -320,13 +331,21 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules", "wrapped", "none"),
     "corpus.heldout_by": ("hash", "end"),
-    "tokenizer.normalization": ("nfkc", "identity"),
+    "tokenizer.normalization": ("auto", "nfkc", "nfc", "identity"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe", "bytes"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
     "schedule.name": SCHEDULES,
 }
 SHARES = ("corpus.heldout",)
+# {key of `tokenizer`: (its default, the kinds of vocabularies that have it)}
+KINDS = {
+    "normalization": ("auto", ("unigram", "bpe", "byte_bpe")),
+    "split_digits": (False, ("unigram", "bpe", "byte_bpe")),
+    "byte_fallback": (False, ("unigram", "bpe")),
+    "coverage": (0.9999, ("wordpiece", "unigram", "bpe")),
+    "keep_accents": (False, ("wordpiece",)),
+}
 AT_LEAST_ONE = """
     mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches
     guard.stop_after guard.window log.every checkpoint.every checkpoint.keep evaluate.rows
@@ -359,13 +378,10 @@ def check(config: ConfigDict) -> None:
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
     is_valid = config.guard.spike == 0 or config.guard.spike >= 2
     require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
-    keys = config.tokenizer
-    is_valid = keys.kind in ("unigram", "bpe") and not keys.lowercase
-    hint = "expected nfkc without tokenizer.kind=unigram or bpe, or with tokenizer.lowercase"
-    require(is_valid or keys.normalization == "nfkc", "tokenizer.normalization", config, hint)
     # What the library says only once it is connected.
     is_valid = re.fullmatch(r"([^/]+/)?[^/\\#?%:]{1,128}", config.log.wandb) or not config.log.wandb
     require(is_valid, "log.wandb", config, "expected PROJECT or ENTITY/PROJECT")
+    check_tokenizer(config)
     check_corpus(config)
     check_optimizer(config)
     check_profile(config, sum(phase.steps for phase in config.phases.values()))
@@ -399,6 +415,34 @@ def check_checkpoints(config: ConfigDict) -> None:
     is_valid = config.checkpoint.average == 1 or not has_patience
     hint = "expected 1 with evaluate.patience, which keeps the best checkpoint alone"
     require(is_valid, "checkpoint.average", config, hint)
+
+
+def check_tokenizer(config: ConfigDict) -> None:
+    """Checks that the kind of the vocabulary to train has the keys that differ from their defaults."""
+    keys = config.tokenizer
+    is_valid = 0.98 <= keys.coverage <= 1
+    require(is_valid, "tokenizer.coverage", config, "expected 0.98 to 1")
+    is_valid = sorted(split_list(keys.special)) == ["cls", "mask", "pad", "sep", "unk"]
+    require(is_valid, "tokenizer.special", config, "expected pad,unk,cls,sep,mask in any order")
+    require(
+        keys.lowercase or not keys.keep_accents,
+        "tokenizer.keep_accents",
+        config,
+        "expected False with tokenizer.lowercase=False, which keeps them",
+    )
+    if keys.path:
+        return
+    for key, (default, kinds) in KINDS.items():
+        is_valid = keys[key] == default or keys.kind in kinds
+        hint = f"expected {default} with tokenizer.kind={keys.kind}; {', '.join(kinds)} have it"
+        require(is_valid, f"tokenizer.{key}", config, hint)
+    if keys.kind == "byte_bpe":
+        return
+    forms = ["auto", "nfkc"]
+    if not keys.lowercase:
+        forms.append("identity")
+    hint = f"expected one of {', '.join(forms)} with these tokenizer.kind and tokenizer.lowercase"
+    require(keys.normalization in forms, "tokenizer.normalization", config, hint)
 
 
 def check_corpus(config: ConfigDict) -> None:

@@ -87,6 +87,7 @@ def run_config(
         settings.tokenizer.path = f"{base}/tokenizer/{tokenizer.file}"
         if tokenizer.kind == wordpiece.KIND:
             settings.tokenizer.lowercase = tokenizer.lowercase
+            settings.tokenizer.keep_accents = tokenizer.keep_accents
         if has_own_store:
             settings.store = f"{base}/store"
     return settings

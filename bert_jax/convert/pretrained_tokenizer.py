@@ -11,11 +11,10 @@ from tokenizers.normalizers import BertNormalizer
 from bert_jax.convert import marian, names
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
-from bert_jax.tokenizers import bpe_files, huggingface, wordpiece
+from bert_jax.tokenizers import bpe_files, huggingface, settings_files, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
+from bert_jax.tokenizers.settings_files import SETTINGS, as_token, find_spellings
 from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
-
-SETTINGS = "tokenizer_config.json"
 
 # Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2 and GPT take nothing but the vocabulary
 # and merges from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
@@ -37,9 +36,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
 
     config: the content of config.json.
     """
-    settings = read_optional(directory / SETTINGS)
-    if "added_tokens_decoder" not in settings:
-        settings |= read_optional(directory / "special_tokens_map.json")
+    settings = settings_files.read(directory)
     file = directory / huggingface.FILE
     document = {}
     if file.is_file():
@@ -60,7 +57,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
             library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
         if getattr(architecture, "FRAME", None) == ():  # it generates texts
-            generation = read_optional(directory / "generation_config.json")
+            generation = json_file.read_optional(directory / "generation_config.json")
             spellings |= find_ends([settings, generation, config], library)
     tokenizer = huggingface.from_library(library, file, spellings)
     if architecture is marian:
@@ -68,18 +65,6 @@ def read(directory: Path, config: dict) -> Tokenizer:
         if library.encode("a").ids != [*plain, tokenizer.sep]:
             raise BadInput(f"{directory}: {name}Tokenizer: a source needs one end token alone")
     return tokenizer
-
-
-def find_spellings(settings: dict) -> dict[str, str]:
-    """Returns {name: spelling} of the special tokens that the settings name."""
-    spellings = {}
-    for name in SPECIAL:
-        value = settings.get(f"{name}_token")
-        if name == "sep" and not value:
-            value = settings.get("eos_token")
-        if value:
-            spellings[name] = as_token(value)["content"]
-    return spellings
 
 
 def find_ends(sources: list[dict], library: tokenizers.Tokenizer) -> dict[str, str]:
@@ -114,11 +99,6 @@ def read_merges(directory: Path, document: dict) -> tuple[dict[str, int], list[t
     return model["vocab"], list(map(tuple, model["merges"]))
 
 
-def read_optional(path: Path) -> dict:
-    """Reads a JSON object; {} if there is no such file."""
-    return json_file.read(path) if path.is_file() else {}
-
-
 def check_class(directory: Path, settings: dict, full: str, document: dict) -> str:
     """Returns the name of the class without "Tokenizer" and "Fast".
 
@@ -140,13 +120,6 @@ def check_class(directory: Path, settings: dict, full: str, document: dict) -> s
     return name
 
 
-def as_token(value: str | dict) -> dict:
-    """Returns a special token of the settings as an object."""
-    if isinstance(value, str):
-        return {"content": value, "special": True, "normalized": False}
-    return value
-
-
 def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedToken]:
     """Returns the added tokens, by id, and the special tokens without those that are among them: the library would
     overwrite their rules, such as the `lstrip` of [MASK]."""
@@ -163,7 +136,7 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
     if tokens is None:  # older versions wrote this file
         pieces = {token["content"] for token in special}
         tokens = {}
-        for piece, number in read_optional(directory / "added_tokens.json").items():
+        for piece, number in json_file.read_optional(directory / "added_tokens.json").items():
             tokens[number] = {"content": piece, "special": piece in pieces}
         for token in document.get("added_tokens", []):
             tokens[token["id"]] = token
@@ -177,13 +150,13 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
 
 def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with BERT's rules and the keys of the settings."""
-    library = wordpiece.make_library(vocabulary, True)
-    library.model.unk_token = spellings.get("unk", SPECIAL["unk"])
-    library.normalizer = BertNormalizer(
+    normalizer = BertNormalizer(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
         lowercase=settings.get("do_lower_case", True),
     )
+    library = wordpiece.make_library(vocabulary, normalizer)
+    library.model.unk_token = spellings.get("unk", SPECIAL["unk"])
     return library
 
 

@@ -10,12 +10,12 @@ from ml_collections import ConfigDict
 from bert_jax.convert import bert, config_json, names
 from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
-from bert_jax.convert.pretrained_tokenizer import SETTINGS, read_optional
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.settings_files import SETTINGS
 
 CONFIG = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
@@ -113,7 +113,7 @@ def import_tensorflow(path: Path):
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     pieces = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False).pieces
-    lowercase = read_optional(directory / SETTINGS).get("do_lower_case")
+    lowercase = json_file.read_optional(directory / SETTINGS).get("do_lower_case")
     if not isinstance(lowercase, bool):
         lowercase = not has_capitals(pieces)
     return wordpiece.WordPiece(pieces, lowercase)
@@ -140,8 +140,9 @@ def write(
     config, params: of a model that names.exportable allows; the heads in params are written. Raises BadInput, before
     anything is written, for another tokenizer, or values that are not finite.
     """
-    if tokenizer.kind != wordpiece.KIND:
-        raise BadInput(f"a {tokenizer.kind} tokenizer: Google's BERT reads WordPiece alone")
+    if tokenizer.kind != wordpiece.KIND or tokenizer.keep_accents:
+        hint = "Google's BERT reads WordPiece alone, without tokenizer.keep_accents"
+        raise BadInput(f"a {tokenizer.kind} tokenizer: {hint}")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
     settings = conversion.to_huggingface(config.model, vocabulary, bert)

@@ -7,6 +7,7 @@ from pathlib import Path
 from tokenizers.processors import TemplateProcessing
 
 from bert_jax.convert import sentencepiece_to_json
+from bert_jax.tokenizers import huggingface
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 FRAME = ("cls", "sep")  # special tokens that begin and end a text
@@ -52,7 +53,7 @@ def settings(tokenizer, is_bert: bool) -> dict:
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": tokenizer.lowercase,
         "tokenize_chinese_chars": True,
-        "strip_accents": None,
+        "strip_accents": tokenizer.tokenizer.normalizer.strip_accents,
         **tokens,
     }
 
@@ -69,11 +70,10 @@ def document(tokenizer, frame: tuple = FRAME) -> dict:
         values = copy.deepcopy(tokenizer.document)
     has_cls = "cls" in frame
     mask = tokenizer.mask if has_cls else None
-    begins_with_space = (values["pre_tokenizer"] or {}).get("add_prefix_space", False)
     if tokenizer.mark:
         adjust_spaces(values, mask)
     decoder = values["decoder"]
-    if not has_cls and begins_with_space and decoder and decoder["type"] == "ByteLevel":
+    if not has_cls and decoder and decoder["type"] == "ByteLevel" and tokenizer.adds_space:
         # A generated text begins without the space that the tokenizer adds before the first word of each.
         strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
         values["decoder"] = {"type": "Sequence", "decoders": [decoder, strip]}
@@ -92,8 +92,7 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
     splitter = values["pre_tokenizer"]
     if splitter["type"] == "ByteLevel" and splitter["add_prefix_space"]:
         # ByteLevel would add a space before every part of a text, Metaspace adds one before the first alone.
-        first = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
-        steps = [first, splitter | {"add_prefix_space": False}]
+        steps = [huggingface.FIRST_SPACE, splitter | {"add_prefix_space": False}]
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
 
 

@@ -67,7 +67,7 @@ def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Sour
     old_ids: for each new piece, those of its old pieces.
     """
     old = source.tokenizer
-    tokenizer = wordpiece.WordPiece([*old.pieces, *new], old.lowercase)
+    tokenizer = old.append(new, old.special)
     shapes = {}  # of the tensors with a row for each piece
     for parameter in names.parameters(source.settings):
         name = getattr(parameter, source.format)

@@ -19,6 +19,7 @@ from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers import training
 
 
 def made_from(config) -> dict:
@@ -53,10 +54,10 @@ def tokenizer_keys(config) -> dict:
     """Returns the config keys and values that decide the tokenizer of a store."""
     if config.tokenizer.path:
         return {"tokenizer.path": tokenizer_from_file(config).fingerprint}
-    keys = ["kind", "size", "lowercase", "sample"]
-    if config.tokenizer.normalization != "nfkc":  # before this key existed, all stores were so
-        keys.append("normalization")
-    return {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
+    keys = config.tokenizer
+    values = {key: keys[key] for key in ("kind", "size", "lowercase", "sample")}
+    values |= training.changes(keys)  # older stores have none of them
+    return {f"tokenizer.{key}": value for key, value in values.items()}
 
 
 def check(config, directory: Path, recorded: dict, requested: dict) -> None:

@@ -13,7 +13,8 @@ from bert_jax.data.preparation import encode, splits
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import IDS, Vocabulary, check_task
+from bert_jax.tokenizers import training
+from bert_jax.tokenizers.special_tokens import Vocabulary, check_task, check_words
 
 
 def tokenizer_from_file(config) -> tokenizers.Tokenizer:
@@ -25,15 +26,14 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
     path = download.local_file(settings.path, tokenizers.beside(settings.path))
     try:
         with remote.naming(path, settings.path):
-            tokenizer = tokenizers.from_file(path, settings.lowercase, settings.add_special)
+            rules = settings.lowercase, settings.add_special, settings.keep_accents
+            tokenizer = tokenizers.from_file(path, *rules)
     except BadInput as error:
         raise BadInput(
             f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
         ) from None
     check_task(config, tokenizer.special, settings.path)
-    if tokenizer.ends and config.task.get("masking", "token") != "token":
-        problem = f"its pieces mark where words end ({tokenizer.ends}), not where they start"
-        raise BadInput(f"config.task.masking={config.task.masking!r}: {settings.path}: {problem}")
+    check_words(config, lambda: tokenizer, settings.path)
     return tokenizer
 
 
@@ -56,7 +56,8 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
             f"config.tokenizer.path={path}: not found,"
             f" assuming config.tokenizer.size={config.tokenizer.size} instead"
         )
-    return Vocabulary(config.tokenizer.size, **IDS)
+    special = training.of_config(config.tokenizer).special_ids
+    return Vocabulary(config.tokenizer.size, **special)
 
 
 def load_or_train(
@@ -93,7 +94,7 @@ def load_or_train_on_texts(config, texts: list[str]) -> tokenizers.Tokenizer:
 def train_on(settings, texts: Iterable[str], is_exact: bool = False) -> tokenizers.Tokenizer:
     """Trains the tokenizer of config.tokenizer, see `tokenizers.train`."""
     keys = settings.kind, texts, settings.size, settings.lowercase
-    return tokenizers.train(*keys, is_exact, settings.normalization)
+    return tokenizers.train(*keys, is_exact, training.of_config(settings))
 
 
 def train(

@@ -17,6 +17,11 @@ def read(path: Path) -> dict:
     return values
 
 
+def read_optional(path: Path) -> dict:
+    """Reads a JSON object; {} if there is no such file."""
+    return read(path) if path.is_file() else {}
+
+
 def encode(values, **keys) -> str:
     """Returns results as JSON, with null for NaN and infinity, which it lacks. keys: of json.dumps."""
     finite = json.loads(json.dumps(values), parse_constant=lambda name: None)

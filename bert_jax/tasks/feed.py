@@ -30,7 +30,8 @@ from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base
 from bert_jax.tasks.labelled import examples
-from bert_jax.tokenizers.special_tokens import Vocabulary, check_task
+from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers.special_tokens import Vocabulary, check_task, check_words
 
 
 def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | SavedFeed":
@@ -129,8 +130,9 @@ class StoreFeed:
 
     def __init__(self, config: ConfigDict, store: stores.Store):
         """Raises BadInput if the rows of a phase cannot be made from the store, or if its vocabulary lacks special
-        tokens that the task needs."""
+        tokens or word marks that the task needs."""
         check_task(config, store.manifest["special"], store.path)
+        check_words(config, lambda: tokenizer.load(store.path / "tokenizer"), store.path)
         self.stream = import_stream()
         self.config = config
         self.store = store

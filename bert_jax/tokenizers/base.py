@@ -43,6 +43,7 @@ class Tokenizer:
         kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
         mark, continues  the prefixes of pieces that begin a word, or that continue one; at least one of the two is ''
         ends             or else the suffix of those that end one
+        marks_words      whether pieces begin words by these prefixes, or are whole words
         identity         everything that decides the ids, as plain data for JSON
         append(pieces, special)    the same with more pieces that are in no text, and with these special ids
         tokenizer        that of the `tokenizers` library, unless it encodes in another way
@@ -55,6 +56,7 @@ class Tokenizer:
     mark = ""
     continues = ""
     ends = ""
+    marks_words = True
 
     def __init__(self, pieces: list[str], special: dict[str, int], path: object = ""):
         check_ids(special, len(pieces), path)
@@ -79,12 +81,15 @@ class Tokenizer:
 
     @property
     def word_starts(self) -> np.ndarray:
-        """bool[size]: whether a piece begins a word, or ends one if these are marked; true for special tokens."""
+        """bool[size]: whether a piece begins a word, or ends one if these are marked; true for special tokens, and for
+        no others if pieces mark neither."""
         prefix = self.mark or self.continues
         marked = [piece.startswith(prefix) and piece.endswith(self.ends) for piece in self.pieces]
         starts = np.array(marked)
         if self.continues:
             starts = ~starts
+        if not self.marks_words and not self.ends:
+            starts[:] = False
         starts[self.added_ids] = True
         return starts
 
@@ -128,6 +133,8 @@ class Tokenizer:
         for part in pattern.split(text):
             if part in special:
                 ids.append(special[part])
+            elif not self.marks_words:
+                ids += self.encode([part])[0]
             elif part.strip():
                 is_attached = follows_special and not part[0].isspace()
                 ids += self.encode_part(part.strip(), is_attached)

@@ -18,11 +18,12 @@ from tokenizers.trainers import BpeTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
-from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers import settings_files, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder, encode_documents, flatten
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, added_token, find_ids
+from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, find_ids
+from bert_jax.tokenizers.training import DEFAULTS, Training
 
 KIND = "library"
 FILE = "tokenizer.json"
@@ -31,6 +32,12 @@ MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never
 # Units for the cache: byte-level rules begin a new word at every single space between two other
 # characters, whatever comes before. Other white space stays inside a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
+# Rules that give a unit the same result in any text.
+BY_WORD = "Lowercase", "NFC", "NFKC", "Digits"
+FORMS = {"nfc": normalizers.NFC(), "nfkc": normalizers.NFKC()}
+# A step that adds a space before a text, but not before each of its parts; and the same in tokenizer.json.
+ADD_SPACE = pre_tokenizers.Metaspace(" ", "first", split=False)
+FIRST_SPACE = json.loads(ADD_SPACE.__getstate__())
 # A text with characters that vocabularies lack: private use, unassigned, an ideograph, an emoji, an accent.
 PROBE = "a \ue000\U000e0fff b 鱼🙂\u0301 \x00"
 
@@ -50,7 +57,8 @@ class HuggingFace(Tokenizer):
         self.tokenizer = open_library(document, path)
         super().__init__(list_pieces(self.tokenizer, path), special, path)
         self.ends = document["model"].get("end_of_word_suffix") or ""
-        self.mark, self.continues = word_marks(document["model"], self.pieces, path)
+        marks = word_marks(document["model"], self.pieces)
+        self.mark, self.continues, self.marks_words = marks
 
     @property
     def added_ids(self) -> list[int]:
@@ -132,27 +140,28 @@ def unused_name(number: int) -> str:
     return f"[unused{number}]"
 
 
-def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
-    """Returns the prefixes of pieces that begin a word and of pieces that continue one; at least one is ''."""
+def word_marks(model: dict, pieces: list[str]) -> tuple[str, str, bool]:
+    """Returns the prefixes of pieces that begin a word and of pieces that continue one, at least one of them '', and
+    whether it is known where words begin: also if every piece is a word, as in WordLevel."""
     prefix = model.get("continuing_subword_prefix")
     if prefix:
-        return "", prefix
-    # Every piece of WordLevel is a word. A suffix marks where words end.
-    if model["type"] == "WordLevel" or model.get("end_of_word_suffix"):
-        return "", ""
+        return "", prefix, True
+    is_word = model["type"] == "WordLevel"
+    if is_word or model.get("end_of_word_suffix"):
+        return "", "", is_word
     for mark in MARKS:
         if any(piece.startswith(mark) for piece in pieces):
-            return mark, ""
-    raise BadInput(f"{path}: its pieces do not mark where words start (no ##, ▁ or Ġ)")
+            return mark, "", True
+    return "", "", False
 
 
 def is_cachable(document: dict) -> bool:
     """Returns whether the units of a text can be encoded one by one: False if the rules are not known to allow it."""
-    splitter = document["pre_tokenizer"] or {}
+    *before, splitter = steps(document["pre_tokenizer"], "pretokenizers") or [{}]
     if splitter.get("type") != "ByteLevel" or not splitter.get("use_regex", True):
         return False
-    normalizer = document["normalizer"] or {"type": "Lowercase"}
-    if normalizer["type"] != "Lowercase":
+    rules = steps(document["normalizer"], "normalizers") + before
+    if not all(rule["type"] in BY_WORD or rule == FIRST_SPACE for rule in rules):
         return False
     for token in document["added_tokens"]:
         # These flags make a token depend on what is beside it.
@@ -162,6 +171,13 @@ def is_cachable(document: dict) -> bool:
     return True
 
 
+def steps(part: dict | None, name: str) -> list[dict]:
+    """Returns the steps of a normalizer or a pre-tokenizer, which may be a sequence; `name` is that of its steps."""
+    if not part:
+        return []
+    return part[name] if part["type"] == "Sequence" else [part]
+
+
 def read(directory: Path, settings: dict) -> HuggingFace:
     """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
@@ -169,12 +185,12 @@ def read(directory: Path, settings: dict) -> HuggingFace:
 
 
 def from_file(path: Path, add_special: bool) -> Tokenizer:
-    """Reads an external tokenizer.json, or one that `save` wrote.
+    """Reads an external tokenizer.json, whose special tokens the files beside it may name, or one that `save` wrote.
 
     add_special: special tokens that it lacks get the ids after its last.
     """
     saved = path.with_name("settings.json")
-    spellings = {}
+    spellings = settings_files.find_spellings(settings_files.read(path.parent))
     if path.name == FILE and saved.is_file():
         settings = json_file.read(saved)
         if settings.get("kind") == KIND:
@@ -220,15 +236,17 @@ def as_wordpiece(tokenizer: HuggingFace) -> Tokenizer:
     document = tokenizer.document
     normalizer = document["normalizer"] or {}
     lowercase = normalizer.get("lowercase")
+    strip_accents = normalizer.get("strip_accents")
     if (
         lowercase is None
         or tokenizer.spellings != SPECIAL
         or len(document["added_tokens"]) > len(SPECIAL)
     ):
         return tokenizer
-    if normalizer.get("strip_accents") == lowercase:  # null means the same
+    if strip_accents == lowercase:  # null means the same
         document = document | {"normalizer": normalizer | {"strip_accents": None}}
-    with_rules = wordpiece.WordPiece(tokenizer.pieces, lowercase)
+    keep_accents = lowercase and strip_accents is False
+    with_rules = wordpiece.WordPiece(tokenizer.pieces, lowercase, keep_accents)
     rules = json.loads(with_rules.tokenizer.to_str())
     for key in ("normalizer", "pre_tokenizer", "model"):
         if rules[key] != document[key]:
@@ -276,7 +294,9 @@ def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int])
     tokens.sort(key=lambda token: token["id"])
 
 
-def train(texts: list[str], size: int, lowercase: bool, is_exact: bool = False) -> HuggingFace:
+def train(
+    texts: list[str], size: int, lowercase: bool, is_exact: bool, training: Training
+) -> HuggingFace:
     """Trains byte-level BPE with at most `size` pieces, special tokens and all bytes first. Deterministic.
 
     lowercase: lower-cases, and keeps accents. A space is added before each text, so that its first word is encoded like
@@ -288,19 +308,19 @@ def train(texts: list[str], size: int, lowercase: bool, is_exact: bool = False) 
     least = len(SPECIAL) + len(alphabet)
     if size < least:
         raise BadInput(f"config.tokenizer.size={size}: too small, single bytes need {least}")
-    library = byte_level(BPE(), lowercase, adds_space=not is_exact)
+    library = byte_level(BPE(), lowercase, not is_exact, training)
     trainer = BpeTrainer(
         vocab_size=size,
         min_frequency=2,
         initial_alphabet=sorted(alphabet),
-        special_tokens=list(SPECIAL.values()),
+        special_tokens=training.special_pieces,
         show_progress=False,
     )
     library.train_from_iterator(texts if is_exact else lines(texts), trainer)
-    return HuggingFace(json.loads(library.to_str()), IDS)
+    return HuggingFace(json.loads(library.to_str()), training.special_ids)
 
 
-def bytes_of_text(lowercase: bool) -> HuggingFace:
+def bytes_of_text(lowercase: bool, training: Training) -> HuggingFace:
     """Returns the tokenizer whose pieces are the special tokens and the 256 bytes of UTF-8; the id of byte b is 5 + b.
 
     lowercase: lower-cases; otherwise `decode` gives back every text exactly.
@@ -308,22 +328,37 @@ def bytes_of_text(lowercase: bool) -> HuggingFace:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     # The library names a byte by the character of its number or, if that is not printable, by the next one over 255.
     others = (letter for letter in letters if letter > "\xff")
-    pieces = [*SPECIAL.values()]
+    pieces = training.special_pieces
     for byte in range(256):
         pieces.append(chr(byte) if chr(byte) in letters else next(others))
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     library = byte_level(BPE(vocabulary, []), lowercase)
-    library.add_special_tokens([*SPECIAL.values()])
-    return HuggingFace(json.loads(library.to_str()), IDS)
+    library.add_special_tokens(training.special_pieces)
+    return HuggingFace(json.loads(library.to_str()), training.special_ids)
 
 
 def byte_level(
-    model: BPE, lowercase: bool = False, adds_space: bool = False
+    model: BPE,
+    lowercase: bool = False,
+    adds_space: bool = False,
+    training: Training = DEFAULTS,
 ) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with GPT-2's rules: pieces are sequences of bytes."""
     library = tokenizers.Tokenizer(model)
     if lowercase:
         library.normalizer = normalizers.Lowercase()
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
+    if form := FORMS.get(training.normalization):
+        lower = filter(None, [library.normalizer])
+        library.normalizer = normalizers.Sequence([form, *lower])
+    if not training.split_digits:
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
+    else:  # ByteLevel would add a space before each part
+        first = [ADD_SPACE] if adds_space else []
+        parts = [
+            *first,
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+        library.pre_tokenizer = pre_tokenizers.Sequence(parts)
     library.decoder = decoders.ByteLevel()
     return library

@@ -2,10 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-# The share of characters in the training text that the vocabulary covers; rarer ones become [UNK]. Otherwise rare
-# characters would fill a small vocabulary.
-COVERAGE = 0.9999
-
 LONGEST = 1000  # characters, at most 4,000 bytes; sentencepiece skips lines over 4,192 bytes
 
 

@@ -17,8 +17,9 @@ from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.corpus_encoder import encode_documents, flatten
-from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special_tokens import IDS, SPECIAL, ban, find_ids
+from bert_jax.tokenizers.sample import lines
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, find_ids
+from bert_jax.tokenizers.training import Training
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
@@ -126,7 +127,7 @@ def from_file(path: Path, add_special: bool) -> SentencePiece:
 
 
 def train(
-    kind: str, texts: Iterable[str], size: int, lowercase: bool, normalization: str = "nfkc"
+    kind: str, texts: Iterable[str], size: int, lowercase: bool, training: Training
 ) -> SentencePiece:
     """Trains a model of `size` pieces, special tokens first. Deterministic.
 
@@ -134,16 +135,19 @@ def train(
 
     kind: unigram or bpe.
     lowercase: folds case, and keeps accents.
-    normalization: nfkc (the library's nmt_nfkc), or identity, which has no `lowercase`.
+    training: its nfkc is the library's nmt_nfkc; identity has no `lowercase`.
     """
-    rule = normalization
-    if rule == "nfkc":
-        rule = "nmt_nfkc_cf" if lowercase else "nmt_nfkc"
+    rule = "nmt_nfkc_cf" if lowercase else "nmt_nfkc"
+    if training.normalization == "identity":
+        rule = "identity"
     file = io.BytesIO()
     options = {}
     for role, name in ROLES.items():
         options[f"{role}_piece"] = SPECIAL[name]
-        options[f"{role}_id"] = IDS[name]
+        options[f"{role}_id"] = training.special_ids[name]
+    for key in ("split_digits", "byte_fallback"):
+        if getattr(training, key):  # a model has the options that it was given
+            options[key] = True
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines(texts),
@@ -151,7 +155,7 @@ def train(
             model_type=kind,
             vocab_size=size,
             normalization_rule_name=rule,
-            character_coverage=COVERAGE,
+            character_coverage=training.coverage,
             control_symbols=[SPECIAL["mask"]],  # takes the next free id
             num_threads=THREADS,
             minloglevel=2,
@@ -166,7 +170,7 @@ def train(
     model = file.getvalue()
     if kind == "unigram":
         model = round_scores(model)
-    return SentencePiece(model, IDS, [])
+    return SentencePiece(model, training.special_ids, [])
 
 
 def round_scores(model: bytes) -> bytes:

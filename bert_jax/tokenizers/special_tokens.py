@@ -1,7 +1,7 @@
 """Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bert_jax.config_checks import find_module
@@ -15,7 +15,6 @@ SPECIAL = {
     "sep": "[SEP]",
     "mask": "[MASK]",
 }
-IDS = {name: number for number, name in enumerate(SPECIAL)}  # in these vocabularies
 OTHER_NAMES = {
     "pad": "<pad>",
     "unk": "<unk>",
@@ -107,6 +106,18 @@ def check_task(config, special: dict[str, int], path: object) -> None:
         raise BadInput(
             f"{path}: has no {missing}, which config.task.name={name!r} needs;"
             f" config.tokenizer.add_special=True appends what a tokenizer lacks"
+        )
+
+
+def check_words(config, load: Callable, path: object) -> None:
+    """Raises BadInput if the masks of a config need to know where words start, and the pieces do not mark it.
+
+    load: returns the tokenizer. path: its name in the error.
+    """
+    masking = config.task.get("masking", "token")
+    if masking != "token" and not load().marks_words:
+        raise BadInput(
+            f"config.task.masking={masking!r}: {path}: its pieces do not mark where words start (by ##, ▁ or Ġ)"
         )
 
 

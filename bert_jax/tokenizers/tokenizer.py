@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
-from bert_jax.tokenizers import bpe_files, huggingface, sentencepiece, wordpiece
+from bert_jax.tokenizers import bpe_files, huggingface, sentencepiece, settings_files, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
+from bert_jax.tokenizers.training import DEFAULTS, Training
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
 
@@ -27,15 +28,21 @@ def load(directory: str | Path) -> Tokenizer:
 def beside(path: str) -> tuple[str, ...]:
     """Returns the names of the files that may be beside an external tokenizer file and belong to it."""
     names = bpe_files.PIECES + bpe_files.MERGES
-    return names if path.rpartition("/")[2] in names else ()
+    if path.rpartition("/")[2] in names:
+        return names
+    if path.endswith(".json"):
+        return "settings.json", settings_files.SETTINGS, settings_files.SPECIAL_TOKENS
+    return ()
 
 
-def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> Tokenizer:
+def from_file(
+    path: str | Path, lowercase: bool, add_special: bool = False, keep_accents: bool = False
+) -> Tokenizer:
     """Reads an external tokenizer: vocab.txt (any .txt), a .model, tokenizer.json (any .json), or the two files of
     bpe_files.py, of which `path` is one; or a directory with tokenizer.json or these two; or that of a run or a store,
     or the directory of its tokenizer, as it is there. Raises BadInput.
 
-    lowercase: for vocab.txt; the other files have their own rules.
+    lowercase, keep_accents: for vocab.txt; the other files have their own rules.
     add_special: appends the special tokens that it lacks; otherwise the pieces are those of the file.
     """
     path = Path(path)
@@ -49,7 +56,7 @@ def from_file(path: str | Path, lowercase: bool, add_special: bool = False) -> T
         if path.is_dir() or path.name in bpe_files.PIECES + bpe_files.MERGES:
             return bpe_files.from_file(path, add_special)
         if path.suffix == ".txt":
-            return wordpiece.from_file(path, lowercase, add_special)
+            return wordpiece.from_file(path, lowercase, add_special, keep_accents)
         if path.suffix == ".model":
             return sentencepiece.from_file(path, add_special)
         if path.suffix == ".json":
@@ -65,20 +72,20 @@ def train(
     size: int,
     lowercase: bool,
     is_exact: bool = False,
-    normalization: str = "nfkc",
+    training: Training = DEFAULTS,
 ) -> Tokenizer:
     """Trains a tokenizer of `size` pieces, special tokens first. Deterministic. Holds the texts in memory.
 
     kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`), or bytes, which needs neither
         texts nor size. Raises BadInput if `size` is too small or too large for the texts.
     is_exact: whether byte_bpe keeps the white space of texts.
-    normalization: of unigram and bpe, see config.tokenizer.
+    training: the keys of config.tokenizer that the kind has.
     """
     if kind == "bytes":
-        return huggingface.bytes_of_text(lowercase)
+        return huggingface.bytes_of_text(lowercase, training)
     texts = list(texts)  # here, since sentencepiece converts errors of an iterator
     if kind == "wordpiece":
-        return wordpiece.train(texts, size, lowercase)
+        return wordpiece.train(texts, size, lowercase, training)
     if kind == "byte_bpe":
-        return huggingface.train(texts, size, lowercase, is_exact)
-    return sentencepiece.train(kind, texts, size, lowercase, normalization)
+        return huggingface.train(texts, size, lowercase, is_exact, training)
+    return sentencepiece.train(kind, texts, size, lowercase, training)

@@ -1,4 +1,4 @@
-"""BERT's WordPiece: a vocab.txt, and whether text is lower-cased.
+"""BERT's WordPiece: a vocab.txt, whether text is lower-cased, and whether it then keeps its accents.
 
 Text is encoded by the Hugging Face `tokenizers` library with BERT's normalizer and pre-tokenizer, so ids equal those of
 transformers' BertTokenizer.
@@ -21,8 +21,8 @@ from tokenizers.trainers import WordPieceTrainer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.corpus_encoder import CachedEncoder
-from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import ALL, SPECIAL, find_ids
+from bert_jax.tokenizers.training import Training
 
 KIND = "wordpiece"
 FILE = "vocab.txt"
@@ -66,24 +66,28 @@ class WordPiece(Tokenizer):
     file = FILE
     continues = "##"
 
-    def __init__(self, pieces: list[str], lowercase: bool):
+    def __init__(self, pieces: list[str], lowercase: bool, keep_accents: bool = False):
         special, _ = find_ids(pieces, {}, {}, False)
         if ALL["end"] in pieces:  # which the rules never make of a text
             special["end"] = pieces.index(ALL["end"])
         super().__init__(pieces, special)
         self.lowercase = lowercase
+        self.keep_accents = keep_accents
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
         # three words.
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        self.tokenizer = make_library(vocabulary, lowercase)
+        self.tokenizer = make_library(vocabulary, make_normalizer(lowercase, keep_accents))
         self.tokenizer.model.unk_token = pieces[self.unk]
 
     @property
     def identity(self) -> list:
-        return [self.lowercase, self.pieces]
+        identity = [self.lowercase, self.pieces]
+        if self.keep_accents:  # older vocabularies have no such entry
+            identity.append("keep_accents")
+        return identity
 
     def append(self, pieces: list[str], special: dict[str, int]) -> "WordPiece":
-        return WordPiece([*self.pieces, *pieces], self.lowercase)
+        return WordPiece([*self.pieces, *pieces], self.lowercase, self.keep_accents)
 
     def corpus_encoder(self) -> CachedEncoder:
         library = tokenizers.Tokenizer.from_str(self.tokenizer.to_str())
@@ -93,12 +97,13 @@ class WordPiece(Tokenizer):
     def write(self, directory: Path) -> dict:
         text = "".join(piece + "\n" for piece in self.pieces)
         (directory / FILE).write_text(text, encoding="utf-8")
-        return {"lowercase": self.lowercase}
+        return {"lowercase": self.lowercase, "keep_accents": self.keep_accents}
 
 
 def read(directory: Path, settings: dict) -> WordPiece:
     """Reads a tokenizer that `save` wrote."""
-    return from_file(directory / FILE, settings["lowercase"], False)
+    keep_accents = settings.get("keep_accents", False)  # which older ones lack
+    return from_file(directory / FILE, settings["lowercase"], False, keep_accents)
 
 
 def encode_units(library: tokenizers.Tokenizer, units: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -113,17 +118,27 @@ def encode_units(library: tokenizers.Tokenizer, units: list[str]) -> tuple[np.nd
     return np.delete(ids, breaks), breaks - np.arange(len(breaks))
 
 
-def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+def make_library(vocabulary: dict[str, int], normalizer: BertNormalizer) -> tokenizers.Tokenizer:
     """Builds the library's tokenizer with BERT's rules. vocabulary: {piece: id}."""
     model = WordPieceModel(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     library = tokenizers.Tokenizer(model)
-    library.normalizer = BertNormalizer(lowercase=lowercase)
+    library.normalizer = normalizer
     library.pre_tokenizer = BertPreTokenizer()
     library.decoder = WordPieceDecoder()
     return library
 
 
-def from_file(path: Path, lowercase: bool, add_special: bool) -> WordPiece:
+def make_normalizer(lowercase: bool, keep_accents: bool) -> BertNormalizer:
+    # None strips accents if text is lower-cased.
+    return BertNormalizer(
+        lowercase=lowercase,
+        strip_accents=False if keep_accents else None,
+    )
+
+
+def from_file(
+    path: Path, lowercase: bool, add_special: bool, keep_accents: bool = False
+) -> WordPiece:
     """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput.
 
     add_special: appends the special tokens that it lacks.
@@ -135,7 +150,7 @@ def from_file(path: Path, lowercase: bool, add_special: bool) -> WordPiece:
     special, appended = find_ids(pieces, {}, {}, add_special)
     if "unk" not in special:
         raise BadInput(f"{path}: lacks {SPECIAL['unk']} among its {len(pieces)} pieces")
-    return WordPiece(pieces + appended, lowercase)
+    return WordPiece(pieces + appended, lowercase, keep_accents)
 
 
 def read_pieces(path: Path) -> list[str]:
@@ -144,14 +159,14 @@ def read_pieces(path: Path) -> list[str]:
     return text.split("\n")  # not splitlines(): a piece may be a Unicode line separator
 
 
-def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
+def train(texts: list[str], size: int, lowercase: bool, training: Training) -> WordPiece:
     """Trains a vocabulary of at most `size` pieces, special tokens first. Deterministic."""
-    words = count_words(texts, lowercase)
-    letters = alphabet(words)
+    words = count_words(texts, make_normalizer(lowercase, training.keep_accents))
+    letters = alphabet(words, training.coverage)
     # The library numbers single characters in the order of a hash map, and breaks ties between
     # merges by number. Passing them as special tokens, whose order it keeps, makes training
     # deterministic.
-    initial = [*SPECIAL.values(), *letters]
+    initial = [*training.special_pieces, *letters]
     initial += [f"##{letter}" for letter in letters if not ALONE.match(letter)]
     if len(initial) > size:
         raise BadInput(
@@ -168,16 +183,16 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
     )
     library.train_from_iterator(repeat(words), trainer)
     vocabulary = library.get_vocab()
-    return WordPiece(sorted(vocabulary, key=vocabulary.get), lowercase)
+    pieces = sorted(vocabulary, key=vocabulary.get)
+    return WordPiece(pieces, lowercase, training.keep_accents)
 
 
-def count_words(texts: list[str], lowercase: bool) -> Counter:
+def count_words(texts: list[str], normalizer: BertNormalizer) -> Counter:
     """Returns the words of the texts by BERT's rules, which see each unit once: {word: how often it occurs}."""
     counted = Counter()
     for part in range(PARTS):
         units, numbers = split("\n".join(texts[part::PARTS]))
         counted.update(dict(zip(units, np.bincount(numbers).tolist(), strict=True)))
-    normalizer = BertNormalizer(lowercase=lowercase)
     splitter = BertPreTokenizer()
     words = Counter()
     for unit, number in counted.items():
@@ -196,12 +211,13 @@ def repeat(words: Counter) -> Iterator[str]:
             yield f"{word} " * rest
 
 
-def alphabet(words: Counter) -> list[str]:
-    """Returns the most frequent characters up to COVERAGE and all ASCII characters of the words, by code point."""
+def alphabet(words: Counter, coverage: float) -> list[str]:
+    """Returns the most frequent characters up to the share `coverage`, and all ASCII characters of the words, by code
+    point."""
     letters = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
     counts = np.zeros(0x110000, np.int64)  # by code point
     np.add.at(counts, letters, np.repeat(list(words.values()), list(map(len, words))))
     order = np.argsort(-counts, kind="stable")
-    covered = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
+    covered = np.searchsorted(np.cumsum(counts[order]), coverage * counts.sum()) + 1
     codes = {*order[:covered], *range(128)}
     return [chr(code) for code in sorted(codes) if counts[code]]

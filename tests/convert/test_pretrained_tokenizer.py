@@ -10,7 +10,7 @@ from kits import external_models
 from kits.external_models import PIECES
 from kits.malformed_inputs import refused_import
 from kits.texts import DIFFICULT, PROSE, as_documents, difficult_text
-from kits.vocabularies import gpt2_like, write_bpe_files
+from kits.vocabularies import characters_like, digits_like, gpt2_like, write_bpe_files
 from tokenizers import models, pre_tokenizers, trainers
 
 from bert_jax.convert import load_model, pretrained_tokenizer
@@ -63,6 +63,8 @@ def documents() -> dict[str, dict]:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     keys = {"initial_alphabet": alphabet, "special_tokens": NAMES[5:]}
     roberta.train_from_iterator(PROSE, trainers.BpeTrainer(vocab_size=500, **keys))
+    parsed["digits"] = json.loads(digits_like().to_str())
+    parsed["characters"] = json.loads(characters_like().to_str())
     return parsed | {"bytes": json.loads(roberta.to_str())}
 
 
@@ -101,6 +103,8 @@ DIRECTORIES = {
     "other names": (None, NAMED, {}),
     "two spellings": ("uncased", {"mask_token": "<mask>", "entity_token": "<e1>"}, {}),
     "bytes": ("bytes", PLAIN, {}),
+    "no word marks": ("digits", PLAIN | {"mask_token": "[MASK]"}, {}),
+    "characters": ("characters", PLAIN, {}),
     "bytes, added": ("bytes", PLAIN | {"extra_special_tokens": ["<e1>", "covid"]}, {}),
 }
 

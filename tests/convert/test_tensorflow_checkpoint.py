@@ -17,6 +17,7 @@ from bert_jax.commands import export
 from bert_jax.convert import load_model, tensorflow_checkpoint
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers.training import Training
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +76,10 @@ def test_models_that_the_original_does_not_support_are_refused(synthetic, tmp_pa
         config.model[key] = value
         with pytest.raises(BadInput, match=f"model.{key}={value}"):
             export.check_run(model._replace(config=config), "run", "google")
-    with pytest.raises(BadInput, match="library"):
-        write(model._replace(tokenizer=words), tmp_path / "again")
+    accents = tokenizer.train("wordpiece", ["a"], 300, True, False, Training(keep_accents=True))
+    for refused, named in ((words, "library"), (accents, "keep_accents")):
+        with pytest.raises(BadInput, match=named):
+            write(model._replace(tokenizer=refused), tmp_path / "again")
     assert not any((tmp_path / "again").iterdir())
 
 

@@ -13,7 +13,7 @@ from kits.corpora import config_of, files, make_text
 from kits.damage import flip_bit
 from kits.malformed_inputs import refused
 from kits.stores import make_store, random_documents
-from kits.vocabularies import write_bpe_files
+from kits.vocabularies import LLM_JP, write_bpe_files, write_named
 
 from bert_jax import config
 from bert_jax.data import download
@@ -21,6 +21,7 @@ from bert_jax.data import prepare as preparing
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 bucket = pytest.importorskip("kits.bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 gcs = bucket.gcs
@@ -132,6 +133,22 @@ def test_a_vocabulary_in_a_bucket_equals_the_local_file(gcs, tmp_path):
         tokenizer_from_file(none)
 
 
+def test_the_settings_of_a_vocabulary_are_downloaded(gcs, tmp_path):
+    """Those of transformers and those of a run, which name special tokens."""
+    directory = write_named(tmp_path / "model")
+    tokenizers.from_file(directory, True).save(tmp_path / "saved")
+    for name in ("model", "saved"):
+        for path in (tmp_path / name).iterdir():
+            gcs.put(f"{name}/{path.name}", path.read_bytes(), {})
+        file = f"{name}/tokenizer.json"
+        local, remote = (
+            tokenizer_from_file(config.load("base", [f"tokenizer.path={place}/{file}"]))
+            for place in (tmp_path, "gs://bucket")
+        )
+        assert local.spellings["cls"] == LLM_JP["cls"]
+        assert local.fingerprint == remote.fingerprint
+
+
 def test_two_files_of_a_vocabulary_are_downloaded(gcs, tmp_path):
     names = ("vocab.json", "merges.txt")
     directory = write_bpe_files(tmp_path, names, is_gpt=True)
@@ -144,5 +161,5 @@ def test_two_files_of_a_vocabulary_are_downloaded(gcs, tmp_path):
     gcs.put("gpt/merges.txt", (directory / "merges.txt").read_bytes(), {})
     assert tokenizer_from_file(remote).fingerprint == local.fingerprint
     remote.task.masking = "whole_word"
-    with pytest.raises(BadInput, match="config.task.masking='whole_word'.*</w>"):
+    with pytest.raises(BadInput, match="config.task.masking='whole_word'.*vocab.json"):
         tokenizer_from_file(remote)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 from pathlib import Path
 
 import sentencepiece
@@ -10,7 +11,7 @@ from kits.texts import PROSE
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import TEXT_END
+from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
 
 
 def make_model(**settings) -> bytes:
@@ -42,6 +43,66 @@ def gpt2_like():
     theirs.train_from_iterator(PROSE, trainer)
     theirs.add_special_tokens([TEXT_END])
     return theirs
+
+
+def digits_like():
+    """BPE whose pieces contain spaces, and do not mark words; digits are split by three."""
+    theirs = library.Tokenizer(models.BPE(unk_token="[UNK]"))
+    digits = library.Regex(r"\d{1,3}(?=(?:\d{3})*(?!\d))")
+    words = pre_tokenizers.Split(" ", "merged_with_next")
+    splits = [pre_tokenizers.Split(digits, "isolated"), words]
+    theirs.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    theirs.decoder = decoders.Fuse()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["[UNK]"])
+    theirs.train_from_iterator([*PROSE, "in 1234567 or 2024"], trainer)
+    theirs.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
+    return theirs
+
+
+def dna_like():
+    """BPE of runs of A, C, G and T without spaces."""
+    theirs = library.Tokenizer(models.BPE(unk_token="[UNK]"))
+    theirs.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=200, special_tokens=[*SPECIAL.values()])
+    theirs.train_from_iterator(dna(200), trainer)
+    return theirs
+
+
+def characters_like():
+    """WordLevel of ten pieces: the special tokens, A, C, G, T and N."""
+    pieces = [*SPECIAL.values(), *"ACGTN"]
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    theirs = library.Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    theirs.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    theirs.decoder = decoders.Fuse()
+    theirs.add_special_tokens([*SPECIAL.values()])
+    return theirs
+
+
+def dna(number: int) -> list[str]:
+    """Returns random sequences of nucleotides."""
+    draw = random.Random(number)
+    return ["".join(draw.choices("ACGT", k=draw.randrange(1, 200))) for _ in range(number)]
+
+
+LLM_JP = {name: f"<{name.upper()}|LLM-jp>" for name in ("cls", "sep", "mask", "pad")}
+
+
+def write_named(directory: Path) -> Path:
+    """Writes a unigram tokenizer.json with <s>, </s> and <unk>, whose settings name other special tokens."""
+    theirs = library.Tokenizer(models.Unigram())
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    theirs.decoder = decoders.Metaspace()
+    special = ["<unk>", "<s>", "</s>", LLM_JP["mask"], LLM_JP["pad"], LLM_JP["cls"], LLM_JP["sep"]]
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=special, unk_token="<unk>")
+    theirs.train_from_iterator(PROSE, trainer)
+    directory.mkdir(exist_ok=True)
+    theirs.save(str(directory / "tokenizer.json"))
+    settings = {f"{name}_token": piece for name, piece in LLM_JP.items()}
+    settings |= {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return directory
 
 
 def write_bpe_files(directory: Path, names: tuple[str, str], is_gpt: bool) -> Path:

@@ -3,7 +3,7 @@
 import pytest
 from kits import corpora
 from kits.malformed_inputs import refused
-from kits.vocabularies import gpt2_like
+from kits.vocabularies import digits_like, gpt2_like
 
 from bert_jax import config
 from bert_jax.config_checks import registered
@@ -11,7 +11,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.vocabulary import expected_vocabulary, tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches
-from bert_jax.tasks.feed import open_feed
+from bert_jax.tasks.feed import StoreFeed, open_feed
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 SIZE = 501  # pieces of the vocabulary, the last one of them special
@@ -70,6 +70,26 @@ def test_prepare_refuses_it_before_any_work(tmp_path, make):
     before = sorted(tmp_path.rglob("*"))
     assert "[MASK]" in refused("prepare", "--config", tmp_path / "config.json")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("task", ["sentence_pairs", "full_sentences", "packed_documents"])
+def test_only_masks_of_words_need_word_marks(tmp_path, make, task):
+    """They are refused before `prepare` begins, or before a run with a store of masks of tokens compiles."""
+    digits_like().save(str(tmp_path / "tokenizer.json"))
+    keys = f"task.name={task}", "model.max_length=64", "phases.main.length=64"
+    words = make(*keys, "task.masking=whole_word")
+    config.save(words, tmp_path / "words.json")
+    before = sorted(tmp_path.rglob("*"))
+    line = refused("prepare", "--config", tmp_path / "words.json")
+    assert "config.task.masking='whole_word'" in line and "tokenizer.json" in line
+    assert sorted(tmp_path.rglob("*")) == before
+    settings = make(*keys, "task.masking=token")
+    feed = open_feed(settings, 0)
+    (batch,) = feed.train(config.phases(settings)[0], 0, 1)
+    assert batch["masked_weights"].sum() > 9
+    settings.task.masking = "span"
+    with pytest.raises(BadInput, match=f"task.masking='span'.*{tmp_path}/store"):
+        StoreFeed(settings, feed.store)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,19 @@
 import json
 import random
 
+import numpy as np
 import pytest
 import tokenizers as library
 from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, difficult_text, manual_lines
-from kits.vocabularies import gpt2_like
+from kits.vocabularies import (
+    LLM_JP,
+    characters_like,
+    digits_like,
+    dna,
+    dna_like,
+    gpt2_like,
+    write_named,
+)
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.errors import BadInput
@@ -105,6 +114,46 @@ def test_ids_equal_transformers(tmp_path, maker):
     ours = save_and_open(tmp_path, maker())
     assert isinstance(ours.corpus_encoder(), CachedEncoder) == MAKERS[maker]
     check_transformers(ours, tmp_path / "tokenizer.json", PROSE + DIFFICULT + manual_lines(600))
+
+
+@pytest.mark.parametrize("maker", [digits_like, dna_like, characters_like])
+def test_ids_without_word_marks_equal_transformers(tmp_path, maker):
+    ours = save_and_open(tmp_path, maker())
+    texts = dna(50) + PROSE + DIFFICULT + manual_lines(200) + ["1234567 or 12, 2024"]
+    check_transformers(ours, tmp_path / "tokenizer.json", texts)
+    assert ours.marks_words == (maker is characters_like)
+    special = sorted(ours.special.values())
+    assert ours.marks_words or np.flatnonzero(ours.word_starts).tolist() == special
+    ours.save(tmp_path / "saved")
+    again = tokenizers.load(tmp_path / "saved")
+    assert (again.fingerprint, again.marks_words) == (ours.fingerprint, ours.marks_words)
+
+
+def test_text_around_masks_keeps_its_spaces_without_word_marks(tmp_path):
+    ours = save_and_open(tmp_path, digits_like())
+    theirs = digits_like()
+    for text in ("the [MASK] fox", "[MASK] in 1234567[MASK].", "[MASK]"):
+        assert ours.encode_with_masks(text) == theirs.encode(text).ids
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_settings_beside_a_file_name_its_special_tokens(tmp_path, file):
+    """Also if all are to be appended that it lacks: it lacks none."""
+    transformers = pytest.importorskip("transformers")
+    directory = write_named(tmp_path / "model")
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    (directory / "tokenizer_config.json").rename(directory / file)
+    for add_special in (False, True):
+        ours = tokenizers.from_file(directory / "tokenizer.json", True, add_special)
+        assert ours.spellings == LLM_JP | {"unk": "<unk>"} and ours.size == len(theirs)
+        special = {name: getattr(theirs, f"{name}_token_id") for name in ours.special}
+        assert ours.special == special
+    names = [*LLM_JP.values(), *ROBERTAS]
+    texts = PROSE + DIFFICULT + manual_lines(200)
+    texts = [text for text in texts if not any(name in text for name in names)]
+    assert ours.encode(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+    (directory / file).unlink()
+    assert tokenizers.from_file(directory, True).spellings["cls"] == "<s>"
 
 
 def test_special_tokens_of_external_files_are_found(tmp_path):

@@ -18,6 +18,7 @@ from kits.vocabularies import make_model, save_and_open
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.training import Training
 
 KINDS = pytest.mark.parametrize("kind", ["unigram", "bpe"])
 
@@ -48,7 +49,7 @@ def test_ids_of_alberts_model_equal_the_library(number):
 def test_text_keeps_its_characters_without_normalization(tmp_path, kind):
     texts = ["m² … ﬁn ½ ｶﾞ the", "ﬁ ² … e\u0301", *PROSE]
     for normalization in ("identity", "nfkc"):
-        tokenizer = tokenizers.train(kind, texts, 120, False, normalization=normalization)
+        tokenizer = tokenizers.train(kind, texts, 120, False, False, Training(normalization))
         decoded = [*map(tokenizer.decode, tokenizer.encode(texts))]
         assert (decoded == texts) == (normalization == "identity")
         tokenizer.save(tmp_path)

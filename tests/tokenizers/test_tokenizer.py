@@ -186,8 +186,7 @@ GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
         ("vocab.txt", SPECIAL + b"[UNK]\na\nb\na\n"),
         ("some.model", b"abc"),
         ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}'),
-        # Word starts are not marked.
-        ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}'),
+        ("tokenizer_config.json", b'{"pad_token": 3}'),
         ("tokenizer.json", json.dumps({"model": GAPS}).encode()),
         ("settings.json", b'{"kind": "x"}'),
         ("settings.json", b'{"kind": "wordpiece", "lowercase": true}'),  # no vocab.txt
@@ -197,5 +196,8 @@ def test_malformed_files_are_refused(tmp_path, name, content):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
+    if name == "tokenizer_config.json":
+        path = tmp_path / "tokenizer.json"
+        path.write_bytes(b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}')
     with pytest.raises(BadInput, match=str(tmp_path)):
         tokenizers.load(tmp_path) if name == "settings.json" else tokenizers.from_file(path, True)
