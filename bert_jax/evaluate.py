@@ -70,7 +70,8 @@ def own_metrics(model: Model, taken: Iterable[str]) -> dict[str, float]:
     on_one = jax.set_mesh(Mesh(jax.local_devices()[:1], "one"))
     with own_function("evaluate.metric", model.config.evaluate.metric) as function, on_one:
         values = {name: float(value) for name, value in function(model).items()}
-        if same := values.keys() & {*taken, "step", "split", "time", "headline"}:
+        same = values.keys() & {*taken, "step", "split", "time", "headline"}
+        if same:
             raise ValueError(f"there is already {', '.join(same)}")
         return values
 

@@ -103,7 +103,7 @@ class Reporter:
         points = {
             f"{split}/{name}": value
             for name, value in values.items()
-            if value is not None and not isinstance(value, str)
+            if isinstance(value, int | float)
         }
         for curves in self.curves:
             curves.report(step, points)

@@ -32,7 +32,8 @@ class Uploads:
         settings = wandb.Settings(console="off", silent=True, finish_timeout=FINISH)
         try:
             self.run = wandb.init(settings=settings, resume="allow", **keys)
-        except Exception:
+        except Exception:  # its process still holds the id
+            wandb.teardown()
             self.run = wandb.init(settings=settings, mode="offline", **keys)
 
     def report(self, step: int, points: dict[str, float]) -> None:

@@ -37,16 +37,18 @@ def texts(path: Path, field: str, tokenizer: str) -> Iterator[bytes]:
         encodings = dict(zip(columns["column_names"], columns["column_encodings"], strict=True))
         encoding = encodings.get(field, "")
         if encoding != "str" and not (tokenizer and encoding.startswith(TOKENS)):
-            hint = (
-                "expected str, or tokens (such as ndarray:uint16) and their config.tokenizer.path"
+            raise BadInput(
+                f"config.corpus.field={field}: {path} has {encodings}; expected text (str), or tokens"
+                " (such as ndarray:uint16) and their config.tokenizer.path"
             )
-            raise BadInput(f"config.corpus.field={field}: {path} has {encodings}; {hint}")
         place = list(encodings).index(field)
         widths = columns["column_sizes"]
         for start, stop in pairwise(offsets):
             sample = file.read(stop - start)
             sizes = np.frombuffer(sample, "<u4", widths.count(None)).tolist()
-            ends = np.cumsum([4 * len(sizes), *(width or sizes.pop(0) for width in widths)])
+            ends = [4 * len(sizes)]
+            for width in widths:
+                ends.append(ends[-1] + (width or sizes.pop(0)))
             if ends[-1] != len(sample):
                 raise ValueError("a sample of another size")
             value = sample[ends[place] : ends[place + 1]]
@@ -63,6 +65,7 @@ def decode(value: bytes, encoding: str, tokenizer: str) -> bytes:
     if not shape:  # a byte has the number of axes and, in two bits, the type of their sizes
         value = value[1 + (value[0] // 4 << value[0] % 4) :]
     ids = np.frombuffer(value, kind).tolist()
-    if max(ids) >= tokenizer.size:
-        raise ValueError(f"token {max(ids)} is not in config.tokenizer.path")
+    largest = max(ids)
+    if largest >= tokenizer.size:
+        raise ValueError(f"token {largest} is not in config.tokenizer.path")
     return tokenizer.decode(ids).encode()
