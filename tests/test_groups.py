@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow
 import pytest
 from kits import mds, vocabularies
-from kits.runs import assert_same_bits, params
+from kits.runs import params
 from kits.texts import PROSE
 from pyarrow import parquet
 
 from bert_jax import config as configs
 from bert_jax import optimizer, train
 from bert_jax.config_checks import source_names, sources
+from bert_jax.convert.names import by_path
 from bert_jax.data import mixture
 
 GROUPS = Path(__file__).parents[1] / "docs/recipes/groups"
@@ -34,7 +35,7 @@ def falling(part, end):
 def finnish(tokens, steps):
     share = steps / 340_000
     low = 5e-5 * falling((share - 0.97) / 0.03, 0)
-    return np.where(share < 0.8499, 3e-4, low)
+    return np.where(share < 0.85, 3e-4, low)
 
 
 def llm_jp(peak, total):
@@ -118,7 +119,7 @@ def test_rates_and_masks_are_those_of_the_published_run(name):
     peak = configs.peak_rate(config)
     np.testing.assert_allclose(actual[is_compared], expected[is_compared], atol=2e-3 * peak)
     for phase in phases:
-        found = configs.of_phase(config, phase).task.mask_rate
+        found = phase.keys.mask_rate or config.task.mask_rate
         (published,) = [rate for rate, names in masks.items() if phase.name in names] or [
             max(masks)
         ]
@@ -176,7 +177,7 @@ RUNS = {
     "berturk": ("",),
     "llm_jp_modernbert": ("", "long"),
     "bioclinical_modernbert": ("",),
-    "modernbert_dna": ("char", "bpe"),
+    "modernbert_dna": ("", "bpe"),
     "mmbert": ("",),
 }
 TOY = """dtype=float32 compilation_cache= model.layers=2 model.width=16 model.heads=2 model.feed_forward=24
@@ -237,7 +238,7 @@ def write_vocabulary(path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("group", RUNS)
 def test_a_group_runs_one_after_the_other(group, tmp_path, monkeypatch):
-    """A run that starts from another has its parameters: at a rate of 0 they remain."""
+    """A run that starts from another has its parameters: at a rate of almost 0 they remain."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("scripts.py").write_text("def normalize(text):\n    return text.lower()\n")
@@ -252,10 +253,13 @@ def test_a_group_runs_one_after_the_other(group, tmp_path, monkeypatch):
         if not start:
             run(name, workdir)
             continue
-        run(name, workdir, f"init_from={start}", "optimizer.learning_rate=0")
+        still = "optimizer.learning_rate=1e-20", "optimizer.weight_decay=0"
+        run(name, workdir, f"init_from={start}", *still)
         info = json.loads(Path(workdir, "run.json").read_text())
         assert info["fresh"] == []
-        assert_same_bits(params(Path(workdir)), params(Path(start.partition("@")[0])))
+        before = by_path(params(Path(start.partition("@")[0])))
+        for path, array in by_path(params(Path(workdir))).items():
+            np.testing.assert_allclose(array, before[path], atol=1e-15, err_msg=path)
         start = ""
 
 
