@@ -274,7 +274,7 @@ def read(path: Path) -> ConfigDict:
     key = "phases"
     try:
         config = base(values)
-        keys = values["tokenizer"]
+        keys = values.get("tokenizer", {})
         if "special" not in keys and keys.get("normalization") == "nfkc":
             del keys["normalization"]  # of an older file, where it was the default of every kind
         defaults = config.phases.main.to_dict()

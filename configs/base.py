@@ -155,7 +155,7 @@ def get_config(
     config.tokenizer.kind = "wordpiece"
     config.tokenizer.size = 30522  # vocabulary size to train, in pieces; always 261 for bytes
     # vocab.txt, .model or tokenizer.json to use instead of a trained one, or GPT-2's vocab.json beside merges.txt, or a
-    # run or a store that has the tokenizer; `kind` and `size` are then ignored. '': train one
+    # run or a store that has the tokenizer; `kind`, `size` and keys of training are then ignored. '': train one
     config.tokenizer.path = ""
     # whether to append the special tokens that the tokenizer in `path` lacks: [PAD], [UNK], [CLS], [SEP] or [MASK]. In
     # fine-tuning: those that the model of `init_from` lacks, but not [MASK]; [CLS] and [SEP] get new pieces if they

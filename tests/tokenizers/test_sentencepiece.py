@@ -56,6 +56,17 @@ def test_text_keeps_its_characters_without_normalization(tmp_path, kind):
         check_library(tokenizer, (tmp_path / "sentencepiece.model").read_bytes(), texts + DIFFICULT)
 
 
+@KINDS
+def test_ids_of_all_keys_of_training_equal_the_library(tmp_path, kind):
+    texts = manual_lines(1000) + ["in 1984, 12 鱼🙂"]
+    keys = {"split_digits": True, "byte_fallback": True, "special": "mask,cls,pad,unk,sep"}
+    training = Training(**keys, coverage=0.99)
+    tokenizers.train(kind, texts, 2000, False, False, training).save(tmp_path)
+    ours = tokenizers.load(tmp_path)
+    check_library(ours, (tmp_path / "sentencepiece.model").read_bytes(), texts + DIFFICULT)
+    assert not any(ours.unk in ids for ids in ours.encode(texts))
+
+
 def test_missing_special_tokens_are_appended_if_asked(tmp_path):
     """Like LLaMA's model: <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
     model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
