@@ -245,7 +245,7 @@ def test_a_group_runs_one_after_the_other(group, tmp_path, monkeypatch):
     start = ""
     if group == "bioclinical_modernbert":  # it starts from a run of a shipped config
         run("modern_base:1", "runs/modern_base", "corpus.source=text/*.txt")
-        start = "runs/modern_base@2"
+        start = "runs/modern_base@16"
     for part in RUNS[group]:
         name = f"{group}:{part}" if part else group
         start = start or load(name).init_from
