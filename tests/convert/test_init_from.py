@@ -136,6 +136,27 @@ def test_heads_of_another_kind_are_not_kept(tmp_path):
     assert_same_bits({path: with_heads[path] for path in body}, body)
 
 
+@pytest.mark.full
+def test_an_export_goes_on_with_other_text_and_its_own_tokenizer(tmp_path):
+    """Byte-level pieces; the first held-out loss on the first text is the last one of the run."""
+    small.write_corpus(tmp_path / "first.txt", documents=60)
+    first = (tmp_path / "first.txt").read_text()
+    (tmp_path / "heldout.txt").write_text(f"{first[:3000]}\n\nIt was closed.\nIt rained.\n")
+    other = [f"The harbour of town {n} was closed.\nShips waited for {n} days." for n in range(80)]
+    (tmp_path / "other.txt").write_text("\n\n".join(other))
+    settings = small.SMALL | {"tokenizer.kind": "byte_bpe", "tokenizer.size": 330}
+    settings |= {"model.layers": 1, "corpus.heldout_source": tmp_path / "heldout.txt"}
+    texts = {name: {"corpus.source": tmp_path / f"{name}.txt"} for name in ("first", "other")}
+    stores = {name: {"store": tmp_path / f"{name}_store"} for name in texts}
+    begin(settings, tmp_path / "run", **texts["first"] | stores["first"])
+    export.export(Workdir(tmp_path / "run"), tmp_path / "export", "huggingface")
+    start = START | {"init_from": tmp_path / "export"}
+    start |= {"tokenizer.path": tmp_path / "export/tokenizer.json"}
+    begin(settings, tmp_path / "next", **start | texts["other"] | stores["other"])
+    before, after = (lines(tmp_path / name)[-1]["loss"] for name in ("run", "next"))
+    assert after == pytest.approx(before, rel=1e-6)
+
+
 # Dropout and rates are functions of the step, which begins anew.
 PLAIN = {"model.dropout": 0.0, "model.attention_dropout": 0.0, "optimizer.clip": 0.5}
 PLAIN |= {"schedule.name": "constant", "schedule.warmup": 0, "optimizer.bias_correction": True}
