@@ -329,15 +329,13 @@ class Loop:
         return metrics.is_over(self.config, self.best())
 
     def best(self) -> dict:
-        """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept, and those of the next
-        ones up to `checkpoint.keep_best`."""
-        steps = self.checkpoints.all_steps()
-        lines = self.reporter.read()
-        ranking = metrics.ranking(self.config, lines, steps)
-        best = metrics.best(self.config, lines, steps)
-        count = max(self.config.checkpoint.keep_best, len(best) > 0)
-        kept = [line["step"] for line in ranking[:count]]
-        self.kept_steps[:], best = self.processes.from_main((kept, best))
+        """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept, and with
+        `checkpoint.keep_best` those of so many best ones."""
+        found = self.config, self.reporter.read(), self.checkpoints.all_steps()
+        best = metrics.best(*found)
+        kept = metrics.ranking(*found)[: self.config.checkpoint.keep_best]
+        steps = [each["step"] for each in (best, *kept) if each]
+        self.kept_steps[:], best = self.processes.from_main((steps, best))
         return best
 
     def save(self, step: int, state) -> None:

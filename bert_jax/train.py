@@ -96,9 +96,11 @@ def pretrain_together(
         if set(continuation.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
-        if config.checkpoint.average != start.config.checkpoint.average:
-            names = [f"{run.name}@{step}" for step in reader.steps(run.checkpoints)]
-            print(f"for their mean: bert-jax average {' '.join(names)} --output DIR")
+        count = config.checkpoint.average
+        if count not in (1, start.config.checkpoint.average):
+            newest = reader.steps(run.checkpoints)[:count]
+            names = " ".join(f"{run.name}@{step}" for step in newest)
+            print(f"to average checkpoints: bert-jax average {names} --output DIR")
         return 0
     data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -111,6 +113,7 @@ def pretrain_together(
             params = trainer.shapes.params
             fitted = init_from.fit(config, body, params)
             imported = init_from.describe(config, body, fitted, params)
+            body.arrays.clear()  # `start_from` frees those that are on the devices
             trainer = start_from(trainer, fitted, body.moments)
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:

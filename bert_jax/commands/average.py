@@ -36,22 +36,23 @@ def average(names: list[str], output: Path | str) -> dict:
     if len(names) < 2:
         raise BadInput(f"average {' '.join(names)}: expected two checkpoints or more")
     workdir.check_new(output)
-    first = load_model.open_model(names[0])
+    first = open_checkpoint(names[0])
     total = first.params
     for name in names[1:]:
-        model = load_model.open_model(name)
-        check_same(names[0], first, name, model)
+        model = open_checkpoint(name)
+        if model.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise BadInput(f"{name}: has another tokenizer than {names[0]}")
+        for key, (before, value) in configs.differences(first.config, model.config).items():
+            if continuation.is_of_model(key) and not continuation.may_change(key):
+                raise BadInput(f"{name}: config.{key}={value!r}, {names[0]} has {before!r}")
         total = jax.tree.map(np.add, total, model.params)
     mean = jax.tree.map(lambda array: array / len(names), total)
     with workdir.opened_at(names[0]) as source, workdir.created(output) as run:
-        info = workdir.read_info(source.directory)
         config = configs.read(source.directory / "config.json")
         config.checkpoint.average = 1
-        digest = continuation.digest(config)
-        info |= {"run": workdir.new_run_id(), "config": digest, "mean_of": names}
+        info = first.info | {"run": workdir.new_run_id(), "mean_of": names}
+        info["config"] = continuation.digest(config)
         configs.save(config, run.directory / "config.json")
-        if (source.directory / workdir.UNIGRAMS).is_file():
-            shutil.copy(source.directory / workdir.UNIGRAMS, run.directory)
         shutil.copytree(source.directory / "tokenizer", run.directory / "tokenizer")
         mean = jax.device_put(mean, jax.local_devices()[0])
         writer.save_params(run.checkpoints, mean, info["run"], first.step)
@@ -60,13 +61,6 @@ def average(names: list[str], output: Path | str) -> dict:
     return info
 
 
-def check_same(name: str, first: load_model.Model, other: str, model: load_model.Model) -> None:
-    """Raises BadInput unless two models are runs of the same network, with the same tokenizer."""
-    for each, opened in {name: first, other: model}.items():
-        if "tokenizer" not in opened.info:
-            raise BadInput(f"{each}: not a run; import it first")
-    if first.tokenizer.fingerprint != model.tokenizer.fingerprint:
-        raise BadInput(f"{other}: has another tokenizer than {name}")
-    for key, (expected, value) in configs.differences(first.config, model.config).items():
-        if continuation.is_of_model(key) and not continuation.may_change(key):
-            raise BadInput(f"{other}: config.{key}={value!r}, {name} has {expected!r}")
+def open_checkpoint(name: str) -> load_model.Model:
+    with workdir.opened_at(name) as run:
+        return load_model.open_run(run)

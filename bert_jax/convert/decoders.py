@@ -7,11 +7,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 from bert_jax.convert import bert, gpt2, modernbert
-from bert_jax.errors import BadInput
 
 # The local layers of ModernBertDecoder attend to local_attention / 2 tokens, each token itself among them; here it is
 # one more than half of the window.
-ITSELF = 2
+EXTRA_WINDOW = 2
 
 
 def decoder_of(architecture: ModuleType, **changes) -> SimpleNamespace:
@@ -66,17 +65,14 @@ BLOCK = (
 def read_modernbert(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
     settings = modernbert.read_settings(values, path)
-    settings["window"] -= ITSELF
-    if settings["window"] < 1:
-        window = values["local_attention"]
-        raise BadInput(f"{path}: local_attention is {window}, expected more than {ITSELF}")
+    settings["window"] -= EXTRA_WINDOW
     return settings
 
 
 def write_modernbert(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
     settings = modernbert.write_settings(model, vocabulary) | ends(vocabulary)
-    return settings | {"local_attention": model.window + ITSELF}
+    return settings | {"local_attention": model.window + EXTRA_WINDOW}
 
 
 MODERNBERT = decoder_of(

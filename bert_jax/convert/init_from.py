@@ -66,7 +66,8 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
         "positions": load_model.trained_positions(model),
     }
     moments = read_moments(config, model) if config.init_moments else {}
-    layers = model.config.model.layers if tiling.grows(model.config, config) else 0
+    changed = configs.differences(model.config, config).keys()
+    layers = 0 if changed.isdisjoint(tiling.SIZES) else model.config.model.layers
     size = model.vocabulary.size
     body = Body(arrays, source, size, tokenizer.rules, layers, moments)
     if not (config.batches or download.exists(config.store)):
@@ -80,12 +81,16 @@ def open_source(config: ConfigDict) -> load_model.Model:
     they are those of names.py."""
     # With these keys, JAX remains set up as for this run.
     setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
-    if not examples.module_of(config):
-        try:
-            return load_model.open_model(config.init_from, setup)
-        except BadInput:  # which the body may raise again
-            pass
-    return load_model.open_model(config.init_from, setup, head="")
+    if config.init_moments:
+        setup.append("checkpoint.average=1")  # a mean has none
+    if examples.module_of(config):
+        return load_model.open_model(config.init_from, setup, head="")
+    try:
+        return load_model.open_model(config.init_from, setup)
+    except BadInput as error:
+        model = load_model.open_model(config.init_from, setup, head="")
+        print(f"init_from: takes no heads ({error})")
+        return model
 
 
 def kept_heads(config: ConfigDict, model: load_model.Model) -> set[str]:
@@ -104,21 +109,16 @@ def read_moments(config: ConfigDict, model: load_model.Model) -> dict[str, np.nd
 
     Raises BadInput if there is none, or if it is of another optimizer or network.
     """
-    hint = f"config.init_from={config.init_from} is no checkpoint of a run that has trained"
-    require(model.step, "init_moments", config, hint)
-    optimizer = model.config.optimizer.name
-    hint = f"config.init_from={config.init_from} has {optimizer!r}, of other moments"
-    require(optimizer == config.optimizer.name, "optimizer.name", config, hint)
-    is_same = config.model.name == model.config.model.name and not tiling.grows(
-        model.config, config
-    )
-    hint = f"config.init_from={config.init_from} is another network, of other moments"
-    require(is_same, "init_moments", config, hint)
     trees = {}
     with workdir.opened_at(config.init_from) as run:
         path = run.checkpoints / str(model.step)
-        if reason := reader.problem(path, model.info.get("run", ""), ("opt_state",), trees):
-            raise BadInput(f"{path}: {reason}; name another one as RUN@STEP")
+        reason = reader.problem(path, model.info.get("run", ""), ("opt_state",), trees)
+    hint = f"{path} has no state of an optimizer; {reason or 'name a run that has trained'}"
+    require("opt_state" in trees, "init_moments", config, hint)
+    for key in ("optimizer.name", *tiling.SIZES):
+        before = configs.differences(model.config, config).get(key)
+        hint = f"config.init_from={config.init_from} has moments of another one: {before}"
+        require(not before, key, config, hint)
     return {
         path: array
         for path, array in names.by_path(trees["opt_state"]).items()
@@ -158,11 +158,14 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
             continue
         if path in bases:
             print(f"init_from: config.{path}={value!r} instead of {expected!r}")
-        is_larger = path in tiling.SIZES and value > expected and tiling.grows(source, config)
+        is_larger = path in tiling.SIZES and value > expected and tiling.fits(source, config)
         is_shape = continuation.is_of_model(path) and not continuation.may_change(path, free)
         if is_shape and not is_larger:
             place = f"config.{path}={value!r} in the first phase"
-            raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
+            text = f"{place}: config.init_from={config.init_from} has {expected!r}"
+            if path in tiling.SIZES:
+                text += "; a larger network may start from it, with heads of the same size"
+            raise BadInput(text)
 
 
 def check_tokenizer(config: ConfigDict, body: Body, key: str, tokenizer) -> None:
@@ -231,18 +234,21 @@ def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
     Raises BadInput if a subtree of the body is not among them.
     """
     subtrees = models.body(config)
-    taken = {models.subtree_of(path, subtrees) for path in body.arrays} - {""}
-    for subtree in taken:
-        if not any(path.startswith(f"{subtree}/") for path in fitted):
-            raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
+
+    def part(path: str) -> str:
+        subtree, name = models.split(path, subtrees)
+        return subtree or name
+
+    taken = {*map(part, fitted)}
+    for subtree in {models.subtree_of(path, subtrees) for path in body.arrays} - {"", *taken}:
+        raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
     require(fitted, "init_from", config, "nothing in it fits the model")
     others = names.by_path(params).keys() - fitted.keys()
     fresh = sorted({models.split(path, subtrees)[1] for path in others})
     number = counts.count(fitted, body.vocabulary)
-    kept = {
-        models.split(path, subtrees)[1] for path in fitted if not models.subtree_of(path, taken)
-    }
-    parts = [*sorted(taken), *sorted(kept)]
+    parts = sorted(taken)
+    if body.layers:
+        parts.append(f"tiled from {body.layers} layers")
     if body.moments:
         parts.append("the optimizer's moments")
     text = f"{number:,} parameters of {body.source['source']} ({', '.join(parts)})"

@@ -170,6 +170,7 @@ def parameters(model, objective: str = "") -> list[Parameter]:
 
 def model_types() -> dict[str, tuple[str, ModuleType]]:
     """Returns {model_type in transformers: (config.model.name, its file)}."""
+    # Of two files with one model_type, the encoder's is the last; see `find_file`.
     files = [*DECODERS.items(), *ARCHITECTURES.items(), *POST_NORM.items()]
     return {getattr(file, "MODEL_TYPE", name): (name, file) for name, file in files}
 

@@ -9,17 +9,17 @@ import re
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.config_checks import value_of
-
 MODELS = ("bert", "modernbert", "gpt")  # with one stack of layers
 SIZES = ("model.layers", "model.width", "model.heads", "model.feed_forward")
 LAYER = re.compile(r"(?<=/blocks_)[0-9]+")
 
 
-def grows(source: ConfigDict, config: ConfigDict) -> bool:
-    """Returns whether the network of a config has other sizes than that of a source, from which it can start."""
-    is_known = source.model.name in MODELS and source.model.name == config.model.name
-    return is_known and any(value_of(source, key) != value_of(config, key) for key in SIZES)
+def fits(source: ConfigDict, config: ConfigDict) -> bool:
+    """Returns whether the network of a config can start from that of a source: one of the same architecture whose heads
+    have the same size."""
+    small, large = source.model, config.model
+    is_known = small.name == large.name and small.name in MODELS
+    return is_known and small.width * large.heads == large.width * small.heads
 
 
 def path_before(path: str, layers: int, before: int) -> str:

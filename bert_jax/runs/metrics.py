@@ -73,14 +73,17 @@ def is_shown(split: str, key: str, value) -> bool:
 
 
 def ranking(config, lines: list[dict] | None, steps: Iterable[int]) -> list[dict]:
-    """Returns the evaluations on the first evaluated split, the best first, of equals the first one.
+    """Returns step, metric and value of the evaluations of the first evaluated split, and how many are later; the best
+    first, equal ones in the order of their steps.
 
-    They are judged by `judge(config)`, of which the loss is better if lower.
+    They are judged by the first of `task.metrics`, or else by the loss, which is better if lower.
 
     lines: of metrics.jsonl.
     steps: those with a checkpoint; other evaluations are left out.
     """
-    metric = judge(config)
+    metric = [*config.task.get("metrics", ()), "loss"][0]
+    evaluations = [line for line in lines or [] if line["split"] != "train"]
+    evaluations = [line for line in evaluations if line["split"] == evaluations[0]["split"]]
 
     def rank(line: dict) -> float:
         value = line.get(metric)
@@ -88,35 +91,22 @@ def ranking(config, lines: list[dict] | None, steps: Iterable[int]) -> list[dict
             return -math.inf
         return -value if metric == "loss" else value
 
-    saved = [line for line in evaluations(lines) if line["step"] in steps]
-    return sorted(saved, key=rank, reverse=True)
-
-
-def judge(config) -> str:
-    """Returns the metric that evaluations are judged by: the first of `task.metrics`, or else the loss."""
-    return [*config.task.get("metrics", ()), "loss"][0]
-
-
-def evaluations(lines: list[dict] | None) -> list[dict]:
-    """Returns the lines of the first evaluated split."""
-    found = [line for line in lines or [] if line["split"] != "train"]
-    return [line for line in found if line["split"] == found[0]["split"]]
+    saved = [line for line in evaluations if line["step"] in steps]
+    return [
+        {
+            "step": line["step"],
+            "metric": metric,
+            "value": line.get(metric),
+            "later": sum(other["step"] > line["step"] for other in evaluations),
+        }
+        for line in sorted(saved, key=rank, reverse=True)
+    ]
 
 
 def best(config, lines: list[dict] | None, steps: Iterable[int]) -> dict:
-    """Returns the step, metric and value of the first of `ranking`, and how many evaluations are later; {} before there
-    is any, and without `evaluate.patience`."""
+    """Returns the first of `ranking`; {} if there is none, and without `evaluate.patience`."""
     ranked = ranking(config, lines, steps)
-    if not ranked or not config.evaluate.patience:
-        return {}
-    best = ranked[0]
-    metric = judge(config)
-    return {
-        "step": best["step"],
-        "metric": metric,
-        "value": best.get(metric),
-        "later": sum(line["step"] > best["step"] for line in evaluations(lines)),
-    }
+    return ranked[0] if ranked and config.evaluate.patience else {}
 
 
 def is_over(config, best: dict) -> bool:

@@ -56,6 +56,7 @@ def test_other_networks_and_tokenizers_are_refused(finished, tmp_path):
         (run, tmp_path / "other"): "other: has another tokenizer",
         (run, tmp_path / "wide"): "wide: config.model.feed_forward=64",
         (run, f"{run}@15"): "no such checkpoint; the run has 20, 10",
+        (run, tmp_path): "not a run",
     }.items():
         output = tmp_path / "mean"
         assert named in refused("average", *map(str, names), "--output", str(output))
@@ -82,7 +83,8 @@ def test_the_best_checkpoints_are_kept(finished, tmp_path, capsys):
     keys |= {"checkpoint.keep": 3, "checkpoint.average": 2}
     assert train.pretrain(load(finished[0], **keys), run) == 0
     printed = capsys.readouterr().out
-    assert f"bert-jax average {run}@25 " in printed and "--output DIR" in printed
+    assert f"bert-jax average {run}@25 {run}@" in printed and "--output DIR" in printed
+    assert printed.count("@") == 2
     assert json.loads((run / "status.json").read_text())["state"] == "done"
 
 

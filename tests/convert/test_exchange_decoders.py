@@ -106,7 +106,7 @@ def test_a_window_of_one_token_is_refused(exported, tmp_path):
     source = external_models.copy(directory, tmp_path / "source")
     values = read_json(source / "config.json") | {"local_attention": 2}
     external_models.write_config(source / "config.json", values)
-    assert "local_attention is 2, expected more than 2" in refused_import(source)
+    assert "config.model.window=0: expected an even number" in refused_import(source)
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from bert_jax.convert.names import by_path
 from bert_jax.tokenizers import tokenizer
 
 SOURCE = dict(key.split("=") for key in MODERN) | {"task.name": "packed_documents"}
-LARGER = {"model.layers": 9, "model.width": 72, "model.heads": 6, "model.feed_forward": 99}
+LARGER = {"model.layers": 9, "model.width": 72, "model.heads": 9, "model.feed_forward": 99}
 START = {"optimizer.learning_rate": 0.0, "phases.main.steps": 5, "evaluate.every": 0}
 START |= {"checkpoint.every": 5}
 
@@ -72,12 +72,22 @@ def test_layers_are_those_at_the_same_depth():
     assert tiling.path_before("mlm/bias", 5, 2) == "mlm/bias"
 
 
-@pytest.mark.parametrize("key, value, old", [("width", 16, 32), ("heads", 2, 4)])
+@pytest.mark.parametrize(
+    "key, value, old",
+    [("width", 16, 32), ("heads", 2, 4), ("heads", 8, 4), ("width", 64, 32), ("layers", 1, 4)],
+)
 def test_a_smaller_network_is_refused(finished, tmp_path, key, value, old):
-    """Also if other sizes are larger."""
+    """Also if other sizes are larger; and heads of another size."""
     settings, source = finished
     keys = {"init_from": source, "model.layers": 2, "model.feed_forward": 128}
+    if key == "layers":
+        words = tokenizer.load(source / "tokenizer")
+        source = tmp_path / "deep"
+        make_run(source, "model.layers=4", words=words)
+        keys |= {"init_from": source, "model.feed_forward": 256}
     keys |= {f"model.{key}": value}
     text = refused(*pretraining(settings, tmp_path / "run", **keys))
-    assert f"config.model.{key}={value} in the first phase" in text and f"has {old}" in text
+    assert "in the first phase" in text and "with heads of the same size" in text
+    if value < old and key == "layers":
+        assert f"config.model.{key}={value} in the first phase" in text and f"has {old}" in text
     assert not (tmp_path / "run").exists()
