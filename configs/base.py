@@ -89,8 +89,8 @@ def get_config(
     config.store = "stores/default"
     # directory or address of saved batches (`inspect --save`) to train on instead of the store. '': use the store
     config.batches = ""
-    # run, exported directory or published checkpoint whose parameters the run starts from, as far as it has them, known
-    # by its content. '': random weights
+    # run, exported directory or published checkpoint whose parameters the run starts from, as far as it has them;
+    # compared by content. '': random weights
     config.init_from = ""
     # whether the run also starts with the optimizer's state, such as Adam's moments and count, of the run in init_from
     # (RUN or RUN@STEP), at step 0

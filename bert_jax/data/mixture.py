@@ -26,7 +26,7 @@ TEMPERATURE = "tokens^"
 LARGEST = 1e6  # factor
 DEFAULTS = {
     # how often the text of each source of corpus.source is seen, by its name: fi:3.7,en:0.13 (a source that is left out
-    # has 1; 0: not at all), or by a temperature, with or without factors behind it: tokens^0.7 or tokens^0.7,la:0. The
+    # has 1; 0: not at all), or by a temperature, optionally followed by factors: tokens^0.7 or tokens^0.7,la:0. The
     # text is not repeated on disk. '': all of it alike
     "mixture": ""
 }

@@ -77,7 +77,8 @@ class Reporter:
         self.curves.append(EventFile(self.workdir / "tensorboard", step + 1))
         self.log(f"to see the curves: tensorboard --logdir {self.run.name}/tensorboard")
         if self.config.log.wandb:
-            uploads = Uploads(self.config, id=info["run"], dir=self.workdir)
+            keys = dict(id=info["run"], dir=self.workdir, name=self.workdir.name)
+            uploads = Uploads(self.config, **keys)
             self.curves.append(uploads)
             self.log(f"Weights & Biases: {uploads.run.url or uploads.run.dir}")
         self.status("running")

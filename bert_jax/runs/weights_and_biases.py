@@ -31,10 +31,12 @@ class Uploads:
         keys |= dict(entity=entity or None, project=project, config=flatten(config))
         settings = wandb.Settings(console="off", silent=True, finish_timeout=FINISH)
         try:
+            if not wandb.login(verify=False, prompt=False):  # `init` would ask in a terminal
+                keys["mode"] = "offline"
             self.run = wandb.init(settings=settings, resume="allow", **keys)
-        except Exception:  # its process still holds the id
-            wandb.teardown()
-            self.run = wandb.init(settings=settings, mode="offline", **keys)
+        except Exception:
+            wandb.teardown()  # the process of the library still holds the id
+            self.run = wandb.init(settings=settings, **keys | {"mode": "offline"})
 
     def report(self, step: int, points: dict[str, float]) -> None:
         """Writes the points of a step, unless an earlier start wrote those of later steps."""

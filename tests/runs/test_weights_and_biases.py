@@ -1,5 +1,7 @@
 """Weights & Biases: the reports of a run without a network, and what is missing does not end it."""
 
+import time
+
 import pytest
 import wandb
 from kits.small import VOCABULARY, small_config
@@ -50,6 +52,7 @@ def test_reports_are_those_of_tensorboard(tmp_path, library, monkeypatch, variab
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     for step in (5, 10):
+        time.sleep(1)  # the directory of an offline start has the name of its second
         with start(tmp_path) as reporter:
             reporter.report(
                 step, "heldout", {"loss": 2.5, "probe": 7.25, "headline": "good", "x": None}
