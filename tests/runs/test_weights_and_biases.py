@@ -57,6 +57,7 @@ def test_reports_are_those_of_tensorboard(tmp_path, library, monkeypatch, variab
             reporter.report(
                 step, "heldout", {"loss": 2.5, "probe": 7.25, "headline": "good", "x": None}
             )
+    wandb.teardown()  # its process writes the last lines
     content = [each for each in files(tmp_path) if b"heldout/loss" in each]
     assert len({*content}) == 2
     for each in content:
