@@ -3,7 +3,7 @@
     bert-jax pretrain --config docs/recipes/groups/berturk.py --workdir runs/berturk
 
 Lower-casing keeps the accents of ş, ç, ğ, ö and ü. Their five copies of each text with other masks are here other masks
-in each epoch. Not here: their ELECTRA, and the distilled model.
+in each epoch. By mistake, theirs stopped after two million. Not here: their ELECTRA, and the distilled model.
 """
 
 from bert_jax.configs import base

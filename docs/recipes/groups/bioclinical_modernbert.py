@@ -15,7 +15,7 @@ def get_config():
     config.corpus.source = "bio=text/bio/*.jsonl,clinical=text/clinical/*.jsonl"
     config.corpus.format = "jsonl"
     config.tokenizer.path = "runs/modern_base"
-    config.init_from = "runs/modern_base@420000"
+    config.init_from = "runs/modern_base@418000"
     config.init_moments = True
     config.task.update(mask_rate=0.3, heldout_mask_rate=0.15)
     config.optimizer.update(name="stable_adamw", learning_rate=3e-4, beta2=0.98, weight_decay=1e-5)

@@ -31,20 +31,16 @@ def get_config(run="mix"):
     config.task.update(mask_rate=0.3, heldout_mask_rate=0.15)
     config.optimizer.update(name="stable_adamw", learning_rate=rate, beta2=0.98, weight_decay=1e-5)
     config.log.wandb = f"HebModernBERT-{run}"
-    config.checkpoint.keep_every = 4_000
-    keys = dict(length=length, max_predictions=length * 5 // 16)
+    config.checkpoint.every = 200
+    config.checkpoint.keep_every = 4_000 if length == 1024 else 200
     steps = round(tokens * BILLION / batch / length)
-    phases = {"main": base.phase(steps, batch=batch, **keys)}
+    rows = dict(length=length, batch=batch, max_predictions=length * 5 // 16)
+    config.phases.main = base.phase(steps, **rows)
     config.schedule.update(name="constant", warmup=0)
-    if run == "mix":  # the batch grows during half of the tokens, and the rate during 6 % of them
-        sizes = [288 * factor for factor in (1, 2, 4, 8, 12)]
-        part = round(tokens * BILLION / 2 / len(sizes) / length)
-        phases = {f"grow{size}": base.phase(part // size, batch=size, **keys) for size in sizes}
-        phases["main"] = base.phase(steps // 2, batch=batch, **keys)
-        config.schedule.warmup = round(0.06 * tokens * BILLION / sizes[0] / length)
+    if run == "mix":
+        config.schedule.warmup = steps * 6 // 100
     elif run == "hebrew":
         config.schedule.update(name="linear", warmup=steps // 50, decay=steps // 10, end=0.02)
     elif run == "decay":
         config.schedule.update(name="sqrt", end=0.001)
-    config.phase_order, config.phases = tuple(phases), base.ConfigDict(phases)
     return config

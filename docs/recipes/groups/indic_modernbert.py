@@ -3,7 +3,7 @@
     bert-jax pretrain --config docs/recipes/groups/indic_modernbert.py --workdir runs/hindi
     bert-jax pretrain --config docs/recipes/groups/indic_modernbert.py:long --workdir runs/hindi_long
 
-The second run starts from the best checkpoint of the first, with the optimizer's moments, at step 0. The vocabulary is
+The second run starts from the last checkpoint of the first, with the optimizer's moments, at step 0. The vocabulary is
 theirs: BPE that takes digits by three and marks no words. `scripts.normalize` is their normalization of the script.
 """
 

@@ -3,7 +3,8 @@
     bert-jax pretrain --config docs/recipes/groups/llm_jp_modernbert.py --workdir runs/llm_jp
     bert-jax pretrain --config docs/recipes/groups/llm_jp_modernbert.py:long --workdir runs/llm_jp_long
 
-The vocabulary is theirs, a unigram model whose special tokens are named in the tokenizer_config.json beside it.
+The vocabulary is theirs, a unigram model whose special tokens are named in the tokenizer_config.json beside it. Their
+rows are single documents, here several share one.
 """
 
 from bert_jax.configs import base
@@ -17,7 +18,7 @@ def get_config(run="short"):
     config.corpus.source = "text/*.jsonl"
     config.corpus.format = "jsonl"
     config.tokenizer.path = "llm-jp-modernbert-base/tokenizer.json"
-    config.model.rotary_base = 10_000.0
+    config.model.update(rotary_base=10_000.0, dropout=0.0)
     config.task.mask_rate = 0.3
     config.optimizer.update(beta2=0.98, weight_decay=1e-5, bias_correction=True)
     config.log.wandb = "llm-jp/0062_bert"

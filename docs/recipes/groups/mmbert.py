@@ -2,8 +2,8 @@
 
     bert-jax pretrain --config docs/recipes/groups/mmbert.py --workdir runs/mmbert
 
-The text of a language is in MDS shards in text/LANGUAGE; `rest` stands for their 1,723 languages of the end. Not here:
-the mean of several ends by TIES.
+Masks and rows are those of the paper. The text of a language is in MDS shards in text/LANGUAGE; `rest` stands for their
+1,723 languages of the end. Not here: the mean of several ends by TIES.
 """
 
 from bert_jax.configs import base

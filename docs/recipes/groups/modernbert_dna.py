@@ -4,7 +4,7 @@
     bert-jax pretrain --config docs/recipes/groups/modernbert_dna.py:bpe --workdir runs/dna_bpe
 
 The vocabularies are theirs: 10 pieces, characters, and the 4,096 of DNABERT-2, both without marks of words. Not here:
-RMSNorm, feed-forward layers without a gate, and embeddings without a norm.
+RMSNorm, feed-forward layers without a gate (those with one have as many weights here), embeddings without a norm.
 """
 
 from bert_jax.configs import base
@@ -19,7 +19,7 @@ def get_config(pieces="char"):
     config.corpus.format = "document_per_line"
     config.corpus.sentences = "none"
     config.tokenizer.path = f"dna_{pieces}/tokenizer.json"
-    config.model.update(layers=12, rotary_base=10_000.0, dropout=0.0, feed_forward=3072)
+    config.model.update(layers=12, rotary_base=10_000.0, dropout=0.0, feed_forward=2048)
     config.task.update(mask_rate=0.3, heldout_mask_rate=0.15)
     config.optimizer.update(name="stable_adamw", learning_rate=8e-4, beta2=0.98, weight_decay=1e-5)
     config.optimizer.clip = 0.0
