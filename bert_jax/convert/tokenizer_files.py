@@ -89,8 +89,8 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
     for token in values["added_tokens"]:
         if token["id"] == mask:
             token["lstrip"] = True
-    splitter = values["pre_tokenizer"]
-    if splitter["type"] == "ByteLevel" and splitter["add_prefix_space"]:
+    splitter = values["pre_tokenizer"] or {}
+    if splitter.get("type") == "ByteLevel" and splitter["add_prefix_space"]:
         # ByteLevel would add a space before every part of a text, Metaspace adds one before the first alone.
         steps = [huggingface.FIRST_SPACE, splitter | {"add_prefix_space": False}]
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}

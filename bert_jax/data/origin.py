@@ -43,7 +43,7 @@ def made_from(config) -> dict:
         with own_function("corpus.map", name) as function:
             # Of the whole file: functions and tables that it uses decide the text as its own lines do.
             digest = checksums.digest(inspect.getfile(inspect.unwrap(function)))
-            values["corpus.map"] = [function.__name__, digest]
+            values["corpus.map"] = [name.rpartition(".")[2], digest]
     for key, value in config.filter.items():
         if value or key != "unusable_files":
             values[f"filter.{key}"] = value

@@ -14,7 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import training
-from bert_jax.tokenizers.special_tokens import Vocabulary, check_task, check_words
+from bert_jax.tokenizers.special_tokens import Vocabulary, check_task
 
 
 def tokenizer_from_file(config) -> tokenizers.Tokenizer:
@@ -32,8 +32,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
         raise BadInput(
             f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
         ) from None
-    check_task(config, tokenizer.special, settings.path)
-    check_words(config, lambda: tokenizer, settings.path)
+    check_task(config, tokenizer, settings.path)
     return tokenizer
 
 
@@ -44,9 +43,10 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
     the task needs.
     """
     if download.exists(config.store):
-        manifest = download.read_manifest(config.store)
-        check_task(config, manifest["special"], config.store)
-        return Vocabulary(manifest["vocabulary"], **manifest["special"])
+        file = download.local_file(f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.FILES)
+        tokenizer = tokenizers.load(file.parent)
+        check_task(config, tokenizer, config.store)
+        return Vocabulary(tokenizer.size, **tokenizer.special)
     path = config.tokenizer.path
     if path and remote.exists(path):
         tokenizer = tokenizer_from_file(config)

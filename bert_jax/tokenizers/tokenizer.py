@@ -15,6 +15,7 @@ from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.training import DEFAULTS, Training
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
+FILES = [module.FILE for module in MODULES.values()]
 
 
 def load(directory: str | Path) -> Tokenizer:
