@@ -33,12 +33,12 @@ DEFAULTS = Training()
 
 def of_config(settings) -> Training:
     """Returns the keys of config.tokenizer; a normalization that is the default of its kind is `auto`."""
-    keys = {key: settings[key] for key in Training._fields}
-    keys["special"] = ",".join(split_list(settings.special))
+    keys = Training(*map(settings.get, Training._fields))
+    keys = keys._replace(special=",".join(split_list(keys.special)))
     usual = "identity" if settings.kind == "byte_bpe" else "nfkc"
-    if settings.normalization == usual:
-        keys["normalization"] = "auto"
-    return Training(**keys)
+    if keys.normalization == usual:
+        keys = keys._replace(normalization="auto")
+    return keys
 
 
 def changes(settings) -> dict:

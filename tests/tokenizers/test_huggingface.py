@@ -14,6 +14,7 @@ from kits.vocabularies import (
     dna,
     dna_like,
     gpt2_like,
+    llama_like,
     write_named,
 )
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -35,20 +36,6 @@ def roberta_like():
     keys = dict(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=ROBERTAS)
     trainer = trainers.BpeTrainer(vocab_size=500, **keys)
     theirs.train_from_iterator(PROSE, trainer)
-    return theirs
-
-
-def llama_like():
-    """BPE over ▁ with bytes for unknown characters, without padding and mask tokens."""
-    theirs = library.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
-    parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
-    theirs.normalizer = normalizers.Sequence([*parts])
-    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    spaces = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
-    theirs.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1)])
-    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special)
-    words = sorted({word for text in PROSE for word in text.split()})
-    theirs.train_from_iterator(words, trainer)
     return theirs
 
 
