@@ -129,16 +129,6 @@ def test_tokens_become_text_again(tmp_path, words, kind):
     assert documents(tmp_path, *keys, *EXACT) == [[], *([text] for text in [*texts, "It was."])]
 
 
-def test_the_tokenizer_of_tokens_may_be_in_a_bucket(gcs, tmp_path, words):
-    path, tokenizer = words
-    for file in path.iterdir():
-        gcs.put(f"words/{file.name}", file.read_bytes(), {})
-    samples = [[array(tokenizer.encode(["It was."])[0], "uint16")]]
-    write(tmp_path / "data", encode_shard({"input_ids": ("ndarray:uint16", None)}, samples))
-    keys = "corpus.field=input_ids", "tokenizer.path=gs://bucket/words/tokenizer.json"
-    assert documents(tmp_path, *keys, *EXACT) == [["It was."]]
-
-
 def test_tokens_of_another_tokenizer_are_refused(tmp_path, words):
     columns = {"input_ids": ("ndarray:uint16", None)}
     write(tmp_path / "data", encode_shard(columns, [[array([50000], "uint16")]]))
