@@ -110,7 +110,9 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
     recorded = text["names"]
     is_same = functools.partial(is_same_text, (directory / manifests.NAME).stat().st_mtime)
     try:
-        if len(names) == len(recorded) and all(map(is_same, names, forms, recorded, text["identities"])):
+        if len(names) == len(recorded) and all(
+            map(is_same, names, forms, recorded, text["identities"])
+        ):
             return False
         reason = "other text"
     except BadInput as error:  # no such file

@@ -43,7 +43,9 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
     the task needs.
     """
     if download.exists(config.store):
-        file = download.local_file(f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.FILES)
+        file = download.local_file(
+            f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.FILES
+        )
         tokenizer = tokenizers.load(file.parent)
         check_task(config, tokenizer, config.store)
         return Vocabulary(tokenizer.size, **tokenizer.special)

@@ -143,6 +143,37 @@ def test_settings_beside_a_file_name_its_special_tokens(tmp_path, file):
     assert tokenizers.from_file(directory, True).spellings["cls"] == "<s>"
 
 
+def test_named_special_tokens_that_are_missing_have_no_other_spelling(tmp_path):
+    """They are appended as they are spelled, a spelling of two tokens once."""
+    roberta_like().save(str(tmp_path / "tokenizer.json"))
+    settings = {"mask_token": "<M>", "pad_token": {"content": "<P>"}, "cls_token": "<P>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = tokenizers.from_file(tmp_path, True)
+    assert ours.special == {"unk": 3, "sep": 2}
+    more = tokenizers.from_file(tmp_path, True, add_special=True)
+    assert more.pieces == [*ours.pieces, "<P>", "<M>"]
+    added = {"pad": ours.size, "cls": ours.size, "mask": ours.size + 1}
+    assert more.special == ours.special | added
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("value", [3, ["<M>"], {"lstrip": True}])
+def test_a_special_token_without_spelling_is_named(tmp_path, file, value):
+    roberta_like().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / file).write_text(json.dumps({"mask_token": value}))
+    with pytest.raises(BadInput, match=f"{tmp_path}/{file}: mask_token="):
+        tokenizers.from_file(tmp_path, True)
+
+
+def test_a_letter_of_text_is_no_word_mark(tmp_path):
+    """Ġ marks words of byte-level pieces alone."""
+    theirs = digits_like()
+    theirs.add_tokens(["Ġ"])
+    assert not save_and_open(tmp_path, theirs).marks_words
+    theirs.decoder = decoders.ByteLevel()
+    assert save_and_open(tmp_path, theirs).mark == "Ġ"
+
+
 def test_special_tokens_of_external_files_are_found(tmp_path):
     roberta = save_and_open(tmp_path, roberta_like())
     assert roberta.special == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
