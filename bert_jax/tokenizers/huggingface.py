@@ -28,7 +28,7 @@ from bert_jax.tokenizers.training import DEFAULTS, Training
 KIND = "library"
 FILE = "tokenizer.json"
 SHOWN = str.maketrans({" ": "▁", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
-# {prefix of pieces that begin a word: the rule without which it is a letter}; byte-level pieces never contain the first.
+# {prefix of pieces that begin a word: the rule that it needs}; byte-level pieces never contain the first
 MARKS = {"▁": "", "Ġ": "ByteLevel"}
 # Units for the cache: byte-level rules begin a new word at every single space between two other
 # characters, whatever comes before. Other white space stays inside a unit.
