@@ -136,7 +136,8 @@ def test_settings_beside_a_file_name_its_special_tokens(tmp_path, file):
         special = {name: getattr(theirs, f"{name}_token_id") for name in ours.special}
         assert ours.special == special
     names = [*LLM_JP.values(), *ROBERTAS]
-    texts = PROSE + DIFFICULT + manual_lines(200)
+    draw = random.Random(1)
+    texts = PROSE + DIFFICULT + [difficult_text(draw) for _ in range(3000)]
     texts = [text for text in texts if not any(name in text for name in names)]
     assert ours.encode(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
     (directory / file).unlink()
