@@ -42,24 +42,21 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
     If there is neither, assumes one of config.tokenizer.size pieces. Raises BadInput if it lacks special tokens that
     the task needs.
     """
+    path = config.tokenizer.path
     if download.exists(config.store):
         file = download.local_file(
             f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.FILES
         )
         tokenizer = tokenizers.load(file.parent)
         check_task(config, tokenizer, config.store)
-        return Vocabulary(tokenizer.size, **tokenizer.special)
-    path = config.tokenizer.path
-    if path and remote.exists(path):
+    elif path and remote.exists(path):
         tokenizer = tokenizer_from_file(config)
-        return Vocabulary(tokenizer.size, **tokenizer.special)
-    if path:
-        log(
-            f"config.tokenizer.path={path}: not found,"
-            f" assuming config.tokenizer.size={config.tokenizer.size} instead"
-        )
-    special = training.of_config(config.tokenizer).special_ids
-    return Vocabulary(config.tokenizer.size, **special)
+    else:
+        size = config.tokenizer.size
+        if path:
+            log(f"config.tokenizer.path={path}: not found, assuming {size} pieces instead")
+        return Vocabulary(size, **training.of_config(config.tokenizer).special_ids)
+    return Vocabulary(tokenizer.size, **tokenizer.special)
 
 
 def load_or_train(

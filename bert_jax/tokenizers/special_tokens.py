@@ -1,8 +1,8 @@
 """Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
 
 import re
+from collections import namedtuple
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
@@ -30,17 +30,8 @@ TEXT_END = "<|endoftext|>"
 NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
 
 
-class Vocabulary(NamedTuple):
+class Vocabulary(namedtuple("Vocabulary", ("size", *ALL), defaults=(None,) * len(ALL))):
     """The properties of a tokenizer that models and batches use: its size, and the special ids that it has."""
-
-    size: int
-    pad: int | None = None
-    unk: int | None = None
-    cls: int | None = None
-    sep: int | None = None
-    mask: int | None = None
-    end: int | None = None
-    bos: int | None = None
 
     @property
     def begin(self) -> int | None:

@@ -85,7 +85,7 @@ def test_a_shard_of_the_index_that_is_missing_is_named(tmp_path, compression):
     assert len(documents(tmp_path)) == 6
     for shard in {path, data / "shard.00001.mds"}:
         shard.unlink()
-    with pytest.raises(BadInput, match=f"{data}/index.json: .*{path.name}"):
+    with pytest.raises(BadInput, match=f"{data}/index.json: lists shard.00001.mds,"):
         documents(tmp_path)
     (data / "index.json").write_text('{"shards": [{}]}')
     with pytest.raises(BadInput, match=f"{data}/index.json: damaged"):

@@ -26,19 +26,22 @@ def find_shards(source: str, paths: list[Path]) -> list[Path]:
 
     Raises BadInput if there is none, or not one that an index.json among the files lists.
     """
-    shards = {path for path in paths if ".mds" in path.suffixes}
+    shards = {}  # by the names without compression, of which the files come first
+    for path in paths:
+        head, mark, _ = path.name.partition(".mds")
+        if mark:
+            shards.setdefault(path.with_name(head + mark), path)
     if not shards:
         raise BadInput(f"config.corpus.source: {source}: has no shards (.mds)")
     for path in paths:
-        if path.name != "index.json":
-            continue
-        with explain(path, *ERRORS):
-            for entry in json.loads(path.read_bytes())["shards"]:
-                copies = filter(None, (entry["raw_data"], entry.get("zip_data")))
-                names = [copy["basename"] for copy in copies]
-                if shards.isdisjoint(path.with_name(name) for name in names):
-                    raise BadInput(f"{path}: lists {' or '.join(names)}, which is missing")
-    return sorted(path for path in shards if path.with_suffix("") not in shards)
+        if path.name == "index.json":
+            with explain(path, *ERRORS):
+                entries = json.loads(path.read_bytes())["shards"]
+                names = [entry["raw_data"]["basename"] for entry in entries]
+            for name in names:
+                if path.with_name(name) not in shards:
+                    raise BadInput(f"{path}: lists {name}, which is missing")
+    return list(shards.values())
 
 
 def texts(path: Path, field: str, tokenizer: str) -> Iterator[bytes]:
