@@ -142,8 +142,8 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
     known = {token["content"] for token in [*in_order, *document.get("added_tokens", [])]}
     special = [token for token in special if token["content"] not in known]
     keys = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
-    tokens = [{key: token[key] for key in keys & token.keys()} for token in in_order + special]
-    return [AddedToken(**token) for token in tokens]
+    tokens = in_order + special
+    return [AddedToken(**{key: token[key] for key in keys & token.keys()}) for token in tokens]
 
 
 def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizers.Tokenizer:

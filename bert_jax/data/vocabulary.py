@@ -23,7 +23,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
     Raises BadInput that names it, also if it lacks special tokens that the task needs.
     """
     settings = config.tokenizer
-    path = download.local_file(settings.path, tokenizers.beside(settings.path))
+    path = download.local_file(settings.path, tokenizers.BESIDE)
     try:
         with remote.naming(path, settings.path):
             rules = settings.lowercase, settings.add_special, settings.keep_accents
@@ -45,7 +45,7 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
     path = config.tokenizer.path
     if download.exists(config.store):
         file = download.local_file(
-            f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.FILES
+            f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.BESIDE
         )
         tokenizer = tokenizers.load(file.parent)
         check_task(config, tokenizer, config.store)

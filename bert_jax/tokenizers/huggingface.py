@@ -190,15 +190,13 @@ def from_file(path: Path, add_special: bool) -> Tokenizer:
 
     add_special: special tokens that it lacks get the ids after its last.
     """
-    saved = path.with_name("settings.json")
     spellings = settings_files.find_spellings(settings_files.read(path.parent))
-    if path.name == FILE and saved.is_file():
-        settings = json_file.read(saved)
-        if settings.get("kind") == KIND:
-            tokenizer = read(path.parent, settings)
-            if not add_special:
-                return tokenizer
-            spellings = tokenizer.spellings
+    settings = json_file.read_optional(path.with_name("settings.json"))
+    if path.name == FILE and settings.get("kind") == KIND:
+        tokenizer = read(path.parent, settings)
+        if not add_special:
+            return tokenizer
+        spellings = tokenizer.spellings
     library = open_library(json_file.read(path), path)
     return from_library(library, path, spellings, add_special)
 
