@@ -25,7 +25,6 @@ from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.data.sources.text import Reading
 from bert_jax.errors import BadInput
-from bert_jax.tokenizers.tokenizer import BESIDE
 
 BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
@@ -186,8 +185,8 @@ def open_source(config, name: str, form: str) -> Source:
     if name == "pydocs":
         return Source(name, reading)
     if form == "mds" and config.tokenizer.path:
-        tokenizer = download.local_file(config.tokenizer.path, BESIDE)
-        reading = reading._replace(tokenizer=str(tokenizer))
+        file = download.local_file(config.tokenizer.path)
+        reading = reading._replace(tokenizer=str(file))
     paths = find_files(name, form)
     refused = frozenset(path for path in paths if refusal(path, reading))
     return Source(name, reading, paths=tuple(paths), refused=refused)

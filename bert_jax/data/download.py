@@ -11,12 +11,13 @@ import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, checksums, remote
+from bert_jax.tokenizers.tokenizer import BESIDE
 
 MANIFEST = "manifest.json"
 
@@ -78,17 +79,15 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
     return copy
 
 
-def local_file(name: str, others: Iterable[str] = ()) -> Path:
-    """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content.
-
-    others: names of files that are copied to its side, if they are beside it.
-    """
+def local_file(name: str) -> Path:
+    """Returns a local file of a tokenizer: a path unchanged; for an address, the path of a fresh copy, named by its
+    content, with the files of BESIDE that are beside it."""
     if not remote.is_address(name):
         return Path(name)
     with remote.explain(name):
         source, last = remote.split_address(name)
         contents = {last: source.read(last)}
-        for other in others:
+        for other in BESIDE:
             if other != last and source.exists(other):
                 contents[other] = source.read(other)
     directory = cache_directory("files") / digest(b"".join(contents.values()))

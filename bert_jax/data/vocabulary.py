@@ -23,7 +23,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
     Raises BadInput that names it, also if it lacks special tokens that the task needs.
     """
     settings = config.tokenizer
-    path = download.local_file(settings.path, tokenizers.BESIDE)
+    path = download.local_file(settings.path)
     try:
         with remote.naming(path, settings.path):
             rules = settings.lowercase, settings.add_special, settings.keep_accents
@@ -44,9 +44,7 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
     """
     path = config.tokenizer.path
     if download.exists(config.store):
-        file = download.local_file(
-            f"{config.store.rstrip('/')}/tokenizer/settings.json", tokenizers.BESIDE
-        )
+        file = download.local_file(f"{config.store.rstrip('/')}/tokenizer/settings.json")
         tokenizer = tokenizers.load(file.parent)
         check_task(config, tokenizer, config.store)
     elif path and remote.exists(path):

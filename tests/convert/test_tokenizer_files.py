@@ -164,7 +164,14 @@ def test_ids_of_models_with_other_training_options_equal_transformers(tmp_path, 
     assert len(theirs) == tokenizer.size
     # These scores are not multiples of 1/256, so the rounding of the library decides ties.
     lines = manual_lines(3000 if "byte_fallback" in settings else 0)
-    texts = [*PROSE[:100], *lines, "two  spaces ", "fox.ox  dog", "é鱼鱼🙂", "m² … ﬁ\u200b the\tfox"]
+    texts = [
+        *PROSE[:100],
+        *lines,
+        "two  spaces ",
+        "fox.ox  dog",
+        "é鱼鱼🙂",
+        "m² … ﬁ\u200b the\tfox",
+    ]
     assert len(differing(tokenizer, theirs, texts)) <= (kind == "unigram")
 
 
