@@ -136,9 +136,7 @@ def open_sources(config) -> list[Source]:
         ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
-    refused = [
-        (path, each.reading) for each in opened for path in each.paths if path in each.refused
-    ]
+    refused = [(path, each.reading) for each in opened for path in sorted(each.refused)]
     if refused and not config.filter.unusable_files:
         if len(refused) > 1:  # The error itself is printed in at most 900 characters.
             print(f"prepare: unusable files: {', '.join(map(str, dict(refused)))}", file=sys.stderr)
