@@ -115,8 +115,8 @@ def get_config(
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
     # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document), mds (shards of
-    # MosaicML Streaming, in directories with an index.json). One for all sources, or one per source, those of
-    # heldout_source last, separated by commas
+    # MosaicML Streaming; those that an index.json lists may not be missing). One for all sources, or one per source,
+    # those of heldout_source last, separated by commas
     config.corpus.format = "lines"
     # line that ends a document in the formats lines and files, such as <|endoftext|>, and that is no text. '': a blank
     # line in lines, the end of the file in files
@@ -124,8 +124,8 @@ def get_config(
     # field with the text, in JSON lines, Parquet, MDS, and data sets; in MDS it may have tokens, which tokenizer.path
     # makes text again
     config.corpus.field = "text"
-    # dotted name of a function str -> str that each document goes through before it is split into sentences, as
-    # my_code.text.normalize; '' drops a document. '': none
+    # dotted name of a function str -> str that each document goes through before it is split into sentences, such
+    # as my_code.text.normalize; '' drops a document. '': none
     config.corpus.map = ""
     # how text is split into sentences: lines (one per line), rules (at punctuation), wrapped (by rules, after the lines
     # of each paragraph are joined), auto (lines if the format is lines, rules otherwise and for pydocs), none (a
@@ -163,11 +163,11 @@ def get_config(
     config.tokenizer.add_special = False
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
-    # whether wordpiece, also in a vocab.txt, keeps accents when it lowercases: without it, ş is s
+    # whether wordpiece, also in a vocab.txt, keeps accents when it lowercases; otherwise ş becomes s
     config.tokenizer.keep_accents = False
-    # how unigram, bpe and byte_bpe normalize text, also that which a model writes: nfkc (m² and … become m2 and ...;
-    # with the first two, control characters blanks or nothing), nfc (accents join their letters; byte_bpe alone), or
-    # identity (text stays as it is; the first two then need lowercase=False). auto: identity for byte_bpe, else nfkc
+    # how text is normalized, also that which a model writes. nfkc: m² and … become m2 and ... (unigram, bpe, byte_bpe).
+    # nfc: accents join their letters (byte_bpe). identity: text stays as it is (byte_bpe; unigram and bpe with
+    # lowercase=False). auto: identity for byte_bpe, nfkc for unigram and bpe
     config.tokenizer.normalization = "auto"
     # whether each digit is a piece of its own: 0 to 9 with unigram and bpe, those of all scripts with byte_bpe
     config.tokenizer.split_digits = False
@@ -338,13 +338,13 @@ CHOICES = {
     "schedule.name": SCHEDULES,
 }
 SHARES = ("corpus.heldout",)
-# {key of `tokenizer`: (its default, the kinds of vocabularies that have it)}
+# {key of `tokenizer`: the kinds of vocabularies that have it}
 KINDS = {
-    "normalization": ("auto", ("unigram", "bpe", "byte_bpe")),
-    "split_digits": (False, ("unigram", "bpe", "byte_bpe")),
-    "byte_fallback": (False, ("unigram", "bpe")),
-    "coverage": (0.9999, ("wordpiece", "unigram", "bpe")),
-    "keep_accents": (False, ("wordpiece",)),
+    "normalization": ("unigram", "bpe", "byte_bpe"),
+    "split_digits": ("unigram", "bpe", "byte_bpe"),
+    "byte_fallback": ("unigram", "bpe"),
+    "coverage": ("wordpiece", "unigram", "bpe"),
+    "keep_accents": ("wordpiece",),
 }
 AT_LEAST_ONE = """
     mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches
@@ -432,7 +432,9 @@ def check_tokenizer(config: ConfigDict) -> None:
     )
     if keys.path:
         return
-    for key, (default, kinds) in KINDS.items():
+    defaults = get_config().tokenizer
+    for key, kinds in KINDS.items():
+        default = defaults[key]
         is_valid = keys[key] == default or keys.kind in kinds
         hint = f"expected {default} with tokenizer.kind={keys.kind}; {', '.join(kinds)} have it"
         require(is_valid, f"tokenizer.{key}", config, hint)

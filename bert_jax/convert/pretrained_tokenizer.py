@@ -13,7 +13,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import bpe_files, huggingface, settings_files, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
-from bert_jax.tokenizers.settings_files import SETTINGS, as_token, find_spellings
+from bert_jax.tokenizers.settings_files import NAMES, SETTINGS, as_token, find_spellings
 from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
 
 # Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2 and GPT take nothing but the vocabulary
@@ -27,8 +27,6 @@ TYPES = dict.fromkeys(BERT, "WordPiece") | dict.fromkeys((GPT2, GPT), "BPE")
 DEFAULTS = dict.fromkeys(BERT, {f"{name}_token": piece for name, piece in SPECIAL.items()})
 DEFAULTS[GPT2] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), TEXT_END)
 DEFAULTS[GPT] = {"unk_token": bpe_files.UNKNOWN}
-# transformers adds special tokens that a vocabulary lacks in this order.
-NAMES = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 
 
 def read(directory: Path, config: dict) -> Tokenizer:
@@ -144,8 +142,8 @@ def added_tokens(directory: Path, settings: dict, document: dict) -> list[AddedT
     known = {token["content"] for token in [*in_order, *document.get("added_tokens", [])]}
     special = [token for token in special if token["content"] not in known]
     keys = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
-    tokens = [{key: token[key] for key in keys & token.keys()} for token in in_order + special]
-    return [AddedToken(**token) for token in tokens]
+    tokens = in_order + special
+    return [AddedToken(**{key: token[key] for key in keys & token.keys()}) for token in tokens]
 
 
 def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizers.Tokenizer:

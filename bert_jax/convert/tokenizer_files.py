@@ -89,8 +89,8 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
     for token in values["added_tokens"]:
         if token["id"] == mask:
             token["lstrip"] = True
-    splitter = values["pre_tokenizer"]
-    if splitter["type"] == "ByteLevel" and splitter["add_prefix_space"]:
+    splitter = values["pre_tokenizer"] or {}
+    if splitter.get("type") == "ByteLevel" and splitter["add_prefix_space"]:
         # ByteLevel would add a space before every part of a text, Metaspace adds one before the first alone.
         steps = [huggingface.FIRST_SPACE, splitter | {"add_prefix_space": False}]
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
@@ -100,8 +100,8 @@ def post_processor(tokenizer, frame: tuple) -> dict:
     """Returns the template that adds the tokens of a frame, if the vocabulary has them."""
     tokens = {name: id for name, id in tokenizer.special.items() if name in frame}
     ids = {tokenizer.pieces[id]: id for id in tokens.values()}
-    cls = [piece for piece in ids if ids[piece] == tokens.get("cls")]
-    sep = [piece for piece in ids if ids[piece] == tokens.get("sep")]
+    cls = [tokenizer.pieces[tokens["cls"]]] if "cls" in tokens else []
+    sep = [tokenizer.pieces[tokens["sep"]]] if "sep" in tokens else []
     template = TemplateProcessing(
         single=[*cls, "$A", *sep],
         pair=[*cls, "$A", *sep, "$B:1", *(f"{piece}:1" for piece in sep)],

@@ -19,9 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config_checks import heldout_sources, source_names, sources, split_list
+from bert_jax.data import download
 from bert_jax.data.sources import builtin, encodings, files, hf, mds, parquet, pydocs, text, tfds
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
+from bert_jax.data.sources.text import Reading
 from bert_jax.errors import BadInput
 
 BLOCK = 1 << 20  # bytes of text per task, about
@@ -38,19 +40,6 @@ SIGNS = {
     "jsonl": rb'\{\s*"',
     "a JSON array": rb'\[\s*(\{|"[^"\n]*",)',
 }
-
-
-class Reading(NamedTuple):
-    """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
-
-    form: str  # one of config.corpus.format; text for a library's data set
-    sentences: str  # lines, rules, wrapped or none
-    field: str = "text"  # key of the text, for jsonl; column, for parquet and mds
-    document_characters: int = 0  # shorter documents are left out
-    line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
-    separator: str = ""  # line that ends a document; '': as the format has it
-    map: str = ""  # dotted name of a function that documents go through; '': none
-    tokenizer: str = ""  # path of that which made the tokens of mds
 
 
 class Block(NamedTuple):
@@ -139,19 +128,15 @@ def open_sources(config) -> list[Source]:
     """Returns the sources in the order of the config. Raises BadInput for every error that a quick check can find."""
     names = sources(config)
     titles = source_names(config) + [""] * len(heldout_sources(config))
-    formats = split_list(config.corpus.format)
-    if len(formats) == 1:
-        formats *= len(names)
+    formats = itertools.cycle(split_list(config.corpus.format))  # one, or one for each source
     try:
         opened = [
             open_source(config, name, form)._replace(title=title)
-            for name, form, title in zip(names, formats, titles, strict=True)
+            for name, form, title in zip(names, formats, titles, strict=False)
         ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
-    refused = [
-        (path, each.reading) for each in opened for path in each.paths if path in each.refused
-    ]
+    refused = [(path, each.reading) for each in opened for path in sorted(each.refused)]
     if refused and not config.filter.unusable_files:
         if len(refused) > 1:  # The error itself is printed in at most 900 characters.
             print(f"prepare: unusable files: {', '.join(map(str, dict(refused)))}", file=sys.stderr)
@@ -192,15 +177,23 @@ def open_source(config, name: str, form: str) -> Source:
         config.filter.line_stops,
         config.corpus.separator if form in ("lines", "files") and name != "pydocs" else "",
         config.corpus.map,
-        config.tokenizer.path,
     )
     if library:
         return Source(name, reading, data_set=library.identify(name, field))
     if name == "pydocs":
         return Source(name, reading)
-    paths = files.find_files(name)
+    if form == "mds" and config.tokenizer.path:
+        file = download.local_file(config.tokenizer.path)
+        reading = reading._replace(tokenizer=str(file))
+    paths = find_files(name, form)
     refused = frozenset(path for path in paths if refusal(path, reading))
     return Source(name, reading, paths=tuple(paths), refused=refused)
+
+
+def find_files(name: str, form: str) -> list[Path]:
+    """Returns the files of a source in the format `form`; of mds, the shards alone."""
+    paths = files.find_files(name)
+    return mds.find_shards(name, paths) if form == "mds" else paths
 
 
 def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
@@ -230,7 +223,7 @@ def check_file(path: Path, reading: Reading, guesses: bool) -> None:
     pieces = files.read_lines(path, form, problems, PROBE)
     # A second piece holds the text after the last line break.
     lines = b"".join(itertools.islice(pieces, 2))
-    documents = list(text.parse(lines, form, reading.field, problems))
+    documents = list(text.parse(lines, Reading(form, "lines", reading.field), problems))
     usable = len(documents) if form == "jsonl" else sum(map(len, documents))
     check_encoding(path, lines, usable, problems, guesses)
     start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
@@ -330,8 +323,7 @@ def documents(block: Block, problems: Counter) -> list[list[str]]:
     split = SPLITTERS[reading.sentences]
     documents = []
     for piece in block.texts:
-        keys = reading.form, reading.field, problems, reading.sentences, reading.separator
-        for lines in text.parse(piece, *keys, reading.map):
+        for lines in text.parse(piece, reading, problems):
             if reading.line_stops:
                 lines = keep_stops(lines, problems)
             if characters(lines) < reading.document_characters:

@@ -7,17 +7,17 @@
 A file is renamed into place after its SHA-256 is verified. The cache may be deleted while no run reads it.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, checksums, remote
+from bert_jax.tokenizers.tokenizer import BESIDE
 
 MANIFEST = "manifest.json"
 
@@ -60,25 +60,34 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
 
     Raises BadInput if the address has no complete store.
     """
-    with open_copy(name) as (source, copy):
-        if source:
-            for file, expected in read(copy)["files"].items():
-                if checksums.check_file(copy, file, expected, hashes):
-                    fetch(source, file, expected, copy)
+    if not remote.is_address(name):
+        return Path(name)
+    source = remote.Directory(name)
+    with remote.explain(f"{name}/{MANIFEST}"):
+        text = source.read(MANIFEST)
+    copy = cache_directory() / digest(text)
+    copy.mkdir(exist_ok=True)
+    # No other process writes to the copy in the meantime.
+    with remote.naming(copy, name), open(copy.with_name(f".{copy.name}.lock"), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = copy / MANIFEST
+        if not path.exists() or path.read_bytes() != text:
+            atomic.write(path, text.decode())
+        for file, expected in read(copy)["files"].items():
+            if checksums.check_file(copy, file, expected, hashes):
+                fetch(source, file, expected, copy)
     return copy
 
 
-def local_file(name: str, others: Iterable[str] = ()) -> Path:
-    """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content.
-
-    others: names of files that are copied to its side, if they are beside it.
-    """
+def local_file(name: str) -> Path:
+    """Returns a local file of a tokenizer: a path unchanged; for an address, the path of a fresh copy, named by its
+    content, with the files of BESIDE that are beside it."""
     if not remote.is_address(name):
         return Path(name)
     with remote.explain(name):
         source, last = remote.split_address(name)
         contents = {last: source.read(last)}
-        for other in others:
+        for other in BESIDE:
             if other != last and source.exists(other):
                 contents[other] = source.read(other)
     directory = cache_directory("files") / digest(b"".join(contents.values()))
@@ -87,34 +96,6 @@ def local_file(name: str, others: Iterable[str] = ()) -> Path:
         with atomic.file(directory / file_name) as file:
             file.write(data)
     return directory / last
-
-
-def read_manifest(name: str) -> dict:
-    """Reads the manifest of the store at a path or address, and downloads nothing else. Raises BadInput."""
-    with open_copy(name) as (_, copy):
-        return stores.read_manifest(copy)
-
-
-@contextlib.contextmanager
-def open_copy(name: Path | str) -> Iterator[tuple[remote.Directory | None, Path]]:
-    """Yields (remote place, local copy) of an address, with the manifest downloaded; (None, path) of a path.
-
-    No other process writes to the copy in the meantime.
-    """
-    if not remote.is_address(name):
-        yield None, Path(name)
-        return
-    source = remote.Directory(name)
-    with remote.explain(f"{name}/{MANIFEST}"):
-        text = source.read(MANIFEST)
-    copy = cache_directory() / digest(text)
-    copy.mkdir(exist_ok=True)
-    with remote.naming(copy, name), open(copy.with_name(f".{copy.name}.lock"), "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        path = copy / MANIFEST
-        if not path.exists() or path.read_bytes() != text:
-            atomic.write(path, text.decode())
-        yield source, copy
 
 
 def digest(text: bytes) -> str:

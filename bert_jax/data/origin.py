@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from bert_jax.config_checks import (
     own_function,
     source_names,
     sources,
+    split_list,
     value_of,
 )
 from bert_jax.data import corpus
@@ -43,7 +45,7 @@ def made_from(config) -> dict:
         with own_function("corpus.map", name) as function:
             # Of the whole file: functions and tables that it uses decide the text as its own lines do.
             digest = checksums.digest(inspect.getfile(inspect.unwrap(function)))
-            values["corpus.map"] = [function.__name__, digest]
+            values["corpus.map"] = [name.rpartition(".")[2], digest]
     for key, value in config.filter.items():
         if value or key != "unusable_files":
             values[f"filter.{key}"] = value
@@ -104,10 +106,13 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
     its text. Raises BadInput if another source has other content, or cannot be read.
     """
     names = sources(config)
+    forms = itertools.cycle(split_list(config.corpus.format))
     recorded = text["names"]
     is_same = functools.partial(is_same_text, (directory / manifests.NAME).stat().st_mtime)
     try:
-        if len(names) == len(recorded) and all(map(is_same, names, recorded, text["identities"])):
+        if len(names) == len(recorded) and all(
+            map(is_same, names, forms, recorded, text["identities"])
+        ):
             return False
         reason = "other text"
     except BadInput as error:  # no such file
@@ -122,16 +127,17 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
     return True
 
 
-def is_same_text(built: float, name: str, before: str, identity: dict) -> bool:
+def is_same_text(built: float, name: str, form: str, before: str, identity: dict) -> bool:
     """Returns whether a source has the text that it had when something was built from it.
 
     built: when, in seconds as of `st_mtime`.
+    form: the format of the source.
     before: the name of the source then.
     identity: what `corpus.Source.identify` returned then.
     """
     if name == "pydocs" or corpus.library_of(name):  # identified by its name
         return name == before
-    paths = files.find_files(name)
+    paths = corpus.find_files(name, form)
     if not files.count(paths).items() <= identity.items():
         return False
     is_old = max(path.stat().st_mtime for path in paths) < built

@@ -14,7 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import training
-from bert_jax.tokenizers.special_tokens import Vocabulary, check_task, check_words
+from bert_jax.tokenizers.special_tokens import Vocabulary, check_task
 
 
 def tokenizer_from_file(config) -> tokenizers.Tokenizer:
@@ -23,7 +23,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
     Raises BadInput that names it, also if it lacks special tokens that the task needs.
     """
     settings = config.tokenizer
-    path = download.local_file(settings.path, tokenizers.beside(settings.path))
+    path = download.local_file(settings.path)
     try:
         with remote.naming(path, settings.path):
             rules = settings.lowercase, settings.add_special, settings.keep_accents
@@ -32,8 +32,7 @@ def tokenizer_from_file(config) -> tokenizers.Tokenizer:
         raise BadInput(
             f"{error}; name another file in config.tokenizer.path, or '' to train a vocabulary"
         ) from None
-    check_task(config, tokenizer.special, settings.path)
-    check_words(config, lambda: tokenizer, settings.path)
+    check_task(config, tokenizer, settings.path)
     return tokenizer
 
 
@@ -43,21 +42,19 @@ def expected_vocabulary(config, log: Callable) -> Vocabulary:
     If there is neither, assumes one of config.tokenizer.size pieces. Raises BadInput if it lacks special tokens that
     the task needs.
     """
-    if download.exists(config.store):
-        manifest = download.read_manifest(config.store)
-        check_task(config, manifest["special"], config.store)
-        return Vocabulary(manifest["vocabulary"], **manifest["special"])
     path = config.tokenizer.path
-    if path and remote.exists(path):
+    if download.exists(config.store):
+        file = download.local_file(f"{config.store.rstrip('/')}/tokenizer/settings.json")
+        tokenizer = tokenizers.load(file.parent)
+        check_task(config, tokenizer, config.store)
+    elif path and remote.exists(path):
         tokenizer = tokenizer_from_file(config)
-        return Vocabulary(tokenizer.size, **tokenizer.special)
-    if path:
-        log(
-            f"config.tokenizer.path={path}: not found,"
-            f" assuming config.tokenizer.size={config.tokenizer.size} instead"
-        )
-    special = training.of_config(config.tokenizer).special_ids
-    return Vocabulary(config.tokenizer.size, **special)
+    else:
+        size = config.tokenizer.size
+        if path:
+            log(f"config.tokenizer.path={path}: not found, assuming {size} pieces instead")
+        return Vocabulary(size, **training.of_config(config.tokenizer).special_ids)
+    return Vocabulary(tokenizer.size, **tokenizer.special)
 
 
 def load_or_train(

@@ -28,7 +28,8 @@ from bert_jax.tokenizers.training import DEFAULTS, Training
 KIND = "library"
 FILE = "tokenizer.json"
 SHOWN = str.maketrans({" ": "▁", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
-MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never contain the first
+# {prefix of pieces that begin a word: the rule that it needs}; byte-level pieces never contain the first
+MARKS = {"▁": "", "Ġ": "ByteLevel"}
 # Units for the cache: byte-level rules begin a new word at every single space between two other
 # characters, whatever comes before. Other white space stays inside a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
@@ -57,8 +58,9 @@ class HuggingFace(Tokenizer):
         self.tokenizer = open_library(document, path)
         super().__init__(list_pieces(self.tokenizer, path), special, path)
         self.ends = document["model"].get("end_of_word_suffix") or ""
-        marks = word_marks(document["model"], self.pieces)
-        self.mark, self.continues, self.marks_words = marks
+        marks = word_marks(document, self.pieces)
+        self.mark, self.continues = marks
+        self.marks_words = any(marks) or document["model"]["type"] == "WordLevel"
 
     @property
     def added_ids(self) -> list[int]:
@@ -140,19 +142,18 @@ def unused_name(number: int) -> str:
     return f"[unused{number}]"
 
 
-def word_marks(model: dict, pieces: list[str]) -> tuple[str, str, bool]:
-    """Returns the prefixes of pieces that begin a word and of pieces that continue one, at least one of them '', and
-    whether it is known where words begin: also if every piece is a word, as in WordLevel."""
-    prefix = model.get("continuing_subword_prefix")
-    if prefix:
-        return "", prefix, True
-    is_word = model["type"] == "WordLevel"
-    if is_word or model.get("end_of_word_suffix"):
-        return "", "", is_word
-    for mark in MARKS:
-        if any(piece.startswith(mark) for piece in pieces):
-            return mark, "", True
-    return "", "", False
+def word_marks(document: dict, pieces: list[str]) -> tuple[str, str]:
+    """Returns the prefixes of pieces that begin a word and of pieces that continue one, at least one of them ''."""
+    model = document["model"]
+    if prefix := model.get("continuing_subword_prefix"):
+        return "", prefix
+    if model["type"] == "WordLevel" or model.get("end_of_word_suffix"):
+        return "", ""
+    rules = json.dumps([document["pre_tokenizer"], document["decoder"]])
+    for mark, rule in MARKS.items():
+        if rule in rules and any(piece.startswith(mark) for piece in pieces):
+            return mark, ""
+    return "", ""
 
 
 def is_cachable(document: dict) -> bool:
@@ -189,15 +190,13 @@ def from_file(path: Path, add_special: bool) -> Tokenizer:
 
     add_special: special tokens that it lacks get the ids after its last.
     """
-    saved = path.with_name("settings.json")
     spellings = settings_files.find_spellings(settings_files.read(path.parent))
-    if path.name == FILE and saved.is_file():
-        settings = json_file.read(saved)
-        if settings.get("kind") == KIND:
-            tokenizer = read(path.parent, settings)
-            if not add_special:
-                return tokenizer
-            spellings = tokenizer.spellings
+    settings = json_file.read_optional(path.with_name("settings.json"))
+    if path.name == FILE and settings.get("kind") == KIND:
+        tokenizer = read(path.parent, settings)
+        if not add_special:
+            return tokenizer
+        spellings = tokenizer.spellings
     library = open_library(json_file.read(path), path)
     return from_library(library, path, spellings, add_special)
 
@@ -345,20 +344,16 @@ def byte_level(
 ) -> tokenizers.Tokenizer:
     """Returns the library's tokenizer with GPT-2's rules: pieces are sequences of bytes."""
     library = tokenizers.Tokenizer(model)
-    if lowercase:
-        library.normalizer = normalizers.Lowercase()
+    rules = [normalizers.Lowercase()] if lowercase else []
     if form := FORMS.get(training.normalization):
-        lower = filter(None, [library.normalizer])
-        library.normalizer = normalizers.Sequence([form, *lower])
-    if not training.split_digits:
-        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
-    else:  # ByteLevel would add a space before each part
-        first = [ADD_SPACE] if adds_space else []
-        parts = [
-            *first,
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
+        rules.insert(0, form)
+    if rules:
+        library.normalizer = normalizers.Sequence(rules) if form else rules[0]
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space)
+    if training.split_digits:  # ByteLevel would add a space before each part
+        parts = [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(False)]
+        if adds_space:
+            parts.insert(0, ADD_SPACE)
         library.pre_tokenizer = pre_tokenizers.Sequence(parts)
     library.decoder = decoders.ByteLevel()
     return library

@@ -13,40 +13,47 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
 UNIGRAM = 1
 BPE = 2
 
-# (message, field, number, type, default); the type of a message field is the message's name.
-FIELDS = [
-    ("Piece", "piece", 1, Field.TYPE_STRING, ""),
-    ("Piece", "score", 2, Field.TYPE_FLOAT, "0"),
-    ("Piece", "type", 3, Field.TYPE_INT32, str(NORMAL)),
-    ("Trainer", "model_type", 3, Field.TYPE_INT32, str(UNIGRAM)),
-    ("Trainer", "treat_whitespace_as_suffix", 24, Field.TYPE_BOOL, "false"),
-    ("Trainer", "byte_fallback", 35, Field.TYPE_BOOL, "false"),
-    ("Normalizer", "precompiled_charsmap", 2, Field.TYPE_BYTES, ""),
-    ("Normalizer", "add_dummy_prefix", 3, Field.TYPE_BOOL, "true"),
-    ("Normalizer", "remove_extra_whitespaces", 4, Field.TYPE_BOOL, "true"),
-    ("Model", "pieces", 1, "Piece", None),
-    ("Model", "trainer_spec", 2, "Trainer", None),
-    ("Model", "normalizer_spec", 3, "Normalizer", None),
+# {message: its fields, (name, number, type, default)}; the type of a message field is the message's name.
+FIELDS = {
+    "Piece": [
+        ("piece", 1, "STRING", ""),
+        ("score", 2, "FLOAT", "0"),
+        ("type", 3, "INT32", str(NORMAL)),
+    ],
+    "Trainer": [
+        ("model_type", 3, "INT32", str(UNIGRAM)),
+        ("treat_whitespace_as_suffix", 24, "BOOL", "false"),
+        ("byte_fallback", 35, "BOOL", "false"),
+    ],
+    "Normalizer": [
+        ("precompiled_charsmap", 2, "BYTES", ""),
+        ("add_dummy_prefix", 3, "BOOL", "true"),
+        ("remove_extra_whitespaces", 4, "BOOL", "true"),
+    ],
+    "Model": [
+        ("pieces", 1, "Piece", None),
+        ("trainer_spec", 2, "Trainer", None),
+        ("normalizer_spec", 3, "Normalizer", None),
+    ],
     # A model with only its pieces parsed; all other fields keep their bytes and order.
-    ("Pieces", "pieces", 1, "Piece", None),
-]
+    "Pieces": [("pieces", 1, "Piece", None)],
+}
 
 
 def build_descriptor() -> FileDescriptorProto:
     """Builds the descriptor of the messages in FIELDS."""
     file = FileDescriptorProto(name="bert_jax/model.proto", package="bert_jax", syntax="proto2")
-    messages = {}
-    for message, name, number, field_type, default in FIELDS:
-        if message not in messages:
-            messages[message] = file.message_type.add(name=message)
-        label = Field.LABEL_REPEATED if name == "pieces" else Field.LABEL_OPTIONAL
-        field = messages[message].field.add(name=name, number=number, label=label)
-        if isinstance(field_type, str):
-            field.type = Field.TYPE_MESSAGE
-            field.type_name = f".bert_jax.{field_type}"
-        else:
-            field.type = field_type
-            field.default_value = default
+    for message, fields in FIELDS.items():
+        descriptor = file.message_type.add(name=message)
+        for name, number, kind, default in fields:
+            label = Field.LABEL_REPEATED if name == "pieces" else Field.LABEL_OPTIONAL
+            field = descriptor.field.add(name=name, number=number, label=label)
+            if kind in FIELDS:
+                field.type = Field.TYPE_MESSAGE
+                field.type_name = f".bert_jax.{kind}"
+            else:
+                field.type = getattr(Field, f"TYPE_{kind}")
+                field.default_value = default
     return file
 
 

@@ -1,8 +1,8 @@
 """Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
 
 import re
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections import namedtuple
+from collections.abc import Iterable
 
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
@@ -30,17 +30,8 @@ TEXT_END = "<|endoftext|>"
 NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
 
 
-class Vocabulary(NamedTuple):
+class Vocabulary(namedtuple("Vocabulary", ("size", *ALL), defaults=(None,) * len(ALL))):
     """The properties of a tokenizer that models and batches use: its size, and the special ids that it has."""
-
-    size: int
-    pad: int | None = None
-    unk: int | None = None
-    cls: int | None = None
-    sep: int | None = None
-    mask: int | None = None
-    end: int | None = None
-    bos: int | None = None
 
     @property
     def begin(self) -> int | None:
@@ -57,24 +48,26 @@ def find_ids(
 
     known: {name: id} from the vocabulary file. Its unknown token takes precedence over the usual name, since the
         library emits that id; for the others, the usual names take precedence.
-    names: {name: spelling} from the settings of a model, which take precedence over the usual ones.
+    names: {name: spelling} from the settings of a model; these tokens have no other spelling.
     """
     ids = {piece: number for number, piece in enumerate(pieces)}
-    special = {}
+    special = dict.fromkeys(SPECIAL)
     appended = []
-    for name, usual in SPECIAL.items():
-        spellings = names.get(name), usual, *OTHER_NAMES[name].split()
+    for name in filter(SPECIAL.get, names | SPECIAL):  # those with a name are appended first
+        spellings = [SPECIAL[name], *OTHER_NAMES[name].split()]
+        if name in names:
+            spellings = [names[name]]
         number = next((ids[spelling] for spelling in spellings if spelling in ids), None)
         if number is None or name == "unk":
             number = known.get(name, number)
-        if number is None and name in ("unk", "cls", "sep"):
+        if number is None and name in ("unk", "cls", "sep") and name not in names:
             number = ids.get(TEXT_END)
         if number is None and add_special:
             number = len(pieces) + len(appended)
-            appended.append(usual)
-        if number is not None:
-            special[name] = number
-    return special, appended
+            ids[spellings[0]] = number
+            appended.append(spellings[0])
+        special[name] = number
+    return {name: number for name, number in special.items() if number is not None}, appended
 
 
 def row_end(config, special: dict[str, int | None]) -> int | None:
@@ -93,29 +86,22 @@ def check_ids(special: dict[str, int], size: int, path: object) -> None:
         raise BadInput(f"{path}: special tokens {special}: expected {expected}")
 
 
-def check_task(config, special: dict[str, int], path: object) -> None:
+def check_task(config, tokenizer, path: object) -> None:
     """Raises BadInput if a tokenizer lacks special tokens that the task of a config needs: NEEDS of its file, or that
-    of this one.
+    of this one; or if masks need to know where words start, and its pieces do not mark it.
 
     path: the name of the tokenizer in the error.
     """
     name = config.task.name
     needs = getattr(find_module("task", name), "NEEDS", NEEDS).split()
-    missing = ", ".join(SPECIAL[need] for need in needs if need not in special)
+    missing = ", ".join(SPECIAL[need] for need in needs if need not in tokenizer.special)
     if missing:
         raise BadInput(
             f"{path}: has no {missing}, which config.task.name={name!r} needs;"
             f" config.tokenizer.add_special=True appends what a tokenizer lacks"
         )
-
-
-def check_words(config, load: Callable, path: object) -> None:
-    """Raises BadInput if the masks of a config need to know where words start, and the pieces do not mark it.
-
-    load: returns the tokenizer. path: its name in the error.
-    """
     masking = config.task.get("masking", "token")
-    if masking != "token" and not load().marks_words:
+    if masking != "token" and not tokenizer.marks_words:
         raise BadInput(
             f"config.task.masking={masking!r}: {path}: its pieces do not mark where words start (by ##, ▁ or Ġ)"
         )

@@ -15,6 +15,15 @@ from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.training import DEFAULTS, Training
 
 MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
+# The files that may be beside one of a tokenizer and belong to it.
+BESIDE = (
+    *(module.FILE for module in MODULES.values()),
+    *bpe_files.PIECES,
+    *bpe_files.MERGES,
+    "settings.json",
+    settings_files.SETTINGS,
+    settings_files.SPECIAL_TOKENS,
+)
 
 
 def load(directory: str | Path) -> Tokenizer:
@@ -23,16 +32,6 @@ def load(directory: str | Path) -> Tokenizer:
     with as_bad_input(path):
         settings = json_file.read(path / "settings.json")
         return MODULES[settings["kind"]].read(path, settings)
-
-
-def beside(path: str) -> tuple[str, ...]:
-    """Returns the names of the files that may be beside an external tokenizer file and belong to it."""
-    names = bpe_files.PIECES + bpe_files.MERGES
-    if path.rpartition("/")[2] in names:
-        return names
-    if path.endswith(".json"):
-        return "settings.json", settings_files.SETTINGS, settings_files.SPECIAL_TOKENS
-    return ()
 
 
 def from_file(

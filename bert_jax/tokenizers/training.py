@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from bert_jax.config_checks import split_list
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
 
@@ -19,7 +20,7 @@ class Training(NamedTuple):
     @property
     def special_pieces(self) -> list[str]:
         """The special tokens, by id."""
-        return [SPECIAL[name.strip()] for name in self.special.split(",")]
+        return [SPECIAL[name] for name in split_list(self.special)]
 
     @property
     def special_ids(self) -> dict[str, int]:
@@ -33,6 +34,7 @@ DEFAULTS = Training()
 def of_config(settings) -> Training:
     """Returns the keys of config.tokenizer; a normalization that is the default of its kind is `auto`."""
     keys = Training(*map(settings.get, Training._fields))
+    keys = keys._replace(special=",".join(split_list(keys.special)))
     usual = "identity" if settings.kind == "byte_bpe" else "nfkc"
     if keys.normalization == usual:
         keys = keys._replace(normalization="auto")

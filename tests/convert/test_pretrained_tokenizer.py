@@ -316,3 +316,15 @@ def test_rules_of_special_tokens_are_those_of_the_file(tmp_path, documents):
     directory = write(tmp_path / "model", documents | {"bytes": document}, "bytes", settings, {})
     ours = read(directory)
     assert ours.rules == tokenizers.from_file(directory / "tokenizer.json", False).rules
+
+
+def test_special_tokens_that_settings_name_alone_have_the_ids_of_transformers(tmp_path, documents):
+    """Also in a run with the tokenizer.json as its tokenizer."""
+    roles = {"cls": "<C>", "pad": "<P>", "mask": "<M>", "sep": "<S>", "unk": "<unk>"}
+    settings = PLAIN | {f"{role}_token": piece for role, piece in roles.items()}
+    directory = write(tmp_path / "model", documents, "bytes", settings, {})
+    ours = read(directory)
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    assert ours.special == {role: getattr(theirs, f"{role}_token_id") for role in ours.special}
+    assert ours.spellings == roles
+    assert ours.rules == tokenizers.from_file(directory, False, add_special=True).rules

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from kits.corpora import config_of, files, make_text
+from kits.corpora import config_of, files, make_text, read_sources
 from kits.damage import flip_bit
 from kits.malformed_inputs import refused
+from kits.mds import array, encode_shard, write
 from kits.stores import make_store, random_documents
 from kits.vocabularies import LLM_JP, write_bpe_files, write_named
 
 from bert_jax import config
-from bert_jax.data import download
+from bert_jax.data import corpus, download
 from bert_jax.data import prepare as preparing
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
@@ -147,6 +148,18 @@ def test_the_settings_of_a_vocabulary_are_downloaded(gcs, tmp_path):
         )
         assert local.spellings["cls"] == LLM_JP["cls"]
         assert local.fingerprint == remote.fingerprint
+
+
+def test_the_tokenizer_of_tokens_in_shards_is_downloaded(gcs, tmp_path):
+    tokenizer = tokenizers.train("bytes", (), 0, False)
+    tokenizer.save(tmp_path / "saved")
+    for path in (tmp_path / "saved").iterdir():
+        gcs.put(f"saved/{path.name}", path.read_bytes(), {})
+    samples = [[array(tokenizer.encode(["It was."])[0], "uint16")]]
+    shard = encode_shard({"input_ids": ("ndarray:uint16", None)}, samples)
+    keys = f"corpus.source={write(tmp_path / 'data', shard)}", "corpus.format=mds"
+    keys += "corpus.field=input_ids", "tokenizer.path=gs://bucket/saved/tokenizer.json"
+    assert read_sources(corpus.open_sources(config_of(tmp_path, [], *keys)))[0] == [["It was."]]
 
 
 def test_two_files_of_a_vocabulary_are_downloaded(gcs, tmp_path):

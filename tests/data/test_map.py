@@ -46,6 +46,8 @@ def fails(text):
     raise KeyError(text[:0])
 
 number = 3
+first = lambda text: text
+second = lambda text: text + " It was."
 """
 
 
@@ -116,6 +118,14 @@ def test_an_edited_map_is_another_store(tmp_path, code):
     for name in (f"{code()}.drop_birds", ""):
         with pytest.raises(BadInput, match="config.corpus.map: built with"):
             prepare(config_of(tmp_path, texts, f"corpus.map={name}"))
+
+
+def test_another_function_of_one_name_is_another_store(tmp_path, code):
+    """Each lambda has the same name of its own."""
+    texts = make_text(40)
+    prepare(config_of(tmp_path, texts, f"corpus.map={code()}.first"))
+    with pytest.raises(BadInput, match="config.corpus.map: built with .*'first'.*'second'"):
+        preparing.prepare(config_of(tmp_path, texts, f"corpus.map={code()}.second"))
 
 
 def refused(directory, name: str, capsys, *overrides) -> str:

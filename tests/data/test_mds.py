@@ -58,6 +58,48 @@ def test_samples_are_documents_in_order(tmp_path, compression):
     assert documents(tmp_path, "corpus.field=source") == [["web"]] * 6
 
 
+def test_only_the_shards_of_a_directory_are_read(tmp_path):
+    """So other files are no part of the store; of a shard that is there twice, the one that is not compressed is."""
+    texts = [f"Document {number} has a sentence. It has two." for number in range(30)]
+    data = write(tmp_path / "data", text_shard(texts[:20]), text_shard(texts[20:]))
+    settings = config(tmp_path)
+    prepare(settings)
+    (data / "README.md").write_text("# Other files")
+    (data / "index.json").unlink()
+    preparing.prepare(settings)
+    assert documents(tmp_path) == [text.replace(". ", ".\n").split("\n") for text in texts]
+    write(data, text_shard(texts[:20]), compression="zstd")
+    preparing.prepare(settings)
+    assert len(documents(tmp_path)) == 30
+    for path in data.glob("*.mds*"):
+        path.unlink()
+    with pytest.raises(BadInput, match=f"corpus.source: {data}: has no shards"):
+        documents(tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["", "gz"])
+def test_a_shard_of_the_index_that_is_missing_is_named(tmp_path, compression):
+    data = write(tmp_path / "data", *[text_shard(TEXTS)] * 2, compression=compression)
+    [path] = data.glob("shard.00001.mds*")
+    (data / "shard.00001.mds").write_bytes(text_shard(TEXTS))  # which the index of both lists
+    assert len(documents(tmp_path)) == 6
+    for shard in {path, data / "shard.00001.mds"}:
+        shard.unlink()
+    with pytest.raises(BadInput, match=f"{data}/index.json: lists shard.00001.mds,"):
+        documents(tmp_path)
+    (data / "index.json").write_text('{"shards": [{}]}')
+    with pytest.raises(BadInput, match=f"{data}/index.json: damaged"):
+        documents(tmp_path)
+
+
+def test_other_compressions_are_refused(tmp_path):
+    data = write(tmp_path / "data", text_shard(TEXTS))
+    (data / "shard.00000.mds").rename(data / "shard.00000.mds.br")
+    (data / "index.json").unlink()
+    with pytest.raises(BadInput, match=r"shard.00000.mds.br: .*\.gz.*\.zstd"):
+        documents(tmp_path)
+
+
 def test_a_document_may_keep_its_characters(tmp_path):
     write(tmp_path / "data", text_shard(TEXTS))
     assert documents(tmp_path, *EXACT) == [[text] for text in TEXTS]
@@ -78,13 +120,13 @@ def test_tokens_become_text_again(tmp_path, words, kind):
     texts = [*TEXTS, "a long text. " * 30]
     rows = [[tokenizer.cls, *ids, tokenizer.sep] for ids in tokenizer.encode(texts)]
     columns = {"input_ids": (f"ndarray:{kind}", None), "len": ("int", 8)}
-    samples = [[array(ids, kind), np.int64(len(ids)).tobytes()] for ids in rows]
+    samples = [[array(ids, kind), np.int64(len(ids)).tobytes()] for ids in [[], *rows]]
     write(tmp_path / "data", encode_shard(columns, samples))
     fixed = {"input_ids": (f"ndarray:{kind}:7", 7 * np.dtype(kind).itemsize)}
     [ids] = tokenizer.encode(["It was."])
     write(tmp_path / "data" / "z", encode_shard(fixed, [[np.array(ids, kind).tobytes()]]))
     keys = "corpus.field=input_ids", f"tokenizer.path={path}"
-    assert documents(tmp_path, *keys, *EXACT) == [[text] for text in [*texts, "It was."]]
+    assert documents(tmp_path, *keys, *EXACT) == [[], *([text] for text in [*texts, "It was."])]
 
 
 def test_tokens_of_another_tokenizer_are_refused(tmp_path, words):

@@ -12,7 +12,7 @@ from bert_jax.data.sources.problems import BYTES, numbers_of
 def parse(content, form="lines", field="text"):
     """Returns the documents in some bytes, as lists of lines, and the numbers of problems."""
     problems = Counter()
-    documents = list(text.parse(content, form, field, problems))
+    documents = list(text.parse(content, text.Reading(form, "lines", field), problems))
     return documents, numbers_of(problems)
 
 
@@ -70,7 +70,8 @@ def test_bad_lines_are_dropped_and_counted():
 )
 def test_dropped_text_is_counted_in_bytes(form, line, reason):
     problems = Counter()
-    list(text.parse(b"\n".join([line, b"", line + b" "]), form, "text", problems))
+    reading = text.Reading(form, "lines")
+    list(text.parse(b"\n".join([line, b"", line + b" "]), reading, problems))
     assert problems[BYTES + reason] == 2 * len(line) + 1 and problems[reason] == 2
 
 

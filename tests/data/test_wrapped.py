@@ -25,7 +25,7 @@ def sentences(number: int, seed: int = 0) -> list[str]:
 
 
 def parse(lines: str, sentences: str = "wrapped") -> list[str]:
-    (document,) = text.parse(lines.encode(), "files", "text", Counter(), sentences)
+    (document,) = text.parse(lines.encode(), text.Reading("files", sentences), Counter())
     return document
 
 

@@ -45,6 +45,20 @@ def gpt2_like():
     return theirs
 
 
+def llama_like():
+    """BPE over ▁ with bytes for unknown characters, without padding and mask tokens."""
+    theirs = library.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
+    theirs.normalizer = normalizers.Sequence([*parts])
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    spaces = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
+    theirs.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1)])
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special)
+    words = sorted({word for text in PROSE for word in text.split()})
+    theirs.train_from_iterator(words, trainer)
+    return theirs
+
+
 def digits_like():
     """BPE whose pieces contain spaces, and do not mark words; digits are split by three."""
     theirs = library.Tokenizer(models.BPE(unk_token="[UNK]"))

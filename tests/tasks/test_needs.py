@@ -87,9 +87,14 @@ def test_only_masks_of_words_need_word_marks(tmp_path, make, task):
     feed = open_feed(settings, 0)
     (batch,) = feed.train(config.phases(settings)[0], 0, 1)
     assert batch["masked_weights"].sum() > 9
+    assert expected_vocabulary(settings, print) == feed.vocabulary
     settings.task.masking = "span"
-    with pytest.raises(BadInput, match=f"task.masking='span'.*{tmp_path}/store"):
-        StoreFeed(settings, feed.store)
+    for refuse in (
+        lambda: StoreFeed(settings, feed.store),
+        lambda: expected_vocabulary(settings, print),
+    ):
+        with pytest.raises(BadInput, match=f"task.masking='span'.*{tmp_path}/store"):
+            refuse()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from kits.vocabularies import (
     dna,
     dna_like,
     gpt2_like,
+    llama_like,
     write_named,
 )
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -35,20 +36,6 @@ def roberta_like():
     keys = dict(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=ROBERTAS)
     trainer = trainers.BpeTrainer(vocab_size=500, **keys)
     theirs.train_from_iterator(PROSE, trainer)
-    return theirs
-
-
-def llama_like():
-    """BPE over ▁ with bytes for unknown characters, without padding and mask tokens."""
-    theirs = library.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
-    parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
-    theirs.normalizer = normalizers.Sequence([*parts])
-    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    spaces = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
-    theirs.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1)])
-    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special)
-    words = sorted({word for text in PROSE for word in text.split()})
-    theirs.train_from_iterator(words, trainer)
     return theirs
 
 
@@ -149,11 +136,43 @@ def test_settings_beside_a_file_name_its_special_tokens(tmp_path, file):
         special = {name: getattr(theirs, f"{name}_token_id") for name in ours.special}
         assert ours.special == special
     names = [*LLM_JP.values(), *ROBERTAS]
-    texts = PROSE + DIFFICULT + manual_lines(200)
+    draw = random.Random(1)
+    texts = PROSE + DIFFICULT + [difficult_text(draw) for _ in range(3000)]
     texts = [text for text in texts if not any(name in text for name in names)]
     assert ours.encode(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
     (directory / file).unlink()
     assert tokenizers.from_file(directory, True).spellings["cls"] == "<s>"
+
+
+def test_named_special_tokens_that_are_missing_have_no_other_spelling(tmp_path):
+    """They are appended as they are spelled, a spelling of two tokens once."""
+    roberta_like().save(str(tmp_path / "tokenizer.json"))
+    settings = {"mask_token": "<M>", "pad_token": {"content": "<P>"}, "cls_token": "<P>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = tokenizers.from_file(tmp_path, True)
+    assert ours.special == {"unk": 3, "sep": 2}
+    more = tokenizers.from_file(tmp_path, True, add_special=True)
+    assert more.pieces == [*ours.pieces, "<P>", "<M>"]
+    added = {"pad": ours.size, "cls": ours.size, "mask": ours.size + 1}
+    assert more.special == ours.special | added
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("value", [3, ["<M>"], {"lstrip": True}])
+def test_a_special_token_without_spelling_is_named(tmp_path, file, value):
+    roberta_like().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / file).write_text(json.dumps({"mask_token": value}))
+    with pytest.raises(BadInput, match=f"{tmp_path}/{file}: mask_token="):
+        tokenizers.from_file(tmp_path, True)
+
+
+def test_a_letter_of_text_is_no_word_mark(tmp_path):
+    """Ġ marks words of byte-level pieces alone."""
+    theirs = digits_like()
+    theirs.add_tokens(["Ġ"])
+    assert not save_and_open(tmp_path, theirs).marks_words
+    theirs.decoder = decoders.ByteLevel()
+    assert save_and_open(tmp_path, theirs).mark == "Ġ"
 
 
 def test_special_tokens_of_external_files_are_found(tmp_path):

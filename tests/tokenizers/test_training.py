@@ -151,6 +151,9 @@ def test_a_store_knows_a_key_that_is_not_the_default(kind, key, value):
     assert not {f"tokenizer.{name}" for name in Training._fields} & usual.keys()
     changed = origin.tokenizer_keys(load(kind, f"{key}={value}"))
     assert changed == usual | {f"tokenizer.{key}": value}
+    if key == "special":
+        spaced = load(kind, "special=mask, cls, pad, unk, sep")
+        assert origin.tokenizer_keys(spaced) == changed
 
 
 @pytest.mark.parametrize(("kind", "form"), [("bpe", "nfkc"), ("byte_bpe", "identity")])

@@ -237,7 +237,7 @@ BLANK_LINE = rb"\n[ \t\r]*\n"
 SEPARATOR = rb"\n[ \t\r]*%b[ \t\r]*\n"
 
 
-def last_boundary(text: bytes, form: str, separator: str = "") -> int:
+def last_boundary(text: bytes, form: str, separator: str) -> int:
     """Returns where the last, possibly incomplete document begins in `text`; 0 if it is the only one.
 
     separator: line that ends a document in the formats lines and files; '': a blank line in lines, none in files.

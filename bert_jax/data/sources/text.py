@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 from bert_jax.config_checks import own_function
 from bert_jax.data.sources.fields import value_of
@@ -39,25 +40,31 @@ VISIBLE = re.compile(
 JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
-def parse(
-    text: bytes,
-    form: str,
-    field: str,
-    problems: Counter,
-    sentences: str = "lines",
-    separator: str = "",
-    function: str = "",
-) -> Iterator[list[str]]:
-    """Yields the documents of a text in the format `form`; for files, text, parquet and mds, it is one document.
+class Reading(NamedTuple):
+    """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
-    sentences: with none, yields [the characters of a document], with all white space; [] if it has none. In the formats
-        lines and wiki, and with a separator, the line breaks around a document are left out. With wrapped, yields
-        paragraphs in place of lines.
-    separator: line that ends a document in the formats lines and files; '': a blank line in lines, none in files.
-    function: config.corpus.map, which each document with text goes through as it is in the source; '': none.
+    form: str  # one of config.corpus.format; text for a library's data set
+    sentences: str  # lines, rules, wrapped or none
+    field: str = "text"  # key of the text, for jsonl; column, for parquet and mds
+    document_characters: int = 0  # shorter documents are left out
+    line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
+    # line that ends a document in the formats lines and files; '': a blank line in lines, none in files
+    separator: str = ""
+    map: str = ""  # dotted name of a function that documents with text go through; '': none
+    tokenizer: str = ""  # path of that which made the tokens of mds
 
-    Raises BadInput if this function does not return text.
+
+def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str]]:
+    """Yields the documents of a text; for files, text, parquet and mds, it is one document.
+
+    With sentences=none, yields [the characters of a document], with all white space; [] if it has none. In the formats
+    lines and wiki, and with a separator, the line breaks around a document are left out. With wrapped, yields
+    paragraphs in place of lines.
+
+    Raises BadInput if reading.map, which gets each document as it is in the source, does not return text.
     """
+    form, sentences, field, *_ = reading
+    separator = reading.separator
     is_exact = sentences == "none"
     # Without this search, which is fast, JOINT would be tried at every byte.
     if codecs.BOM_UTF8 in text and (form in ("lines", "wiki") or not is_exact):
@@ -75,8 +82,8 @@ def parse(
         if separator:
             problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
         for lines in split(decoded):
-            if function and any(map(has_text, lines)):
-                with own_function("corpus.map", function) as change:
+            if reading.map and any(map(has_text, lines)):
+                with own_function("corpus.map", reading.map) as change:
                     # TypeError unless it is text.
                     document = SURROGATES.sub("\ufffd", change("\n".join(lines)))
                 lines = document.split("\n")

@@ -285,7 +285,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     parts, dropped: see `read`.
     recorded: see `made_from`.
     """
-    check_task(config, tokenizer.special, config.tokenizer.path or config.init_from)
+    check_task(config, tokenizer, config.tokenizer.path or config.init_from)
     task = module_of(config)
     names = [*config.task.get("labels", ())]
     if not names and has_labels(config):
