@@ -274,9 +274,6 @@ def read(path: Path) -> ConfigDict:
     key = "phases"
     try:
         config = base(values)
-        keys = values.get("tokenizer", {})
-        if "special" not in keys and keys.get("normalization") == "nfkc":
-            del keys["normalization"]  # of an older file, where it was the default of every kind
         defaults = config.phases.main.to_dict()
         phases = {name: defaults | keys for name, keys in values["phases"].items()}
         config.phases = ConfigDict(phases)

@@ -188,15 +188,3 @@ def test_keys_that_a_kind_lacks_are_refused(kind, key):
 def test_accents_of_cased_text_are_kept_anyway():
     with pytest.raises(BadInput, match="^config.tokenizer.keep_accents=True"):
         load("wordpiece", "keep_accents=True", "lowercase=False")
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte_bpe"])
-def test_configs_from_before_the_keys_mean_the_same(tmp_path, kind):
-    """All kinds had nfkc as their normalization, which some ignored."""
-    settings = load(kind)
-    with settings.unlocked():
-        for key in Training._fields:
-            del settings.tokenizer[key]
-        settings.tokenizer.normalization = "nfkc"
-    config.save(settings, tmp_path / "config.json")
-    assert not config.differences(config.load(f"{tmp_path}/config.json"), load(kind))
