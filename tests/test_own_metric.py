@@ -61,7 +61,7 @@ def settings_of(directory, name: str) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.full), 8])
 def test_a_function_measures_the_model_of_each_evaluation(tmp_path, code, devices):
     """With the parameters of the step: its numbers are those that it gives for the checkpoint of that step."""
     settings = settings_of(tmp_path, "probe")
@@ -79,7 +79,7 @@ def test_a_function_measures_the_model_of_each_evaluation(tmp_path, code, device
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_process_0_measures_the_parameters_of_all(tmp_path, code):
     """They are divided over the devices of two processes."""
     settings = settings_of(tmp_path, "probe")
@@ -95,7 +95,7 @@ def test_process_0_measures_the_parameters_of_all(tmp_path, code):
     assert len(two) == 2 and two == pytest.approx(one, rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_resumed_run_may_have_another(tmp_path, code):
     """What it gives must be numbers by names of its own, and an error names the key. The checkpoint is saved before."""
     settings = settings_of(tmp_path, "nothing")

@@ -78,7 +78,7 @@ def test_an_export_is_imported_and_exported_again(exported, tmp_path):
         assert (output / name).read_bytes() == (directory / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.full), "modernbert"])
 def test_an_encoder_starts_from_a_decoder_and_back(name, tmp_path):
     """The body is that of the other one, and the head over the vocabulary is new."""
     words = make_run(tmp_path / "decoder", *KEYS[name], *CAUSAL)[2]

@@ -211,7 +211,7 @@ def test_moments_of_another_kind_are_refused(finished, tmp_path, monkeypatch, ch
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_rotary_positions_may_have_another_base(finished, tmp_path, capsys):
     """Also longer rows: no array has a row for each position."""
     words = tokenizer.load(finished[1] / "tokenizer")

@@ -43,8 +43,12 @@ def files(directory) -> list[bytes]:
     "variables",
     [
         pytest.param({"WANDB_MODE": "offline"}, id="offline"),
-        pytest.param({}, id="no login"),
-        pytest.param({"WANDB_API_KEY": 40 * "a", "WANDB_INIT_TIMEOUT": "1"}, id="no network"),
+        pytest.param({}, id="no login", marks=pytest.mark.full),
+        pytest.param(
+            {"WANDB_API_KEY": 40 * "a", "WANDB_INIT_TIMEOUT": "1"},
+            id="no network",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_reports_are_those_of_tensorboard(tmp_path, library, monkeypatch, variables, capfd):
