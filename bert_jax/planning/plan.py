@@ -127,7 +127,7 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
             if steps >= MAX_STEPS:
                 raise BadInput(f"--tokens {tokens:g}: {steps:.3g} steps; limit {MAX_STEPS}")
             phases[number] = phase._replace(stop=phase.first + steps)
-    return Job(config, phases, vocabulary, work, log)
+    return Job(config, phases, vocabulary, work, log, programs={})
 
 
 def resolve(config: ConfigDict, log: Callable) -> tuple:
