@@ -97,9 +97,9 @@ def compile_step(job: Job, target: Target, mesh, phase) -> Step:
 
 
 def extend(job: Job, target: Target, mesh, phase) -> Step | None:
-    """Returns the step of a phase with more than FEW micro-batches, from the compiled step with FEW as large ones: its
-    loop runs more often, and it holds more of the batch, twice, since a copy is in the order of the loop.
+    """Returns the step of a phase with more than FEW micro-batches, from the compiled step with FEW of the same size.
 
+    At its end the loop runs for the others, and it holds more of the batch, twice: a copy has the order of the loop.
     Returns None for fewer micro-batches, if FEW would have another size, or if none or several loops run FEW times.
     """
     train = job.config.train
@@ -108,14 +108,12 @@ def extend(job: Job, target: Target, mesh, phase) -> Step | None:
     if count <= FEW or meshes.micro_batches(mesh, few, train) != FEW:
         return None
     step = compile_phase(job, target, mesh, few)
-    events = [*map(list, step.events)]
-    loops = [event for event in events if event[:2] == ["loop", FEW]]
+    loops = [event[2] for event in step.events if event[:2] == ["loop", FEW]]
     if len(loops) != 1:
         return None
-    loops[0][1] = count
-    rows = tasks.make(job.config).shapes(phase, phase.batch - few.batch)
-    size = sum(array.size * array.dtype.itemsize for array in rows.values())
-    size //= meshes.axis_size(mesh, meshes.ROWS)
+    rows = (phase.batch - few.batch) // meshes.axis_size(mesh, meshes.ROWS)
+    arrays = tasks.make(job.config).shapes(phase, rows).values()
+    size = sum(array.size * array.dtype.itemsize for array in arrays)
     arguments, temporaries, program, total = step.memory
     memory = hlo.Memory(
         arguments + size,
@@ -123,7 +121,7 @@ def extend(job: Job, target: Target, mesh, phase) -> Step | None:
         program,
         total + 2 * size,
     )
-    return Step(memory, events)
+    return Step(memory, [*step.events, ["loop", count - FEW, *loops]])
 
 
 def compile_phase(job: Job, target: Target, mesh, phase) -> Step:
