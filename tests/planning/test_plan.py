@@ -118,6 +118,7 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
         phase = json.loads(capsys.readouterr().out)["phases"]["main"]
         assert phase["real_token_share"] == pytest.approx(share, abs=0.1)
         assert (share == 1) == (phase["real_token_share"] == 1)
+        assert ("a document" in phase["real_token_share_from"]) == (share != 1)
         real = phase["real_token_share"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
 
