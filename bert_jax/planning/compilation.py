@@ -21,9 +21,11 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import build
+from bert_jax.config import of_phase
 from bert_jax.data.preparation.pool import end_with_parent
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.parallel import cards, chips
+from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import (
     custom_calls,
     gpu_operations,
@@ -36,10 +38,12 @@ from bert_jax.planning.topology import Target
 from bert_jax.runs import jax_setup, out_of_memory
 from bert_jax.runs.run_info import versions
 from bert_jax.storage import atomic
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = "plans"
 STEPS = 1000  # of each phase in a program that is compiled here
+FEW = 3  # micro-batches of the program from which the estimates of more are computed
 # The modules on which the cached estimates depend, beside the compiler's output.
 MODULES = (
     hlo,
@@ -61,6 +65,7 @@ class Job(NamedTuple):
     vocabulary: Vocabulary
     work: dict[str, dict]  # {phase: the values of plan.expected_work}
     log: Callable[[str], None]
+    programs: dict  # {key: Step} of all that were compiled
 
 
 class Step(NamedTuple):
@@ -80,20 +85,59 @@ def make_mesh(job: Job, target: Target) -> jax.sharding.Mesh:
 
 
 def compile_step(job: Job, target: Target, mesh, phase) -> Step:
-    """Returns the compiled step of a phase on a target, from the cache if it is there.
+    """Returns the compiled step of a phase on a target.
 
     Raises TooLarge if the step does not fit in a device's memory, and CompilerFailed if the compiler itself fails.
     """
+    step = extend(job, target, mesh, phase) or compile_phase(job, target, mesh, phase)
+    used = step.memory.total
+    if used > target.memory and not target.has_memory_errors:
+        raise out_of_memory.TooLarge(used, target.memory)
+    return step
+
+
+def extend(job: Job, target: Target, mesh, phase) -> Step | None:
+    """Returns the step of a phase with more than FEW micro-batches, from the compiled step with FEW of the same size.
+
+    At its end the loop runs for the others, and it holds more of the batch, twice: a copy has the order of the loop.
+    Returns None for fewer micro-batches, if FEW would have another size, or if none or several loops run FEW times.
+    """
+    train = job.config.train
+    count = meshes.micro_batches(mesh, phase, train)
+    few = phase._replace(batch=phase.batch // count * FEW)
+    if count <= FEW or meshes.micro_batches(mesh, few, train) != FEW:
+        return None
+    step = compile_phase(job, target, mesh, few)
+    loops = [event[2] for event in step.events if event[:2] == ["loop", FEW]]
+    if len(loops) != 1:
+        return None
+    rows = (phase.batch - few.batch) // meshes.axis_size(mesh, meshes.ROWS)
+    arrays = tasks.make(job.config).shapes(phase, rows).values()
+    size = sum(array.size * array.dtype.itemsize for array in arrays)
+    arguments, temporaries, program, total = step.memory
+    memory = hlo.Memory(
+        arguments + size,
+        temporaries + size,
+        program,
+        total + 2 * size,
+    )
+    return Step(memory, [*step.events, ["loop", count - FEW, *loops]])
+
+
+def compile_phase(job: Job, target: Target, mesh, phase) -> Step:
+    """Returns the compiled step of a phase: that of an earlier one with the same program, or one from the cache."""
 
     def compile_program() -> Step:
         job.log(f"plan: compiling phase {phase.name} for {target.name}, for up to minutes")
         return compile_in_subprocess(job, target, phase)
 
-    step = read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
-    used = step.memory.total
-    if used > target.memory and not target.has_memory_errors:
-        raise out_of_memory.TooLarge(used, target.memory)
-    return step
+    # What a program depends on. Lowering takes seconds, this does not.
+    shapes = tasks.make(job.config).shapes(phase, phase.batch)
+    key = str((target.name, shapes, of_phase(job.config, phase)))
+    if key not in job.programs:
+        text = lower(job, mesh, phase).as_text()
+        job.programs[key] = read_or_compile(job, text, mesh, compile_program)
+    return job.programs[key]
 
 
 def read_or_compile(job: Job, text: str, mesh, compile_program: Callable[[], Step]) -> Step:

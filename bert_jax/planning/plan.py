@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.config import MAX_STEPS, choose_phases, of_phase
-from bert_jax.data.store import Store
+from bert_jax.data.store import SPLITS, Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
@@ -127,7 +127,7 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
             if steps >= MAX_STEPS:
                 raise BadInput(f"--tokens {tokens:g}: {steps:.3g} steps; limit {MAX_STEPS}")
             phases[number] = phase._replace(stop=phase.first + steps)
-    return Job(config, phases, vocabulary, work, log)
+    return Job(config, phases, vocabulary, work, log, programs={})
 
 
 def resolve(config: ConfigDict, log: Callable) -> tuple:
@@ -168,17 +168,22 @@ def expected_counts(config: ConfigDict, log: Callable) -> dict:
 def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict[str, dict]:
     """Returns {phase: the JSON values of the FLOPs and tokens of a step and of the share of real tokens}.
 
-    The share is that of a sample of the store if it is on this disk, else 1.
+    The share is that of a sample of the store if it is on this disk, else 1; its origin has the lengths of documents.
     """
     dataset = tasks.make(config, store)
     survey = store and dataset.survey
     _, flops = expected_flops(config, phases, vocabulary)
+    origin = "no store: full rows of one document each"
+    if survey:
+        part = store.splits[SPLITS[0]]
+        mean = len(part.tokens) / len(part.document_ends)
+        origin = f"{config.store}: {mean:.0f} tokens a document"
     work = {}
     for phase in phases:
         work[phase.name] = {
             "flops_per_step": flops[phase.name],
             "tokens_per_step": tasks.tokens_per_step(config, phase),
             "real_token_share": survey(phase).real_token_share if survey else 1.0,
-            "real_token_share_from": config.store if survey else "no store",
+            "real_token_share_from": origin,
         }
     return work

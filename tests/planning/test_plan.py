@@ -53,7 +53,7 @@ def estimated(name, events, *keys):
     one, config = topology.find(name), small_config(*keys)
     phase = configs.phases(config)[0]
     work = plan.expected_work(config, [phase], VOCABULARY, None)
-    job = compilation.Job(config, [phase], VOCABULARY, work, print)
+    job = compilation.Job(config, [phase], VOCABULARY, work, print, {})
     mesh = compilation.make_mesh(job, one)
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
 
@@ -63,7 +63,7 @@ def estimated(name, events, *keys):
 def test_a_slice_shards_the_state_and_gathers_it_in_the_dtype_of_the_compute(name, chips):
     config = configs.load("bert_tiny", ["dtype=bfloat16"])
     phase = configs.phases(config)[0]
-    job = compilation.Job(config, [phase], VOCABULARY, {}, print)
+    job = compilation.Job(config, [phase], VOCABULARY, {}, print, {})
     mesh = compilation.make_mesh(job, topology.find(name))
     assert dict(mesh.shape) == {"data": 1, "fsdp": chips, "tensor": 1}
     with compiling():
@@ -118,6 +118,7 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
         phase = json.loads(capsys.readouterr().out)["phases"]["main"]
         assert phase["real_token_share"] == pytest.approx(share, abs=0.1)
         assert (share == 1) == (phase["real_token_share"] == 1)
+        assert ("a document" in phase["real_token_share_from"]) == (share != 1)
         real = phase["real_token_share"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
 
@@ -153,7 +154,7 @@ def test_a_program_does_not_depend_on_the_number_of_steps(tmp_path, schedule):
             keys.append(f"schedule.decay={steps}")
         config = configs.load(str(path), keys)
         phase = configs.phases(config)[1]
-        job = compilation.Job(config, [phase], VOCABULARY, {}, print)
+        job = compilation.Job(config, [phase], VOCABULARY, {}, print, {})
         mesh = compilation.make_mesh(job, topology.find("v5e:2x2"))
         texts.add(compilation.lower(job, mesh, phase).as_text())
     assert len(texts) == 1
@@ -191,7 +192,7 @@ def test_compiled_steps_are_cached(tmp_path, monkeypatch, capsys):
 def test_a_damaged_entry_is_compiled_again(tmp_path, monkeypatch, text):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     config = small_config("compilation_cache=auto")
-    job = compilation.Job(config, configs.phases(config), VOCABULARY, {}, print)
+    job = compilation.Job(config, configs.phases(config), VOCABULARY, {}, print, {})
     mesh = compilation.make_mesh(job, topology.find("v5e:2x2"))
     request = job, "program", mesh, compile_nothing
     step = compilation.read_or_compile(*request)

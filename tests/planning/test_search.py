@@ -133,7 +133,7 @@ def test_scaled_numbers_are_close_to_compiled_ones(fsdp, least, most, gap):
     sharded, the compiler chooses other collectives for 16 chips than for 4."""
     config = small_config("dtype=bfloat16", "model.width=128", f"mesh.fsdp={fsdp}")
     phase = configs.phases(config)[0]._replace(batch=1024)
-    job = compilation.Job(config, [phase], VOCABULARY, {}, print)
+    job = compilation.Job(config, [phase], VOCABULARY, {}, print, {})
     tpus = [topology.find(name) for name in ("v5e:2x2", "v5e:4x4")]
     small, large = (compilation.make_mesh(job, tpu) for tpu in tpus)
     step, compiled = (
