@@ -100,9 +100,9 @@ def test_an_encoder_starts_from_a_decoder_and_back(name, tmp_path):
 
 
 def test_a_window_of_one_token_is_refused(tmp_path):
-    make_run(tmp_path / "run", *MODERN, *CAUSAL)
+    make_run(tmp_path / "decoder", *MODERN, *CAUSAL)
     source = tmp_path / "out"
-    assert main(["export", "--model", f"{tmp_path}/run", "--output", str(source)]) == 0
+    assert main(["export", "--model", f"{tmp_path}/decoder", "--output", str(source)]) == 0
     values = read_json(source / "config.json") | {"local_attention": 2}
     external_models.write_config(source / "config.json", values)
     assert "config.model.window=0: expected an even number" in refused_import(source)
