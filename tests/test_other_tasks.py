@@ -43,7 +43,7 @@ def settings(tmp_path_factory):
 def test_a_causal_lm_learns(settings, tmp_path):
     """Its held-out loss falls below half the entropy of single tokens.
 
-    `export` refuses the run, which transformers has no class for; `predict` continues texts.
+    `predict` continues texts.
     """
     keys = CAUSAL | SMALLER | {"phases.main.steps": 80, "evaluate.every": 40}
     keys |= {"checkpoint.every": 40, "optimizer.bias_correction": True}
@@ -54,7 +54,6 @@ def test_a_causal_lm_learns(settings, tmp_path):
     first, *_, last = lines(whole)
     assert first["lm_loss"] > entropy and last["split"] == "heldout"
     assert last["lm_loss"] < entropy / 2
-    assert "causal_lm" in refused("export", "--workdir", whole, "--output", tmp_path / "output")
     (result,), _ = predict.predict(whole, ["the cat"])
     assert result["continuations"][0]
 
