@@ -378,7 +378,7 @@ def check(config: ConfigDict) -> None:
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
     is_valid = config.guard.spike == 0 or config.guard.spike >= 2
     require(is_valid, "guard.spike", config, "expected 0, or at least 2 mean deviations")
-    # What the library says only once it is connected.
+    # The library refuses other names only after it has connected.
     is_valid = re.fullmatch(r"([^/]+/)?[^/\\#?%:]{1,128}", config.log.wandb) or not config.log.wandb
     require(is_valid, "log.wandb", config, "expected PROJECT or ENTITY/PROJECT")
     check_tokenizer(config)

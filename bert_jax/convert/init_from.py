@@ -67,7 +67,9 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
     }
     moments = read_moments(config, model) if config.init_moments else {}
     changed = configs.differences(model.config, config).keys()
-    layers = 0 if changed.isdisjoint(tiling.SIZES) else model.config.model.layers
+    layers = 0
+    if tiling.fits(model.config, config) and not changed.isdisjoint(tiling.SIZES):
+        layers = model.config.model.layers
     size = model.vocabulary.size
     body = Body(arrays, source, size, tokenizer.rules, layers, moments)
     if not (config.batches or download.exists(config.store)):
@@ -115,7 +117,7 @@ def read_moments(config: ConfigDict, model: load_model.Model) -> dict[str, np.nd
         reason = reader.problem(path, model.info.get("run", ""), ("opt_state",), trees)
     hint = f"{path} has no state of an optimizer; {reason or 'name a run that has trained'}"
     require("opt_state" in trees, "init_moments", config, hint)
-    for key in ("optimizer.name", *tiling.SIZES):
+    for key in ("optimizer.name", "model.name", *tiling.SIZES):
         before = configs.differences(model.config, config).get(key)
         hint = f"config.init_from={config.init_from} has moments of another one: {before}"
         require(not before, key, config, hint)

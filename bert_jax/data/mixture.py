@@ -54,7 +54,7 @@ def factors(tokens: dict[str, int], text: str) -> dict[str, float]:
 
     tokens: those of each source that has a name.
     text: `fi:3.7,en:0.13`, where a source that is not named has 1, and 0 leaves one out; or `tokens^0.7`, with which
-        the share of a source is as this power of its tokens.
+        the share of a source is as this power of its tokens, alone or in front of factors.
 
     Raises ValueError.
     """

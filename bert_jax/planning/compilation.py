@@ -131,7 +131,7 @@ def compile_phase(job: Job, target: Target, mesh, phase) -> Step:
         job.log(f"plan: compiling phase {phase.name} for {target.name}, for up to minutes")
         return compile_in_subprocess(job, target, phase)
 
-    # What a program depends on. Lowering takes seconds, this does not.
+    # The program depends on these values alone. They are compared first, because lowering takes seconds.
     shapes = tasks.make(job.config).shapes(phase, phase.batch)
     key = str((target.name, shapes, of_phase(job.config, phase)))
     if key not in job.programs:

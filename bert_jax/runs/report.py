@@ -80,7 +80,7 @@ class Reporter:
             keys = dict(id=info["run"], dir=self.workdir, name=self.workdir.name)
             uploads = Uploads(self.config, **keys)
             self.curves.append(uploads)
-            self.log(f"Weights & Biases: {uploads.run.url or uploads.run.dir}")
+            self.log(f"Weights & Biases: {uploads.place}")
         self.status("running")
 
     def log(self, text: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 
 from bert_jax.config import flatten
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 
 FINISH = 15.0  # seconds for the last uploads; a machine that is preempted has 30
 
@@ -30,13 +30,16 @@ class Uploads:
         entity, _, project = config.log.wandb.rpartition("/")
         keys |= dict(entity=entity or None, project=project, config=flatten(config))
         settings = wandb.Settings(console="off", silent=True, finish_timeout=FINISH)
+        reason = ""
         try:
             if not wandb.login(verify=False, prompt=False):  # `init` would ask in a terminal
                 keys["mode"] = "offline"
             self.run = wandb.init(settings=settings, resume="allow", **keys)
-        except Exception:
+        except Exception as error:
+            reason = f" ({one_line(error)})"
             wandb.teardown()  # the process of the library still holds the id
             self.run = wandb.init(settings=settings, **keys | {"mode": "offline"})
+        self.place = f"{self.run.url or self.run.dir}{reason}"  # where the reports go, for the log
 
     def report(self, step: int, points: dict[str, float]) -> None:
         """Writes the points of a step, unless an earlier start wrote those of later steps."""

@@ -1,18 +1,17 @@
 """BERT and ModernBERT with causal attention as BertLMHeadModel with `is_decoder` and ModernBertDecoderForCausalLM."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
 from kits import external_models
+from kits.external_models import assert_same_params, read_json
 from kits.malformed_inputs import refused_import
 from kits.runs import make_run
 from kits.small import MODERN
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model, names
+from bert_jax.convert import load_model
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 CAUSAL = ("objective.name=causal_lm", "task.name=token_blocks", "model.initializer=0.03")
@@ -27,21 +26,6 @@ def exported(request, tmp_path_factory):
     run = make_run(directory / "run", *KEYS[request.param], *CAUSAL)
     assert main(["export", "--model", f"{directory}/run", "--output", f"{directory}/out"]) == 0
     return run, directory / "out"
-
-
-def read_json(path) -> dict:
-    return json.loads(path.read_text())
-
-
-def assert_same_params(actual, expected, vocabulary) -> None:
-    """Asserts the same bits; rows that pad the vocabulary apart."""
-    actual, expected = names.by_path(actual), names.by_path(expected)
-    assert actual.keys() == expected.keys()
-    for path, array in expected.items():
-        end = None
-        if path.endswith("/words") or path == "lm/bias":
-            end = vocabulary.size
-        np.testing.assert_array_equal(actual[path][:end], array[:end], err_msg=path)
 
 
 def test_settings_and_names_are_those_of_transformers(exported):

@@ -1,7 +1,6 @@
 """GPT-2 and GPT as GPT2LMHeadModel and OpenAIGPTLMHeadModel: exported, imported, refused, and, with PyTorch, logits,
 losses and gradients beside those of transformers."""
 
-import json
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from kits import external_models, vocabularies
+from kits.external_models import assert_same_params, read_json
 from kits.malformed_inputs import refused_import
 from kits.runs import make_run
 from kits.small import small_config
@@ -55,19 +55,6 @@ def exported(request, tmp_path_factory):
 
 def export(run, output) -> None:
     assert main(["export", "--model", str(run), "--output", str(output)]) == 0
-
-
-def read_json(path) -> dict:
-    return json.loads(path.read_text())
-
-
-def assert_same_params(actual, expected, vocabulary) -> None:
-    """Asserts the same bits; rows that pad the vocabulary apart."""
-    actual, expected = names.by_path(actual), names.by_path(expected)
-    assert actual.keys() == expected.keys()
-    for path, array in expected.items():
-        end = vocabulary.size if path.endswith("/words") else None
-        np.testing.assert_array_equal(actual[path][:end], array[:end], err_msg=path)
 
 
 # --- Export ---------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The Transformer as MarianMTModel: exported, imported, refused, and, with PyTorch, opened by transformers."""
 
-import json
 import os
 import re
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 import transformers
 from kits import external_models
 from kits import pairs_of_texts as kit
+from kits.external_models import read_json
 from kits.malformed_inputs import refused_import
 from kits.runs import SIZES, make_run, save
 from kits.small import small_config
@@ -66,10 +66,6 @@ def exported(tmp_path_factory):
 
 def export(run, output) -> None:
     assert main(["export", "--model", str(run), "--output", str(output)]) == 0
-
-
-def read_json(path) -> dict:
-    return json.loads(path.read_text())
 
 
 def assert_same_params(actual, expected, vocabulary) -> None:

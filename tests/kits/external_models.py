@@ -108,3 +108,18 @@ def write_vocabulary(directory: Path, pieces) -> None:
 def copy(source: Path, target: Path) -> Path:
     """Copies a directory with writable files, so that a test can damage them."""
     return Path(shutil.copytree(source, target, copy_function=shutil.copyfile))
+
+
+def read_json(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+def assert_same_params(actual, expected, vocabulary) -> None:
+    """Asserts the same bits of two trees of parameters; rows that pad the vocabulary apart."""
+    actual, expected = names.by_path(actual), names.by_path(expected)
+    assert actual.keys() == expected.keys()
+    for path, array in expected.items():
+        end = None
+        if path.endswith("/words") or path == "lm/bias":
+            end = vocabulary.size
+        np.testing.assert_array_equal(actual[path][:end], array[:end], err_msg=path)
