@@ -36,12 +36,14 @@ class Case(NamedTuple):
 
 
 CUDNN = "model.attention=cudnn", "model.attention_dropout=0.0"
+LARGE = ("train.tokens_per_device=65536",)
 CASES = {
     "bert_base-128": Case("bert_base", "short", 256),
     "bert_base-128-cudnn": Case("bert_base", "short", 256, CUDNN),
     "bert_base-512": Case("bert_base", "long", 64),
     "bert_base-512-cudnn": Case("bert_base", "long", 64, CUDNN),
-    "modern_base-1024": Case("modern_base", "batch768", 64, ("train.tokens_per_device=65536",)),
+    "modern_base-1024": Case("modern_base", "batch768", 64, (*LARGE, "model.attention=xla")),
+    "modern_base-1024-cudnn": Case("modern_base", "batch768", 64, LARGE),
     "transformer_base-256": Case("transformer_base", "main", 96),
 }
 HEAD = (

@@ -31,7 +31,7 @@ def run(options, overrides) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     config = cli.load_config(options, overrides)
     from bert_jax.parallel.chips import CHIPS
-    from bert_jax.planning import compilation, describe, plan
+    from bert_jax.planning import compiler, describe, plan
 
     is_table = options.topology in (plan.ALL, *CHIPS)
     if options.search and is_table:
@@ -51,4 +51,4 @@ def run(options, overrides) -> int:
         plan.check_fits(values)
         return 0
     finally:
-        compilation.stop_compiler()
+        compiler.stop()

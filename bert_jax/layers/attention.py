@@ -9,8 +9,8 @@ B batch, L length of the queries, M length of the keys, H heads, K head size.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
 In all of them a real token attends only to real tokens of its own packed sequence, if attention is causal only to
-itself and earlier ones, and with a window only to near ones. Then only blocks near the diagonal are computed; `cudnn`
-has no windows. What a padding token attends to depends on the implementation, and affects neither loss nor gradients.
+itself and earlier ones, and with a window only to near ones. Then only blocks near the diagonal are computed, except by
+`cudnn`. What a padding token attends to depends on the implementation, and affects neither loss nor gradients.
 
 The choice is made per compiled program, from its devices, the length and packing of its rows, and whether it applies
 attention dropout. So training and evaluation of one model may use different implementations.
@@ -41,7 +41,7 @@ from bert_jax.parallel.cards import CARDS
 DEVICES = {
     "fused": "TPUs from v5 on",
     "splash": "TPUs from v4 on",
-    "cudnn": "NVIDIA GPUs from Ampere on",
+    "cudnn": "NVIDIA GPUs from Ampere on, with deterministic operations before Blackwell",
 }
 # Row length from which `auto` chooses a kernel. Million cycles of a layer of BERT-base for 8,192 tokens on v5e, without
 # attention dropout, by xla (the compiler's estimate) and by splash (counted instructions):
@@ -49,8 +49,12 @@ DEVICES = {
 # With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. A layer of ModernBERT-base for
 # 16,384 tokens, by fused and by splash, which both have custom calls at half the peak (custom_calls.py):
 #     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
-# cudnn was not timed beside xla; without packing it writes no array of all pairs of tokens.
+# Estimated milliseconds of the same layer, packed, by xla and by cudnn:
+#     RTX 4090, length 128: 1.8 and 0.6;  1,024: 11.9 and 1.9;  8,192: 88 and 14.  H100, 8,192: 27 and 2.4
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
+# Row length up to which cudnn computes local layers, all pairs with the window in its mask; xla computes blocks:
+#     RTX 4090, length 1,024: 4.1 and 1.9;  2,048: 4.1 and 3.7;  4,096: 4.1 and 7.2.  H100, 4,096: 1.2 and 1.2
+LONGEST_WINDOWED = 2048
 # Row length up to which xla on a GPU saves probabilities for the backward pass, as it does on other devices. Those of
 # longer rows it computes again, in local layers with their copies of keys and values. A micro-batch on an H100 by the
 # compiled program, saved and computed again:
@@ -103,28 +107,22 @@ def resolve(spec: Spec, config, phase, mesh) -> str:
     return choose(spec, case, f"phases.{phase.name}.")
 
 
-def local_name(name: str, window: int) -> str:
-    """Returns the implementation of layers with a window, if full ones have `name`."""
-    return "xla" if window and name == "cudnn" else name
-
-
 def choose(spec: Spec, case: Case, phase: str = "") -> str:
     """Returns the implementation for a case: that of `spec`, or for `auto` the first suitable kernel, or else `xla`.
 
-    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. `auto` never chooses
-    cudnn for packed rows, for which it was neither timed nor run with deterministic operations. Raises BadInput if the
-    named one does not support the case.
+    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. Local layers of long
+    rows have `xla` instead of cudnn, even if that is named. Raises BadInput if the named one does not support the case.
 
     phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     name = spec.implementation
-    if spec.is_counted:
+    has_blocks = spec.window and case.length > LONGEST_WINDOWED
+    if spec.is_counted or (has_blocks and name == "cudnn"):
         return "xla"
     if name == "auto":
         for kernel in case.kernels:
-            is_timed = kernel != "cudnn" or spec.sequences == 1
-            is_long = case.length >= SHORTEST[kernel]
-            if is_timed and is_long and not list(refusals(kernel, spec, case)):
+            is_fast = case.length >= SHORTEST[kernel] and not (has_blocks and kernel == "cudnn")
+            if is_fast and not list(refusals(kernel, spec, case)):
                 return kernel
         return "xla"
     reasons = list(refusals(name, spec, case, phase))
@@ -143,8 +141,6 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
             yield description
     if name not in case.kernels:
         yield f"{case.device}, only {DEVICES[name]}"
-    if spec.window and name == "cudnn":
-        yield "local attention, only fused, splash and xla"
     if spec.dropout and name != "fused":
         yield f"model.attention_dropout={spec.dropout}, only 0"
     if name in ("fused", "splash") and case.length % LANES:
@@ -179,13 +175,18 @@ def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
 
 
 def has_cudnn(kind: str) -> bool:
-    """Returns whether a device kind is an NVIDIA GPU, Ampere or newer: one of CARDS, or that of this process."""
+    """Returns whether a device kind, one of CARDS or that of this process, is an NVIDIA GPU with kernels for attention.
+
+    They need Ampere or newer. On Blackwell (10.x) their deterministic operations lack the gradient of a mask.
+    """
     capabilities = {card.device_kind: card.capability for card in CARDS.values()}
     if kind in capabilities:
-        return capabilities[kind] >= (8, 0)
-    device = jax.local_devices()[0]
-    is_cuda = "cuda" in device.client.platform_version
-    return is_cuda and float(device.compute_capability) >= 8
+        major, _ = capabilities[kind]
+    else:
+        device = jax.local_devices()[0]
+        is_cuda = "cuda" in device.client.platform_version
+        major = int(float(device.compute_capability)) if is_cuda else 0
+    return major >= 8 and not (major == 10 and gpu.is_deterministic())
 
 
 # --- Implementations: (spec, mask, q, k, v, keys) -> [B, L, H, K] ----------------------------------

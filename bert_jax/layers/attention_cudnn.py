@@ -14,9 +14,9 @@ from bert_jax.layers.attention_xla import attention_mask
 def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cudnn"):
     """Computes attention within sequence_ids int32[B, L]; see `attention.attend`.
 
-    If a row may have several sequences, a mask of all pairs of tokens, the same for all heads, is in memory, and in the
-    backward pass its gradient. Otherwise the padding is at the end, and in a row without real tokens all attend to the
-    first position, so that no softmax is over an empty set.
+    If a row may have several sequences, or with a window, a mask of all pairs of tokens, the same for all heads, is in
+    memory, and in the backward pass its gradient. Otherwise the padding is at the end, and in a row without real tokens
+    all attend to the first position, so that no softmax is over an empty set.
 
     implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on any device.
 
@@ -24,7 +24,7 @@ def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cud
     """
     mask = None
     lengths = None
-    if spec.sequences != 1:
+    if spec.sequences != 1 or spec.window:
         mask = attention_mask(Mask(sequence_ids), spec._replace(causal=False))
     else:
         lengths = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)

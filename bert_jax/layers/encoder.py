@@ -132,7 +132,7 @@ class Encoder(nn.Module, kw_only=True):
     def make_spec(self, dropout: float = 0.0, window: int = 0) -> Spec:
         """Returns the Spec of the attention of a layer."""
         return Spec(
-            attention.local_name(self.attention, window),
+            self.attention,
             self.width // self.heads,
             window,
             self.causal,

@@ -1,10 +1,22 @@
-"""Barriers for XLA's compiler for NVIDIA GPUs, and the device that a program is for.
+"""Barriers and flags of XLA's compiler for NVIDIA GPUs, and the device that a program is for.
 
 Programs for GPUs of other makers are correct, but lack the barriers and the attention for NVIDIA GPUs.
 """
 
+import os
+import re
+
 import jax
 from jax.sharding import get_abstract_mesh
+
+DETERMINISTIC = re.compile(
+    r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(=(true|1))?(\s|$)"
+)
+
+
+def is_deterministic() -> bool:
+    """Returns whether the user has XLA compile operations whose results are the same bits each time."""
+    return bool(DETERMINISTIC.search(os.environ.get("XLA_FLAGS", "")))
 
 
 def barrier(x):

@@ -7,13 +7,8 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
-import threading
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,11 +17,11 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.config import of_phase
-from bert_jax.data.preparation.pool import end_with_parent
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.parallel import cards, chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import (
+    compiler,
     custom_calls,
     gpu_operations,
     gpus,
@@ -195,39 +190,14 @@ def lower(job: Job, mesh, phase):
         return build.lower_train(config, design, phase)
 
 
-@cache
-def compiler() -> ProcessPoolExecutor:
-    """Returns the pool of one process that compiles: a compiler may crash, and must not crash the main process, too."""
-    return ProcessPoolExecutor(1, get_context("spawn"), initializer=start_compiler)
-
-
-def stop_compiler() -> None:
-    """Ends the compiler process, if there is one: at the end of this process it would print a warning."""
-    if compiler.cache_info().currsize:
-        compiler().shutdown()
-        compiler.cache_clear()
-
-
 def compile_in_subprocess(job: Job, target: Target, phase) -> Step:
     """Compiles a step in the compiler process. Raises CompilerFailed if that process crashes."""
     try:
-        return compiler().submit(compile_here, job._replace(log=None), target, phase).result()
+        pool = compiler.pool()
+        return pool.submit(compile_here, job._replace(log=None), target, phase).result()
     except BrokenProcessPool:
-        compiler.cache_clear()  # the next step starts a new process
+        compiler.pool.cache_clear()  # the next step starts a new process
         raise CompilerFailed(f"the compiler crashed on phase {phase.name}") from None
-
-
-def start_compiler() -> None:
-    """Initializes the compiler process: it exits at Ctrl-C, even inside the compiler, and together with its parent.
-
-    The compiler's output is discarded. JAX's compilation cache is off: only real devices could load these programs.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(devnull, stream)
-    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def compile_here(job: Job, target: Target, phase) -> Step:

@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.layers import counts
+from bert_jax.layers import counts, gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
@@ -16,6 +16,7 @@ from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
+REPEATABLE = "operations of GPUs: a restart gives the same bits with XLA_FLAGS=--xla_gpu_deterministic_ops=true alone"
 PACKAGES = "jax jaxlib libtpu jax-cuda12-pjrt flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 
 
@@ -72,7 +73,8 @@ def describe(config, info: dict) -> str:
     phases = [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     objective = base.make(config, Vocabulary(**info["vocabulary"]))
     losses = objective.reference_losses(info["unigram_entropy"])
-    return "\n".join(filter(None, [head, *phases, losses]))
+    bits = REPEATABLE if gpu.is_target() and not gpu.is_deterministic() else ""
+    return "\n".join(filter(None, [head, *phases, losses, bits]))
 
 
 def describe_phase(phase, info: dict) -> str:

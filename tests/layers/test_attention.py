@@ -1,11 +1,6 @@
 """Attention: the implementations agree, and each compiles for its devices."""
 
-import importlib.metadata
-import os
 import re
-import shutil
-import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -18,15 +13,12 @@ from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plai
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.errors import BadInput
 from bert_jax.layers import (
     attention,
-    attention_cudnn,
     attention_splash,
     attention_xla,
     rotary,
 )
-from bert_jax.layers.attention_spec import Spec
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
@@ -216,80 +208,3 @@ def test_the_flops_of_splash_are_those_of_the_blocks_that_it_visits():
         assert flops == products * a_pair * 12 * 256**2
     flops = attention_splash.flops("splash_mha_dkv", [(1, 2, 2), x, x], [(2, *x)])
     assert flops == 5 * a_pair * 1024**2
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_call_of_cudnn_equals_xla(causal, packed):
-    """The same call with JAX's own implementation checks the scale, the mask, and the mask by lengths."""
-    *arrays, ids = make_rows(5, 96)
-    arrays = (*arrays, ids if packed else np.minimum(ids, 1))
-    spec = Spec("cudnn", kit.SIZE, causal=causal, sequences=2 if packed else 1)
-    function = partial(attention_cudnn.attend, spec, implementation="xla")
-    reference = partial(plain, causal=causal)
-    kit.assert_close(compute(function, arrays), compute(reference, arrays), 1e-5)
-    assert (ids.sum(1) == 0).any()
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("sequences", "call"), [(1, "Softmax"), (4, "ScaleBiasSoftmax")])
-def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal, sequences, call):
-    """Forward and backward."""
-    library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
-    monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
-    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: kit.GPU)
-    x = jax.ShapeDtypeStruct((4, 100, 2, 64), jnp.bfloat16)
-
-    def total(q, k, v, ids):
-        attend = kit.attend("cudnn", ids, causal=causal, sequences=sequences)
-        return attend(q, k, v, None).astype(jnp.float32).sum()
-
-    program = jax.jit(jax.grad(total, argnums=(0, 1, 2)))
-    traced = program.trace(x, x, x, jax.ShapeDtypeStruct((4, 100), jnp.int32))
-    text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    calls = [f"__cudnn$fmha{call}", f"__cudnn$fmha{call}Backward"]
-    assert re.findall(r"custom_call @(__cudnn\S+?)\(", text) == calls
-    kind = ("PADDING", "PADDING_CAUSAL", "NO_MASK", "CAUSAL")[2 * (sequences > 1) + causal]
-    assert text.count(rf"mask_type\22: \22{kind}\22") == 2
-
-
-def test_missing_cudnn_is_refused_with_what_to_install(monkeypatch):
-    def fail():
-        raise RuntimeError("cuDNN is not detected.")
-
-    library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
-    monkeypatch.setattr(library, "check_cudnn_version", fail)
-    x = jnp.zeros((1, 8, 2, 64), jnp.bfloat16)
-    with pytest.raises(BadInput, match=r"model\.attention: cuDNN, .*'\.\[gpu\]'"):
-        attention_cudnn.attend(Spec("cudnn", 64), x, x, x, jnp.ones((1, 8), jnp.int32))
-
-
-# Runs in a process without the variables of conftest.py, which hide GPUs.
-ON_GPU = """
-import jax, jax.numpy as jnp, numpy as np
-from bert_jax.layers import attention_cudnn
-from bert_jax.layers.attention_spec import Spec
-from kits.attention import SIZE, assert_aligned, compute, make_rows, plain
-for length, packed in [(96, False), (96, True), (256, False), (256, True)]:
-    *arrays, ids = make_rows(5, length)
-    case = (*arrays, ids if packed else np.minimum(ids, 1))
-    spec = Spec("cudnn", SIZE, sequences=2 if packed else 1)
-    functions = (lambda *x: attention_cudnn.attend(spec, *x)), plain
-    actual, expected = (compute(each, case, jnp.bfloat16) for each in functions)
-    for a, b in zip(actual, expected, strict=True):
-        assert_aligned(a, b, 1e-4, 2e-3)
-"""
-
-
-def test_cudnn_on_a_gpu_equals_xla():
-    """Outputs and gradients in bfloat16. On a CPU, 1 - cosine to float32 is at most 1.5e-5 for each of the two."""
-    if not (os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi")):
-        pytest.skip("no GPU")
-    if not any("cuda" in x.name for x in importlib.metadata.entry_points(group="jax_plugins")):
-        pytest.skip("no GPU for JAX: pip install -e .[gpu]")
-    hidden = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES")
-    variables = {name: value for name, value in os.environ.items() if name not in hidden}
-    variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    command = [sys.executable, "-c", ON_GPU]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

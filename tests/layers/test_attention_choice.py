@@ -16,6 +16,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
 from bert_jax.layers.attention_spec import OTHER_KEYS, Spec
+from bert_jax.parallel.cards import CARDS
 from bert_jax.runs import continuation
 from bert_jax.tasks import base as tasks
 
@@ -37,7 +38,6 @@ REFUSALS = [
     ("cudnn", dict(dtype="float32"), "dtype=float32"),
     ("cudnn", dict(length=101), "phases.main.length=101"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
-    ("cudnn", dict(window=128), "local attention"),
     *[(name, dict(properties=("a bias",)), "a bias") for name in ABLE],
 ]
 
@@ -74,11 +74,29 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
         ("splash", dict(length=256, heads=3), "xla"),
         ("splash", dict(sequences=5, dtype="float32", head_size=66), "splash"),
         ("cudnn", dict(length=100), "cudnn"),
-        ("cudnn", dict(sequences=5), "xla"),
+        ("cudnn", dict(sequences=5, length=128), "cudnn"),
+        ("cudnn", dict(sequences=5, length=8192), "cudnn"),
+        ("cudnn", dict(window=128, length=2048), "cudnn"),
+        ("cudnn", dict(window=128, length=2050), "xla"),
     ],
 )
 def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
     assert attention.choose(*change(name, changes, "auto")) == chosen
+
+
+def test_xla_computes_local_layers_of_long_rows_instead_of_cudnn():
+    assert attention.choose(*change("cudnn", dict(window=128, length=2050))) == "xla"
+
+
+@pytest.mark.parametrize("flag", ["deterministic_ops", "exclude_nondeterministic_ops"])
+@pytest.mark.parametrize("card", ["a100", "rtx4090", "h100", "b200"])
+def test_deterministic_operations_of_blackwell_lack_cudnn(monkeypatch, card, flag):
+    kind = CARDS[card].device_kind
+    assert attention.has_cudnn(kind)
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_{flag}=false")
+    assert attention.has_cudnn(kind)
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_{flag} --xla_other=1")
+    assert attention.has_cudnn(kind) == (card != "b200")
 
 
 def test_blocks_of_splash_divide_every_row():

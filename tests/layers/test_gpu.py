@@ -8,19 +8,44 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits.gpu_layers import GPU, compile_for_gpus
-from kits.small import MODERN, loss_of, mesh_of, small_batch, small_objective, small_params
+from kits.small import (
+    MODERN,
+    VOCABULARY,
+    loss_of,
+    mesh_of,
+    small_batch,
+    small_config,
+    small_objective,
+    small_params,
+)
 
 from bert_jax.layers import attention, attention_xla, blocks, dropout, gpu
 from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.layers.blocks import Attention, LayerOptions
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import run_info
 
 
 def lower(function, arrays, platform) -> str:
     """Returns the program of the gradients of a sum over function(*arrays), before XLA changes it."""
     learn = jax.grad(lambda *arrays: function(*arrays).sum(), argnums=tuple(range(len(arrays))))
     return jax.jit(learn).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_the_log_of_a_gpu_says_how_a_restart_gives_the_same_bits(monkeypatch):
+    phase = {"rows_per_device": 16, "micro_batches": 1, "attention": "xla"}
+    info = {"parameters": 9, "devices": ["cpu"], "unigram_entropy": 3.5, "phases": {"main": phase}}
+    info["vocabulary"] = VOCABULARY._asdict()
+
+    def has_line():
+        return "--xla_gpu_deterministic_ops=true" in run_info.describe(small_config(), info)
+
+    assert not has_line()
+    compile_for_gpus(monkeypatch)
+    assert has_line()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
+    assert not has_line()
 
 
 def random_arrays(count, shape, dtype):

@@ -4,7 +4,7 @@ import pytest
 from kits.slices import needs_libtpu
 
 from bert_jax.cli import main
-from bert_jax.planning import compilation
+from bert_jax.planning import compiler
 from bert_jax.runs import libtpu
 
 
@@ -15,7 +15,7 @@ from bert_jax.runs import libtpu
 def test_a_program_that_overflows_the_default_stack_compiles(monkeypatch, capsys, size, code):
     """One layer of BERT-base with 16 rows a chip and full rematerialization."""
     monkeypatch.setenv(libtpu.FLAGS, f"--{libtpu.STACK}={size}")
-    compilation.compiler.cache_clear()  # its process has read the flags of an earlier test
+    compiler.pool.cache_clear()  # its process has read the flags of an earlier test
     words = ["plan", "--config", "bert_base", "--phase", "short", "--topology", "v5e:2x2"]
     changes = {"model.layers": 1, "train.remat": "full", "phases.short.batch": 64}
     words += [f"--config.{key}={value}" for key, value in changes.items()]
