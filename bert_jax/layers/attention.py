@@ -77,11 +77,13 @@ class Case(NamedTuple):
     keys: int = 0  # M; it matters with keys of a second sequence
 
 
-def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
+def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, bias: Callable | None = None):
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
     q_BLHK: the queries, already scaled by 1 / sqrt(K).
     keys: of dropout, uint32[B], or None for no dropout.
+    bias: (q, k) -> float32[B, H, L, M], added to the scores, or None. `spec.needs` names it. The backward pass computes
+        it again with the scores, if these are not saved.
 
     Raises BadInput if the implementation of `spec` does not support this.
     """
@@ -91,10 +93,18 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
     shape = q_BLHK.shape[1], heads, q_BLHK.dtype.name
     case = Case(*device_and_kernels(), *shape, mask.properties(), k_BMHK.shape[1])
     name = choose(spec, case)
-    if mask.angles and name != "fused":
+    if name != "fused":
+        mask, q_BLHK, k_BMHK = rotate(mask, q_BLHK, k_BMHK)
+    implementation = partial(xla, bias=bias) if bias else IMPLEMENTATIONS[name]
+    return implementation(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+
+
+def rotate(mask: Mask, q_BLHK, k_BMHK) -> tuple:
+    """Returns the mask without angles, and the queries and keys rotated by them, if it has any."""
+    if mask.angles:
         q_BLHK = rotary.rotate(q_BLHK, *mask.angles)
-        k_BMHK = rotary.rotate(k_BMHK, *mask.angles)
-    return IMPLEMENTATIONS[name](spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+        k_BMHK = rotary.rotate(k_BMHK, *(mask.key_angles or mask.angles))
+    return mask._replace(angles=(), key_angles=()), q_BLHK, k_BMHK
 
 
 def resolve(spec: Spec, config, phase, mesh) -> str:
@@ -136,7 +146,7 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
     if name == "xla":
         return
     can_have_other_keys = name == "fused" and case.keys == case.length
-    for description in case.properties:
+    for description in (*spec.needs, *case.properties):
         if description != OTHER_KEYS or not can_have_other_keys:
             yield description
     if name not in case.kernels:
@@ -192,9 +202,14 @@ def has_cudnn(kind: str) -> bool:
 # --- Implementations: (spec, mask, q, k, v, keys) -> [B, L, H, K] ----------------------------------
 
 
-def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
-    """Computes attention by plain operations."""
-    compute = partial(attention_xla.attend, spec)
+def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, bias: Callable | None = None):
+    """Computes attention by plain operations. bias: as in `attend`."""
+
+    def compute(mask, q_BLHK, k_BMHK, v_BMHK, keys):
+        if bias:
+            mask = mask._replace(bias=bias(q_BLHK, k_BMHK))
+        return attention_xla.attend(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+
     is_large = max(q_BLHK.shape[1], k_BMHK.shape[1]) > LONGEST_SAVED
     if spec.remat or (is_large and gpu.is_target()):
         compute = jax.checkpoint(compute)

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-OTHER_KEYS = "ids of other keys"  # of Mask.properties
+# What kernels may lack: of Mask.properties, and of Spec.needs.
+OTHER_KEYS = "ids of other keys"
+BIAS = "a bias"
+PROBABILITIES = "probabilities of its own"
 
 
 class Spec(NamedTuple):
@@ -25,6 +28,12 @@ class Spec(NamedTuple):
     sequences: int = 0  # packed in a row, at most; 0: not known
     # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.
     is_counted: bool = False
+    needs: tuple[str, ...] = ()  # of the attention, such as BIAS, see blocks.Attention
+
+    def to_context(self) -> "Spec":
+        """Returns that of attention to a second sequence, whose rows a named kernel may not suit."""
+        implementation = "xla" if self.implementation == "xla" else "auto"
+        return self._replace(implementation=implementation, causal=False, window=0)
 
 
 class Mask(NamedTuple):
@@ -36,6 +45,7 @@ class Mask(NamedTuple):
     query_ids: jax.Array  # int32[B, L], 0 for padding
     key_ids: jax.Array | None = None  # int32[B, M]; None: those of the queries
     angles: tuple = ()  # those of `rotary.angles`, by which queries and keys are rotated, or none
+    key_angles: tuple = ()  # those of the keys, if they differ
     positions: tuple = ()  # int32[B, L] of queries and int32[B, M] of keys, if they are not 0, 1, 2, ...
     pairs: Any = None  # bool[B, L, M], further pairs that are left out where it is False
     bias: Any = None  # float32[B, H, L, M], added to the scores; axes of size 1 are repeated
@@ -45,12 +55,11 @@ class Mask(NamedTuple):
         fields = {
             OTHER_KEYS: self.key_ids,
             "a mask of pairs": self.pairs,
-            "a bias": self.bias,
+            BIAS: self.bias,
+            "positions": self.positions or None,
+            "angles of the keys": self.key_angles or None,
         }
-        names = [name for name, array in fields.items() if array is not None]
-        if self.positions:
-            names.append("positions")
-        return tuple(names)
+        return tuple(name for name, array in fields.items() if array is not None)
 
 
 class Memory(NamedTuple):

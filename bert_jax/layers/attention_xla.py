@@ -97,6 +97,14 @@ def probabilities(scores_BHLM, scores: Scores, keys, dropout: float, dtype):
     return maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout).astype(dtype)
 
 
+def probabilities_of(spec: Spec, mask: Mask, q_BLHK, k_BMHK, bias):
+    """Returns float32[B, H, L, M]: those of all pairs, without dropout. bias: float32[B, H, L, M], added to the scores,
+    or None for that of the mask."""
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+    scores = Scores(attention_mask(mask, spec), mask.bias if bias is None else bias)
+    return probabilities(scores_BHLM, scores, None, 0.0, jnp.float32)
+
+
 @partial(jax.jit, static_argnames="dropout")
 def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
     """Computes `masked_attention` in parts of the rows at the same time, in another order of axes.

@@ -5,19 +5,27 @@ B batch, L length, D width, H heads, K head size, F hidden width.
 keys: of dropout, see dropout.py.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
-from bert_jax.layers import attention, gpu, rotary
-from bert_jax.layers.attention_spec import Cache, Context, Mask, Memory, Spec
+from bert_jax.layers import attention, attention_xla, gpu
+from bert_jax.layers.attention_spec import (
+    BIAS,
+    PROBABILITIES,
+    Cache,
+    Context,
+    Mask,
+    Memory,
+    Spec,
+)
 from bert_jax.layers.dense import Dense, joint_affine
 from bert_jax.layers.dropout import maybe_dropout
-from bert_jax.layers.norm import LayerNorm
 from bert_jax.parallel import constraints
 
 ACTIVATIONS = {
@@ -52,74 +60,119 @@ class Dropouts(NamedTuple):
     feed_forward: float = 0.0  # on the output of the feed-forward layer
 
 
+class Inputs(NamedTuple):
+    """What a layer reads besides the states x[B, L, D]: arrays alone, since under `remat` numbers become tracers."""
+
+    mask: Mask
+    # States [B, M, D] that keys and values are made of instead of x, or a Memory of them.
+    source: Any = None
+    context: Context | None = None  # a second sequence, to which the layer attends, too
+    cache: Cache | None = None  # of the tokens in front of x
+    extra: Any = None  # what a network gives its own layers
+
+
 class Attention(nn.Module):
-    """Multi-head attention of x[B, L, D] -> [B, L, D], to itself or to a second sequence."""
+    """Multi-head attention of x[B, L, D] -> [B, L, width]. A subclass replaces some of the methods in front of
+    `__call__`.
+
+    scale: of the scores; 0: head_size ** -0.5.
+    width: of the output; 0: that of all heads.
+    needs: what a subclass has that no kernel computes: "a bias", its own "probabilities" (or `mix`). `spec.needs` has
+        them, too.
+    """
 
     heads: int
     spec: Spec
     options: LayerOptions
+    scale: float = 0.0
+    width: int = 0
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def setup(self):
         options = self.options
-        width = self.heads * self.spec.head_size
-        dense = partial(Dense, width, gradient_dtype=options.gradient_dtype, bias=options.bias)
+        size = self.spec.head_size
+        width = self.heads * size
+        dense = partial(Dense, gradient_dtype=options.gradient_dtype, bias=options.bias)
         # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
-        self.query = dense(options.initializer, scale=self.spec.head_size**-0.5)
-        self.key = dense(options.initializer)
-        self.value = dense(options.initializer)
-        self.out = dense(options.out_initializer)
+        self.query = dense(width, options.initializer, scale=self.scale or size**-0.5)
+        self.key = dense(width, options.initializer)
+        self.value = dense(width, options.initializer)
+        self.out = dense(self.width or width, options.out_initializer)
 
     def split_heads(self, y):
         return y.reshape(*y.shape[:-1], self.heads, self.spec.head_size)
 
-    def keys_and_values(self, states):
+    def queries(self, x):
+        """Returns [B, L, H, K], already scaled, of x[B, L, D]."""
+        return self.split_heads(self.query(x))
+
+    def keys_and_values(self, states) -> tuple:
+        """Returns two arrays [B, M, H, K], of states [B, M, D]."""
         return self.split_heads(self.key(states)), self.split_heads(self.value(states))
 
-    def queries_keys_and_values(self, x) -> list:
-        """Returns three arrays [B, L, H, K], of x[B, L, D]."""
-        layers = self.query, self.key, self.value
+    def bias(self, q_BLHK, k_BMHK, inputs: Inputs):
+        """Returns float32[B, H, L, M], which is added to the scores, or None."""
+
+    def probabilities(self, q_BLHK, k_BMHK, inputs: Inputs):
+        """Returns float32[B, H, L, M], without dropout. `capture` reads them."""
+        bias = self.bias(q_BLHK, k_BMHK, inputs)
+        return attention_xla.probabilities_of(self.spec, inputs.mask, q_BLHK, k_BMHK, bias)
+
+    def mix(self, p_BHLM, v_BMHK, inputs: Inputs):
+        """Returns [B, L, H, K]: the values weighted by probabilities, after dropout."""
+        return jnp.einsum("bhlm,bmhk->blhk", p_BHLM, v_BMHK)
+
+    def project(self, x, source) -> tuple:
+        """Returns queries of x, keys and values of `source`: one product, if a GPU computes all three of x."""
+        if isinstance(source, Memory):
+            return self.queries(x), *(y.swapaxes(1, 2) for y in source)
+        methods = type(self).queries, type(self).keys_and_values
+        is_own = methods != (Attention.queries, Attention.keys_and_values)
         # Heads that are sharded cannot share a product.
-        if gpu.is_target() and constraints.tensor_parts() == 1:
-            weights = [layer.weights(x.shape[-1]) for layer in layers]
-            kernels = [kernel for kernel, _ in weights]
-            biases = [bias for _, bias in weights]
-            vectors = joint_affine(x, kernels, biases, self.options.gradient_dtype)
-        else:
-            vectors = [layer(x) for layer in layers]
-        return [self.split_heads(y) for y in vectors]
+        is_split = constraints.tensor_parts() > 1
+        if is_own or source is not None or is_split or not gpu.is_target():
+            return self.queries(x), *self.keys_and_values(x if source is None else source)
+        layers = self.query, self.key, self.value
+        kernels, biases = zip(*(layer.weights(x.shape[-1]) for layer in layers), strict=True)
+        vectors = joint_affine(x, [*kernels], [*biases], self.options.gradient_dtype)
+        return tuple(map(self.split_heads, vectors))
 
     def memorize(self, states) -> Memory:
         """Returns the keys and values of a second sequence, of its states [B, M, D]."""
         return Memory(*(y.swapaxes(1, 2) for y in self.keys_and_values(states)))
 
-    def __call__(self, x, mask: Mask, keys, context=None, cache: Cache | None = None):
-        """Returns ([B, L, D], the cache with the tokens of x, or None).
+    def weigh(self, q_BLHK, k_BMHK, v_BMHK, inputs: Inputs, keys):
+        """Returns [B, L, H, K], by `probabilities` and `mix`."""
+        p_BHLM = self.probabilities(q_BLHK, k_BMHK, inputs)
+        p_BHLM = maybe_dropout(p_BHLM, keys, 0, self.spec.dropout)
+        return self.mix(p_BHLM.astype(v_BMHK.dtype), v_BMHK, inputs)
 
-        context: the second sequence: its states [B, M, D], or what `memorize` returns for them.
-        cache: the tokens in front of x.
-        """
+    def __call__(self, x, inputs: Inputs, keys) -> tuple:
+        """Returns ([B, L, width], the cache with the tokens of x, or None)."""
         spec = self.spec
-        if context is None:
-            q_BLHK, k_BMHK, v_BMHK = self.queries_keys_and_values(x)
-        else:
-            q_BLHK = self.split_heads(self.query(x))
-            if isinstance(context, Memory):
-                k_BMHK, v_BMHK = (y.swapaxes(1, 2) for y in context)
-            else:
-                k_BMHK, v_BMHK = self.keys_and_values(context)
+        cache = inputs.cache
+        q_BLHK, k_BMHK, v_BMHK = self.project(x, inputs.source)
+        is_captured = self.is_mutable_collection("intermediates")
         if self.is_initializing() or cache is not None:
             # `init` runs on a short row, which kernels do not support. Parameters are the same.
-            spec = spec._replace(implementation="xla")
+            spec = spec._replace(implementation="xla", remat=False)
+        if cache is not None or is_captured or PROBABILITIES in self.needs:
+            mask, q_BLHK, k_BMHK = attention.rotate(inputs.mask, q_BLHK, k_BMHK)
+            inputs = inputs._replace(mask=mask)
         if cache is not None:
-            if mask.angles:
-                q_BLHK = rotary.rotate(q_BLHK, *mask.angles)
-                k_BMHK = rotary.rotate(k_BMHK, *mask.angles)
-                mask = mask._replace(angles=())
             cache = cache.append(k_BMHK, v_BMHK)
             k_BMHK = cache.keys.swapaxes(1, 2)
             v_BMHK = cache.values.swapaxes(1, 2)
-        mixed_BLHK = attention.attend(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
-        return self.out(mixed_BLHK.reshape(x.shape)), cache
+        if PROBABILITIES in self.needs:
+            weigh = jax.checkpoint(self.weigh) if spec.remat else self.weigh
+            mixed_BLHK = weigh(q_BLHK, k_BMHK, v_BMHK, inputs, keys)
+        else:
+            if is_captured:
+                self.probabilities(q_BLHK, k_BMHK, inputs)
+            vectors = q_BLHK, k_BMHK, v_BMHK
+            bias = partial(self.bias, inputs=inputs) if BIAS in self.needs else None
+            mixed_BLHK = attention.attend(spec, inputs.mask, *vectors, keys, bias)
+        return self.out(mixed_BLHK.reshape(*x.shape[:-1], -1)), cache
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -194,102 +247,71 @@ class FeedForward(nn.Module):
 
 class Block(nn.Module):
     """A Transformer block: attention, attention to a second sequence if there is one, and a feed-forward layer, each
-    added to its input.
+    added to its input. They are made with `parent=None`.
 
     norm: post, if the sums are normalized, norm(x + layer(x)) (arXiv:1706.03762); pre, if the inputs are, x +
     layer(norm(x)).
     is_normal: whether x is normalized already, so that a pre-norm block's attention takes it as it is.
     """
 
-    heads: int
-    hidden: int
-    spec: Spec
-    options: LayerOptions
-    dropouts: Dropouts
+    attention: nn.Module
+    feed_forward: nn.Module
+    make_norm: Callable[[], nn.Module]
+    dropouts: Dropouts = Dropouts()
     norm: str = "post"
-    gated: bool = False
+    context: nn.Module | None = None
     is_normal: bool = False
 
     def setup(self):
-        options = self.options
-        make_norm = partial(LayerNorm, options.epsilon, bias=options.bias)
-        self.attention = Attention(self.heads, self.spec, options)
-        self.attention_norm = make_norm()
-        # A named kernel may not suit the second sequence, whose rows may have another length.
-        implementation = "xla" if self.spec.implementation == "xla" else "auto"
-        context_spec = self.spec._replace(
-            implementation=implementation,
-            causal=False,
-            window=0,
-        )
-        self.context = Attention(self.heads, context_spec, options)
-        self.context_norm = make_norm()
-        self.feed_forward = FeedForward(self.hidden, options, self.gated, self.dropouts.hidden)
-        self.feed_forward_norm = make_norm()
+        self.attention_norm = self.make_norm()
+        self.context_norm = self.make_norm()
+        self.feed_forward_norm = self.make_norm()
 
     def memorize(self, states) -> Memory:
         """Returns the keys and values of the second sequence, of its states [B, M, D]."""
         return self.context.memorize(states)
 
-    def __call__(self, x, mask: Mask, keys, context: Context | None = None, cache=None):
-        """Returns ([B, L, D], the cache with the tokens of x, or None). cache: a Cache of the tokens in front of x."""
-        y = x if self.is_normal else self.normalize_input(x, self.attention_norm)
-        y, cache = self.attention(y, mask, keys, cache=cache)
+    def __call__(self, x, inputs: Inputs, keys) -> tuple:
+        """Returns ([B, L, D], the cache with the tokens of x, or None)."""
+        y = x
+        if not self.is_normal:
+            y = self.normalize_input(x, self.attention_norm)
+        if inputs.source is not None:
+            source = self.normalize_input(inputs.source, self.attention_norm)
+            inputs = inputs._replace(source=source)
+        y, cache = self.attention(y, inputs, keys)
         y = maybe_dropout(y, keys, ATTENTION, self.dropouts.attention)
         x = self.add(x, y, self.attention_norm)
+        context = inputs.context
         if context is not None:
             context_keys = None if keys is None else prng.fold(keys, jnp.uint32(CONTEXT))
             y = self.normalize_input(x, self.context_norm)
-            y, _ = self.context(y, context.mask, context_keys, context.source)
+            y, _ = self.context(y, Inputs(context.mask, context.source), context_keys)
             y = maybe_dropout(y, context_keys, ATTENTION, self.dropouts.context)
             x = self.add(x, y, self.context_norm)
         y = self.feed_forward(self.normalize_input(x, self.feed_forward_norm), keys)
         y = maybe_dropout(y, keys, FEED_FORWARD, self.dropouts.feed_forward)
         return self.add(x, y, self.feed_forward_norm), cache
 
-    def normalize_input(self, x, norm: LayerNorm):
+    def normalize_input(self, x, norm):
         return norm(x) if self.norm == "pre" else x
 
-    def add(self, x, y, norm: LayerNorm):
+    def add(self, x, y, norm):
         """Returns the sum of a layer's input x and output y."""
         y = x + y
         return constraints.stream(norm(y) if self.norm == "post" else y)
 
 
-def make_blocks(specs: list[Spec], remat: str, is_normal: bool, **fields) -> list[Block]:
-    """Returns a block for each of the specs.
+def apply_blocks(blocks: list, x, keys, inputs: list[Inputs], first: int = 1) -> tuple[list, list]:
+    """Returns x and the output of each block, [B, L, D] each, and their caches with the tokens of x, or Nones.
 
-    remat: `train.remat`; full: the backward pass computes blocks again.
-    is_normal: whether the input of the first block is normalized.
-    fields: others of `Block`.
+    first: number of the first block's dropout keys.
     """
-    block = nn.remat(Block) if remat == "full" else Block
-    blocks = [block(spec=specs[0], is_normal=is_normal, **fields)]
-    blocks += [block(spec=spec, **fields) for spec in specs[1:]]
-    return blocks
-
-
-class Inputs(NamedTuple):
-    """What each block of a network has besides the states."""
-
-    masks: list[Mask]
-    contexts: list[Context] | None = None
-    caches: list[Cache] | None = None
-    first: int = 1  # number of the first block's dropout keys
-
-
-def apply_blocks(blocks: list[Block], x, keys, inputs: Inputs) -> tuple[list, list]:
-    """Returns x and the output of each block, [B, L, D] each, and their caches with the tokens of x, or Nones."""
-    nothing = [None] * len(blocks)
-    contexts = inputs.contexts or nothing
-    caches = inputs.caches or nothing
     states = [x]
-    longer = []
-    for number, block in enumerate(blocks):
-        layer_keys = None
-        if keys is not None:
-            layer_keys = prng.fold(keys, jnp.uint32(inputs.first + number))
-        x, cache = block(x, inputs.masks[number], layer_keys, contexts[number], caches[number])
+    caches = []
+    for number, (block, of_layer) in enumerate(zip(blocks, inputs, strict=True), first):
+        layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number))
+        x, cache = block(x, of_layer, layer_keys)
         states.append(x)
-        longer.append(cache)
-    return states, longer
+        caches.append(cache)
+    return states, caches

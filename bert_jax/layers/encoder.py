@@ -4,6 +4,7 @@ B batch, L length, D width, V padded vocabulary.
 """
 
 import dataclasses
+from functools import partial
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -11,11 +12,20 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
-from bert_jax.layers import attention, blocks, rotary
+from bert_jax.layers import blocks, rotary
 from bert_jax.layers.attention_spec import Branches, Cache, Mask, Spec, empty_cache
-from bert_jax.layers.blocks import ACTIVATIONS, Dropouts, LayerOptions
+from bert_jax.layers.blocks import (
+    ACTIVATIONS,
+    Attention,
+    Block,
+    Dropouts,
+    FeedForward,
+    Inputs,
+    LayerOptions,
+)
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.embeddings import Embedder
+from bert_jax.layers.norm import LayerNorm
 
 
 class Encoder(nn.Module, kw_only=True):
@@ -40,6 +50,10 @@ class Encoder(nn.Module, kw_only=True):
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
     remat: str
+    # Keys that some models lack.
+    attention_dropout: float = 0.0
+    norm: str = "post"
+    positions: str = "learned"
     # Fields that the objective and the program decide, see `Spec`.
     causal: bool = False
     sequences: int = 0
@@ -66,7 +80,13 @@ class Encoder(nn.Module, kw_only=True):
     @property
     def rotary_bases(self) -> list[float]:
         """The base of the rotary positions in each layer; 0: none."""
-        return [0.0] * self.layers
+        base = rotary.BASE if self.positions == "rotary" else 0.0
+        return [base] * self.layers
+
+    @property
+    def specs(self) -> list[Spec]:
+        """The Spec of the attention of each layer."""
+        return [self.make_spec(self.attention_dropout)] * self.layers
 
     def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""
@@ -77,8 +97,8 @@ class Encoder(nn.Module, kw_only=True):
 
         keys: uint32[B], one per row, or None for no dropout.
         """
-        masks = self.make_masks(Mask(batch["sequence_ids"]), batch["positions"])
-        return self.apply_blocks(self.embed(batch, keys), keys, blocks.Inputs(masks))[0]
+        inputs = self.make_inputs(Mask(batch["sequence_ids"]), batch["positions"])
+        return self.apply_blocks(self.embed(batch, keys), keys, inputs)[0]
 
     def start(self, batch, length: int) -> Split:
         """Returns the cache of rows that have one sequence each, with padding at its end: it has all its tokens but the
@@ -110,7 +130,8 @@ class Encoder(nn.Module, kw_only=True):
             "positions": positions,
             "segments": jnp.zeros_like(tokens),
         }
-        inputs = blocks.Inputs(self.make_masks(mask, positions), caches=caches)
+        inputs = self.make_inputs(mask, positions)
+        inputs = [x._replace(cache=cache) for x, cache in zip(inputs, caches, strict=True)]
         states, caches = self.apply_blocks(self.embed(batch), None, inputs)
         return states[-1], caches
 
@@ -142,21 +163,45 @@ class Encoder(nn.Module, kw_only=True):
             self.is_counted,
         )
 
-    def make_blocks(self, specs: list[Spec], hidden: int, dropouts: Dropouts, is_normal, **fields):
-        """Returns a block for each of the specs, as a list; see `blocks.make_blocks`. hidden: the size of the
-        feed-forward layers."""
-        fields |= dict(heads=self.heads, hidden=hidden, options=self.options, dropouts=dropouts)
-        return blocks.make_blocks(specs, self.remat, is_normal, **fields)
+    def make_attention(self, spec: Spec) -> Attention:
+        """Returns the attention of a layer, for a Block."""
+        return Attention(self.heads, spec, self.options, parent=None)
 
-    def make_masks(self, mask: Mask, positions) -> list[Mask]:
-        """Returns the mask of each layer: `mask` with its rotary angles. positions: int32[B, L]."""
+    def make_blocks(
+        self, specs: list[Spec], dropouts: Dropouts, gated=False, is_normal=False, has_context=False
+    ) -> list[Block]:
+        """Returns a block for each of the specs.
+
+        is_normal: whether the input of the first block is normalized.
+        has_context: whether the blocks attend to a second sequence, too.
+        """
+        options = self.options
+        block_type = nn.remat(Block) if self.remat == "full" else Block
+        hidden = self.feed_forward or 4 * self.width
+        blocks = []
+        for number, spec in enumerate(specs):
+            block = block_type(
+                self.make_attention(spec),
+                FeedForward(hidden, options, gated, dropouts.hidden, parent=None),
+                partial(LayerNorm, options.epsilon, bias=options.bias),
+                dropouts,
+                self.norm,
+                self.make_attention(spec.to_context()) if has_context else None,
+                is_normal and number == 0,
+                parent=None,
+            )
+            blocks.append(block)
+        return blocks
+
+    def make_inputs(self, mask: Mask, positions) -> list[Inputs]:
+        """Returns what each layer reads: `mask` with its rotary angles. positions: int32[B, L]."""
         angles = {0.0: ()}
         for base in self.rotary_bases:
             if base not in angles:
                 angles[base] = rotary.angles(positions, self.width // self.heads, base)
-        return [mask._replace(angles=angles[base]) for base in self.rotary_bases]
+        return [Inputs(mask._replace(angles=angles[base])) for base in self.rotary_bases]
 
-    def apply_blocks(self, x, keys, inputs: blocks.Inputs) -> tuple[list, list]:
+    def apply_blocks(self, x, keys, inputs: list[Inputs]) -> tuple[list, list]:
         """Does what `blocks.apply_blocks` does. The last states are normalized if there is a `final_norm`."""
         states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
         if self.final_norm:
@@ -184,12 +229,6 @@ def make(encoder: type[Encoder], config, vocabulary_size: int, **fields) -> Enco
         **fields,
         **keys,
     )
-
-
-def resolve(network: Encoder, config, phase, mesh) -> str:
-    """Returns the attention implementation that trains a network whose layers are alike; see `models.base`."""
-    check_mesh(config, mesh)
-    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
 
 
 def check_mesh(config, mesh) -> None:

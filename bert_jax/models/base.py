@@ -6,8 +6,6 @@ Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a networ
     TAKES       {name of another model: {subtree of its body: subtree of this one}}, what `init_from` takes from it
     RULES       shardings in front of mesh.RULES
     DECAY       rules in front of DECAY below
-    resolve     (config, phase, mesh, **fields) -> the implementation of attention that trains a phase. Raises BadInput
-                if the model does not divide over the mesh
     warnings    (config) -> texts
 
 The network is the field `encoder` of an objective's module: its parameters are in the subtree `encoder` of all, beside
@@ -20,6 +18,8 @@ import jax
 from flax import linen as nn
 
 from bert_jax.config_checks import find_module
+from bert_jax.layers import attention
+from bert_jax.layers.encoder import check_mesh
 from bert_jax.parallel.mesh import RULES, match, path_name
 
 NETWORK = "encoder"  # the field of the module of an objective
@@ -43,6 +43,19 @@ def make(config, vocabulary_size: int, **fields) -> nn.Module:
     fields: what the objective and the program decide about it, such as causal=True; see attention_spec.Spec.
     """
     return module_of(config).make(config, vocabulary_size, **fields)
+
+
+def resolve(config, phase, mesh, **fields) -> str:
+    """Returns the implementations of attention that train a phase on a mesh, such as `xla and xla`, each kind of layers
+    by itself; '' if the network has no `specs`.
+
+    Raises BadInput if the model does not divide over the mesh, or for what an implementation does not support.
+    """
+    specs = getattr(make(config, 0, **fields), "specs", ())
+    if specs:
+        check_mesh(config, mesh)
+    names = [attention.resolve(spec, config, phase, mesh) for spec in dict.fromkeys(specs)]
+    return " and ".join(names)
 
 
 def body(config) -> tuple[str, ...]:

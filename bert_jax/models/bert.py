@@ -11,7 +11,6 @@ from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
-from bert_jax.layers.rotary import BASE
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -44,26 +43,15 @@ class Encoder(encoder.Encoder, kw_only=True):
     """The BERT encoder: rows of tokens to hidden states."""
 
     type_vocabulary: int
-    attention_dropout: float
-    norm: str
     gated: bool
-    positions: str
-
-    @property
-    def rotary_bases(self) -> list[float]:
-        base = BASE if self.positions == "rotary" else 0.0
-        return [base] * self.layers
 
     def setup(self):
         max_length = self.max_length if self.positions == "learned" else 0
         self.embedder = self.make_embedder(max_length, self.type_vocabulary)
         self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
         self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        hidden = self.feed_forward or 4 * self.width
         dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        specs = [self.make_spec(self.attention_dropout)] * self.layers
-        fields = dict(norm=self.norm, gated=self.gated)
-        self.blocks = self.make_blocks(specs, hidden, dropouts, is_normal=True, **fields)
+        self.blocks = self.make_blocks(self.specs, dropouts, self.gated, is_normal=True)
         self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
 
     def embed(self, batch, keys=None):
@@ -85,11 +73,6 @@ warnings = encoder.unused_positions
 def make(config, vocabulary_size: int, **fields) -> Encoder:
     """Returns the encoder of a config; see `encoder.make`."""
     return encoder.make(Encoder, config, vocabulary_size, **fields)
-
-
-def resolve(config, phase, mesh, **fields) -> str:
-    """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
-    return encoder.resolve(make(config, 0, **fields), config, phase, mesh)
 
 
 def check(config) -> None:

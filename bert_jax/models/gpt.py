@@ -11,7 +11,6 @@ from bert_jax.layers import encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
-from bert_jax.layers.rotary import BASE
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -38,9 +37,6 @@ CUT_DEVIATION = 0.8796  # standard deviation of a standard normal that is cut at
 class Encoder(encoder.Encoder, kw_only=True):
     """The decoder-only Transformer: rows of tokens to hidden states, of which each depends on no later token."""
 
-    attention_dropout: float
-    norm: str
-    positions: str
     plain_logits = True  # see heads.LMHead
 
     @property
@@ -49,20 +45,13 @@ class Encoder(encoder.Encoder, kw_only=True):
             return self.initializer
         return self.initializer / math.sqrt(2 * self.layers)
 
-    @property
-    def rotary_bases(self) -> list[float]:
-        base = BASE if self.positions == "rotary" else 0.0
-        return [base] * self.layers
-
     def setup(self):
         max_length = self.max_length if self.positions == "learned" else 0
         position_scale = 0.5 if self.norm == "pre" else 1.0
         self.embedder = self.make_embedder(max_length, 0, position_scale)
         self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        hidden = self.feed_forward or 4 * self.width
         dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        specs = [self.make_spec(self.attention_dropout)] * self.layers
-        self.blocks = self.make_blocks(specs, hidden, dropouts, is_normal=False, norm=self.norm)
+        self.blocks = self.make_blocks(self.specs, dropouts)
 
     def embed(self, batch, keys=None):
         x = self.embedder(batch["tokens"], batch["positions"], None)
@@ -81,11 +70,6 @@ def make(config, vocabulary_size: int, **fields) -> Encoder:
     config = config.copy_and_resolve_references()
     config.model.initializer /= CUT_DEVIATION
     return encoder.make(Encoder, config, vocabulary_size, **fields | {"causal": True})
-
-
-def resolve(config, phase, mesh, **fields) -> str:
-    """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
-    return encoder.resolve(make(config, 0, **fields), config, phase, mesh)
 
 
 def check(config) -> None:

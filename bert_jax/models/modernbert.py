@@ -9,7 +9,8 @@ import math
 from functools import partial
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, encoder, pooling
+from bert_jax.layers import encoder, pooling
+from bert_jax.layers.attention_spec import Spec
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.norm import LayerNorm
 
@@ -50,6 +51,7 @@ class Encoder(encoder.Encoder, kw_only=True):
     rotary_base: float
     local_rotary_base: float
     pooling: str
+    norm: str = "pre"
     bias = False
     shared_head = True  # see heads.Classifier
 
@@ -62,15 +64,17 @@ class Encoder(encoder.Encoder, kw_only=True):
     def rotary_bases(self) -> list[float]:
         return self.choose(self.rotary_base, self.local_rotary_base)
 
+    @property
+    def specs(self) -> list[Spec]:
+        return self.choose(self.make_spec(), self.make_spec(window=self.window))
+
     def setup(self):
         self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
         norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
         self.embedder_norm = norm()
         self.final_norm = norm()
-        specs = self.choose(self.make_spec(), self.make_spec(window=self.window))
         dropouts = Dropouts(attention=self.dropout)
-        fields = dict(norm="pre", gated=True)
-        self.blocks = self.make_blocks(specs, self.feed_forward, dropouts, is_normal=True, **fields)
+        self.blocks = self.make_blocks(self.specs, dropouts, gated=True, is_normal=True)
 
     def choose(self, full, local) -> list:
         """Returns what belongs to each layer, of what belongs to full and to local ones."""
@@ -87,18 +91,6 @@ class Encoder(encoder.Encoder, kw_only=True):
 def make(config, vocabulary_size: int, **fields) -> Encoder:
     """Returns the encoder of a config; see `encoder.make`."""
     return encoder.make(Encoder, config, vocabulary_size, **fields)
-
-
-def resolve(config, phase, mesh, **fields) -> str:
-    """Returns the attention implementations that train a phase on a mesh, of full and of local layers.
-
-    Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
-    """
-    encoder.check_mesh(config, mesh)
-    network = make(config, 0, **fields)
-    full = attention.resolve(network.make_spec(), config, phase, mesh)
-    local = attention.resolve(network.make_spec(window=network.window), config, phase, mesh)
-    return f"{full} and {local}"
 
 
 def check(config) -> None:

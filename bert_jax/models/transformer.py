@@ -8,15 +8,13 @@ one table of word embeddings. A network reads, besides the source in the arrays 
     target_sequence_ids     int32[B, T]    those of the source: a pair sees only itself
 """
 
-from functools import partial
-
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import attention, blocks, encoder, pooling
+from bert_jax.layers import encoder, pooling
 from bert_jax.layers.attention_spec import Branches, Context, Mask, Spec, empty_cache
-from bert_jax.layers.blocks import Dropouts, LayerOptions
+from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
@@ -46,9 +44,7 @@ DECODER = 1 << 12  # number of the decoder's first dropout keys; those of the en
 class Encoder(encoder.Encoder, kw_only=True):
     """The encoder: rows of the source to hidden states. It has the word embeddings."""
 
-    attention_dropout: float
     hidden_dropout: float
-    norm: str
 
     @property
     def dropouts(self) -> Dropouts:
@@ -56,9 +52,7 @@ class Encoder(encoder.Encoder, kw_only=True):
 
     def setup(self):
         self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
-        specs = [self.make_spec(self.attention_dropout)] * self.layers
-        fields = dict(is_normal=False, norm=self.norm)
-        self.blocks = self.make_blocks(specs, self.feed_forward, self.dropouts, **fields)
+        self.blocks = self.make_blocks(self.specs, self.dropouts)
         self.final_norm = LayerNorm(self.epsilon) if self.norm == "pre" else None
 
     def embed(self, tokens, positions, keys, number: int = 0):
@@ -73,38 +67,19 @@ class Encoder(encoder.Encoder, kw_only=True):
     def states(self, batch, keys=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer."""
         x = self.embed(batch["tokens"], batch["positions"], keys)
-        masks = [Mask(batch["sequence_ids"])] * self.layers
-        return self.apply_blocks(x, keys, blocks.Inputs(masks))[0]
+        inputs = [Inputs(Mask(batch["sequence_ids"]))] * self.layers
+        return self.apply_blocks(x, keys, inputs)[0]
 
 
 class Decoder(nn.Module):
     """The decoder: embeddings of the target to hidden states."""
 
-    layers: int
-    spec: Spec
-    heads: int
-    hidden: int
-    options: LayerOptions
-    dropouts: Dropouts
-    norm: str
-    remat: str
+    blocks: list[Block]
+    final_norm: LayerNorm | None
 
-    def setup(self):
-        self.blocks = blocks.make_blocks(
-            [self.spec] * self.layers,
-            self.remat,
-            is_normal=False,
-            heads=self.heads,
-            hidden=self.hidden,
-            options=self.options,
-            dropouts=self.dropouts,
-            norm=self.norm,
-        )
-        self.final_norm = LayerNorm(self.options.epsilon) if self.norm == "pre" else None
-
-    def __call__(self, x, keys, inputs: blocks.Inputs) -> tuple:
+    def __call__(self, x, keys, inputs: list[Inputs]) -> tuple:
         """Returns the hidden states [B, T, D] of the last layer, and the caches with the tokens of x."""
-        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
+        states, caches = apply_blocks(self.blocks, x, keys, inputs, DECODER + 1)
         x = states[-1]
         if self.final_norm:
             x = self.final_norm(x)
@@ -127,18 +102,22 @@ class Network(nn.Module):
         """The blocks of `states`."""
         return self.encoder.layers
 
+    @property
+    def spec(self) -> Spec:
+        """That of attention in the target."""
+        return self.encoder.specs[0]._replace(causal=True)
+
+    @property
+    def specs(self) -> list[Spec]:
+        """Those of attention in the source and in the target."""
+        return [*self.encoder.specs, self.spec]
+
     def setup(self):
         sizes = self.encoder
-        spec = sizes.make_spec(sizes.attention_dropout)._replace(causal=True)
+        specs = [self.spec] * self.decoder_layers
+        final_norm = LayerNorm(sizes.epsilon, parent=None) if sizes.norm == "pre" else None
         self.decoder = Decoder(
-            self.decoder_layers,
-            spec,
-            sizes.heads,
-            sizes.feed_forward,
-            sizes.options,
-            sizes.dropouts,
-            sizes.norm,
-            sizes.remat,
+            sizes.make_blocks(specs, sizes.dropouts, has_context=True), final_norm
         )
 
     def states(self, batch, keys=None) -> list:
@@ -155,11 +134,7 @@ class Network(nn.Module):
         ids = batch["target_sequence_ids"]
         x = self.encoder.embed(batch["target_tokens"], batch["target_positions"], keys, DECODER)
         context = Context(states, Mask(ids, batch["sequence_ids"]))
-        inputs = blocks.Inputs(
-            [Mask(ids)] * self.decoder_layers,
-            [context] * self.decoder_layers,
-            first=DECODER + 1,
-        )
+        inputs = [Inputs(Mask(ids), context=context)] * self.decoder_layers
         return self.decoder(x, keys, inputs)[0]
 
     def vocabulary_logits(self, x):
@@ -171,7 +146,7 @@ class Network(nn.Module):
         source_ids = batch["sequence_ids"]
         memories = self.decoder.memorize(self.encoder(batch))
         rows = len(source_ids)
-        cache = empty_cache(rows, length, self.encoder.heads, self.decoder.spec, self.encoder.dtype)
+        cache = empty_cache(rows, length, self.encoder.heads, self.spec, self.encoder.dtype)
         branches = Branches(jnp.zeros((rows, length), bool), jnp.zeros(rows, jnp.int32))
         return Split((source_ids, memories, [cache] * self.decoder_layers), branches)
 
@@ -182,8 +157,10 @@ class Network(nn.Module):
         tokens = tokens.reshape(len(source_ids), -1)
         x = self.encoder.embed(tokens, mask.positions[0], None)
         context_mask = Mask(jnp.ones_like(tokens), source_ids)
-        contexts = [Context(memory, context_mask) for memory in memories]
-        inputs = blocks.Inputs([mask] * self.decoder_layers, contexts, caches)
+        inputs = [
+            Inputs(mask, context=Context(memory, context_mask), cache=cache)
+            for memory, cache in zip(memories, caches, strict=True)
+        ]
         x, caches = self.decoder(x, None, inputs)
         logits = self.vocabulary_logits(x.reshape(-1, x.shape[-1]))
         return logits, Split((source_ids, memories, caches), branches)
@@ -195,18 +172,6 @@ def make(config, vocabulary_size: int, **fields) -> Network:
     model = config.model
     model.initializer = model.initializer or model.width**-0.5
     return Network(encoder.make(Encoder, config, vocabulary_size, **fields), model.decoder_layers)
-
-
-def resolve(config, phase, mesh, **fields) -> str:
-    """Returns the attention implementations that train a phase on a mesh, of the source and of the target.
-
-    Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
-    """
-    encoder.check_mesh(config, mesh)
-    network = make(config, 0, **fields).encoder
-    spec = network.make_spec(network.attention_dropout)
-    resolve_spec = partial(attention.resolve, config=config, phase=phase, mesh=mesh)
-    return f"{resolve_spec(spec)} and {resolve_spec(spec._replace(causal=True))}"
 
 
 def check(config) -> None:

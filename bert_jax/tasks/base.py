@@ -10,6 +10,7 @@ from bert_jax.config_checks import find_module
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
+from bert_jax.models import base as models
 from bert_jax.objectives import base as objectives
 from bert_jax.storage import remote
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -66,14 +67,8 @@ def take_filled(config, values: dict) -> None:
 
 
 def attention(config, phase, mesh) -> str:
-    """Returns the attention implementation of a phase on a mesh; '' if the model's file has no function `resolve`.
-
-    Raises BadInput if the model does not divide over the mesh.
-    """
-    module = find_module("model", config.model.name)
-    if not hasattr(module, "resolve"):
-        return ""
-    return module.resolve(config, phase, mesh, sequences=make(config).sequences(phase))
+    """Returns the attention implementations of a phase on a mesh, see `models.resolve`."""
+    return models.resolve(config, phase, mesh, sequences=make(config).sequences(phase))
 
 
 def check_scores(config) -> None:
