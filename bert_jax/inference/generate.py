@@ -147,11 +147,10 @@ def make_steps(model, request: Request) -> Callable:
     special -= {None, vocabulary.sep}
     banned = np.array([*special], np.int32)
 
-    def apply(params, *arguments, method: str):
-        return model.objective.network.apply({"params": params}, *arguments, method=method)
+    method = model.objective.method
 
     def step(params, tokens, caches):
-        logits, caches = apply(params, tokens, caches, method="step")
+        logits, caches = method(params, "step")(tokens, caches)
         return logits.at[:, banned].set(MASKED), caches
 
     @jax.jit
@@ -159,7 +158,7 @@ def make_steps(model, request: Request) -> Callable:
         room = request.tokens
         if request.beams:
             room = decoding.rooms(room)[0] * request.beams
-        return apply(params, batch, batch["tokens"].shape[1] + room, method="start")
+        return method(params, "start")(batch, batch["tokens"].shape[1] + room)
 
     @partial(jax.jit, donate_argnames="caches")
     def advance(params, tokens, caches, keys, number):

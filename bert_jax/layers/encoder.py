@@ -25,6 +25,7 @@ from bert_jax.layers.blocks import (
 )
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.embeddings import Embedder
+from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
 
 
@@ -76,6 +77,11 @@ class Encoder(nn.Module, kw_only=True):
             self.gradient_dtype,
             self.bias,
         )
+
+    @property
+    def head(self) -> Head:
+        """What heads read of it."""
+        return Head(self.vocabulary_size, self.width, self.options)
 
     @property
     def rotary_bases(self) -> list[float]:

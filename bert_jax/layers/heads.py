@@ -3,6 +3,8 @@
 B batch, L length, S packed sequences per row, D width, V padded vocabulary, C outputs.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -15,52 +17,48 @@ from bert_jax.layers.embeddings import padded_size
 from bert_jax.layers.norm import LayerNorm
 
 
-class LMHead(nn.Module):
-    """The head over the vocabulary: hidden states [..., D] -> logits float32[..., V].
-
-    width: of the vectors that the logits are computed from, that of the word embeddings; 0: D.
-    is_plain: whether the hidden states themselves are these vectors, and the logits have no bias.
-    """
+class Head(NamedTuple):
+    """What heads read of a network, its property `head`."""
 
     vocabulary_size: int
+    width: int  # of the states
     options: LayerOptions
-    width: int = 0
-    is_plain: bool = False
+    embedding_width: int = 0  # of the word embeddings; 0: `width`
+    has_dense: bool = True  # whether a dense layer and a norm are in front of the logits
+    has_bias: bool = True  # whether the logits have one
+    # Whether vectors of a classifier pass through the head over the vocabulary without its logits. These parameters
+    # have the names that they have in the masked LM, from which a fine-tuned model takes them.
+    is_shared: bool = False
+
+
+class LMHead(nn.Module):
+    """The head over the vocabulary: hidden states [..., D] -> logits float32[..., V]."""
+
+    head: Head
 
     @nn.compact
     def __call__(self, x, vocabulary_logits=None):
-        """Returns the logits; without `vocabulary_logits`, the encoder's method of that name, the vectors [..., D] that
+        """Returns the logits; without `vocabulary_logits`, the network's method of that name, the vectors [..., D] that
         they are computed from."""
-        options = self.options
-        if self.is_plain:
-            return x if vocabulary_logits is None else vocabulary_logits(x)
-        dense = Dense(
-            self.width or x.shape[-1],
-            options.out_initializer,
-            options.gradient_dtype,
-            bias=options.bias,
-            name="dense",
-        )
-        x = ACTIVATIONS[options.activation](dense(x))
-        x = LayerNorm(options.epsilon, bias=options.bias, name="norm")(x)
+        head = self.head
+        options = head.options
+        if head.has_dense:
+            dense = Dense(
+                head.embedding_width or head.width,
+                options.out_initializer,
+                options.gradient_dtype,
+                bias=options.bias,
+                name="dense",
+            )
+            x = ACTIVATIONS[options.activation](dense(x))
+            x = LayerNorm(options.epsilon, bias=options.bias, name="norm")(x)
         if vocabulary_logits is None:
             return x
-        size = padded_size(self.vocabulary_size)
+        if not head.has_bias:
+            return vocabulary_logits(x)
+        size = padded_size(head.vocabulary_size)
         bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return vocabulary_logits(x, bias)
-
-
-def lm_head(encoder) -> LMHead:
-    """Returns the head over the vocabulary of an encoder, with its sizes and data types.
-
-    An encoder may have `embedding_width` and `plain_logits`, see LMHead.
-    """
-    return LMHead(
-        encoder.vocabulary_size,
-        encoder.options,
-        getattr(encoder, "embedding_width", 0),
-        getattr(encoder, "plain_logits", False),
-    )
 
 
 FEATURES = ("last", "mix", "last4")
@@ -114,9 +112,6 @@ class Classifier(nn.Module):
 
     is_summed: whether that layer reads the sum of the vectors of a row's packed sequences.
     has_lm: whether there is a head over the vocabulary beside it.
-
-    If the encoder has `shared_head`, vectors of its width pass through the masked-LM head without its logits. These
-    parameters have the names that they have in the masked LM, from which a fine-tuned model takes them.
     """
 
     encoder: nn.Module
@@ -128,12 +123,12 @@ class Classifier(nn.Module):
     has_lm: bool = False
 
     def setup(self):
-        encoder = self.encoder
+        head = self.encoder.head
         self.mix = Mix()
-        self.lm = lm_head(encoder) if self.has_lm else None
-        has_head = getattr(encoder, "shared_head", False)
-        self.mlm = lm_head(encoder) if has_head else None
-        self.label = Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
+        self.lm = LMHead(head) if self.has_lm else None
+        self.mlm = LMHead(head) if head.is_shared else None
+        options = head.options
+        self.label = Dense(self.outputs, options.initializer, options.gradient_dtype)
 
     def __call__(self, batch, keys):
         """Returns label_logits float32[B, L, C], or float32[B, S, C] with `pool`, S = 1 if it is a sum; and with
@@ -147,7 +142,7 @@ class Classifier(nn.Module):
             x = states[-1]
         if self.pool:
             x = pooling.pool(self.encoder, x, batch, self.pool)
-        if self.mlm and x.shape[-1] == self.encoder.width:
+        if self.mlm and x.shape[-1] == self.encoder.head.width:
             x = self.mlm(x)
         if self.is_summed:
             x = x.sum(axis=1, keepdims=True, dtype=jnp.float32)

@@ -10,6 +10,7 @@ from bert_jax.config_checks import require
 from bert_jax.layers import encoder, pooling
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dropout import maybe_dropout
+from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
@@ -37,7 +38,9 @@ CUT_DEVIATION = 0.8796  # standard deviation of a standard normal that is cut at
 class Encoder(encoder.Encoder, kw_only=True):
     """The decoder-only Transformer: rows of tokens to hidden states, of which each depends on no later token."""
 
-    plain_logits = True  # see heads.LMHead
+    @property
+    def head(self) -> Head:
+        return super().head._replace(has_dense=False, has_bias=False)
 
     @property
     def out_initializer(self) -> float:

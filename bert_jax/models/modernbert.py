@@ -12,6 +12,7 @@ from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import encoder, pooling
 from bert_jax.layers.attention_spec import Spec
 from bert_jax.layers.blocks import Dropouts
+from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
@@ -53,12 +54,15 @@ class Encoder(encoder.Encoder, kw_only=True):
     pooling: str
     norm: str = "pre"
     bias = False
-    shared_head = True  # see heads.Classifier
 
     @property
     def out_initializer(self) -> float:
         """`initializer`, divided by the root of twice the number of layers (arXiv:1909.08053, section 3)."""
         return self.initializer / math.sqrt(2 * self.layers)
+
+    @property
+    def head(self) -> Head:
+        return super().head._replace(is_shared=True)
 
     @property
     def rotary_bases(self) -> list[float]:

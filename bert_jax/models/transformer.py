@@ -17,6 +17,7 @@ from bert_jax.layers.attention_spec import Branches, Context, Mask, Spec, empty_
 from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
+from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
 from bert_jax.layers.positions import sinusoids
 
@@ -103,6 +104,10 @@ class Network(nn.Module):
         return self.encoder.layers
 
     @property
+    def head(self) -> Head:
+        return self.encoder.head
+
+    @property
     def spec(self) -> Spec:
         """That of attention in the target."""
         return self.encoder.specs[0]._replace(causal=True)
@@ -177,9 +182,9 @@ def make(config, vocabulary_size: int, **fields) -> Network:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     encoder.check(config)
-    objective = config.objective.name
+    is_lm = config.objective.name in ("mlm", "causal_lm")
     hint = "model.name='transformer' reads a source and a target; use translation"
-    require(objective == "translation" or "." in objective, "objective.name", config, hint)
+    require(not is_lm, "objective.name", config, hint)
     check_keys(
         config,
         choices={"model.norm": ("post", "pre")},

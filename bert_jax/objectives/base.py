@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.errors import JaxTransformError
 
 from bert_jax import config as configs
 from bert_jax import prng
@@ -19,6 +20,7 @@ from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
+from bert_jax.parallel.mesh import path_name
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -38,6 +40,11 @@ class Objective(NamedTuple):
     loss: Callable  # (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)})
     outputs: Callable  # (params, batch) -> {name: array[B, ...]}
     network: nn.Module | None = None
+    method: Callable | None = None  # (params, name of a method of the network) -> the method
+    # (params, batch, is_chosen, keys=None) -> the network's output, and {path/method/number of the call: what it
+    # returned} of the methods that is_chosen(module, name) selects. It sees only what runs: what costs something runs
+    # if module.is_mutable_collection("intermediates").
+    capture: Callable | None = None
     reads: tuple[str, ...] = ()  # names of arrays, besides those of the batch contract
     # the metric to watch, a loss in nats that has to fall below the unigram entropy
     headline: str = ""
@@ -50,7 +57,7 @@ class Objective(NamedTuple):
 def from_module(
     module: nn.Module, weights: Callable, terms: Callable, decode: Callable | None = None, **fields
 ) -> Objective:
-    """Returns the objective of a Flax module and of functions. Only this function calls Flax's `init` and `apply`.
+    """Returns the objective of a Flax module and of functions. Only its functions call Flax's `init` and `apply`.
 
     module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
     network, which derives a key for each dropout. Otherwise keys is None.
@@ -92,7 +99,21 @@ def from_module(
     def method(params, name: str):
         return partial(module.apply, {"params": params}, method=name)
 
-    return Objective(init, weights, loss, outputs, module, **fields)
+    def capture(params, batch, is_chosen: Callable, keys=None):
+        options = dict(capture_intermediates=is_chosen, mutable=["intermediates"])
+        try:
+            outputs, kept = module.apply({"params": params}, with_keys(batch), keys, **options)
+        except JaxTransformError:
+            raise BadInput(
+                "capture: a module is inside of jax.lax.scan; use flax.linen.scan"
+            ) from None
+        leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
+        if not leaves:
+            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
+            raise BadInput(f"capture: no chosen method ran, or {hint}")
+        return outputs, {path_name(path): leaf for path, leaf in leaves}
+
+    return Objective(init, weights, loss, outputs, module, method, capture, **fields)
 
 
 # --- What the files that a config names say -------------------------------------------------------

@@ -30,7 +30,7 @@ class LanguageModel(nn.Module):
     encoder: nn.Module
 
     def setup(self):
-        self.lm = heads.lm_head(self.encoder)
+        self.lm = heads.LMHead(self.encoder.head)
 
     def __call__(self, batch, keys):
         """Returns lm_logits float32[B, L, V]: at each position those of the next token."""

@@ -21,10 +21,10 @@ class Pretrainer(nn.Module):
     has_pairs: bool
 
     def setup(self):
-        encoder = self.encoder
-        self.mlm = heads.lm_head(encoder)
+        head = self.encoder.head
+        self.mlm = heads.LMHead(head)
         if self.has_pairs:
-            self.pair = Dense(2, encoder.initializer, encoder.gradient_dtype)
+            self.pair = Dense(2, head.options.initializer, head.options.gradient_dtype)
 
     def __call__(self, batch, keys):
         x = self.encoder(batch, keys)

@@ -26,14 +26,18 @@ def check(config):
     check_keys(config, at_least_one=["model.feed_forward"])
 
 
-class Decoder(encoder.Encoder):
+class Decoder(encoder.Encoder, kw_only=True):
+    norm: str = "pre"
+
+    @property
+    def specs(self):
+        return [self.make_spec()._replace(causal=True)] * self.layers
+
     def setup(self):
         self.embedder = self.make_embedder(self.max_length, type_vocabulary=0)
         self.final_norm = LayerNorm(self.epsilon)
-        specs = [self.make_spec()._replace(causal=True)] * self.layers
         dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        fields = dict(is_normal=False, norm="pre")
-        self.blocks = self.make_blocks(specs, self.feed_forward, dropouts, **fields)
+        self.blocks = self.make_blocks(self.specs, dropouts)
 
     def embed(self, batch, keys=None):
         return self.embedder(batch["tokens"], batch["positions"], None)

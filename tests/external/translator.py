@@ -6,7 +6,7 @@ from flax import linen as nn
 from bert_jax.config_checks import check_keys
 from bert_jax.layers import blocks
 from bert_jax.layers.attention_spec import Context, Mask, empty_cache
-from bert_jax.layers.blocks import Dropouts
+from bert_jax.layers.blocks import Dropouts, Inputs
 from bert_jax.layers.norm import LayerNorm
 from bert_jax.models import bert
 
@@ -22,14 +22,11 @@ def check(config):
 
 
 class Decoder(nn.Module):
-    fields: dict  # of blocks.make_blocks
-
-    def setup(self):
-        self.blocks = blocks.make_blocks(**self.fields)
-        self.final_norm = LayerNorm(1e-5)
+    blocks: list
+    final_norm: nn.Module
 
     def __call__(self, x, keys, inputs):
-        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
+        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs, FIRST)
         return self.final_norm(states[-1]), caches
 
     def memorize(self, states):
@@ -41,12 +38,11 @@ class Network(nn.Module):
     layers: int
 
     def setup(self):
-        sizes = self.encoder
-        spec = sizes.make_spec()._replace(causal=True)
+        sizes = self.encoder.clone(norm="pre", parent=None)
+        specs = [sizes.make_spec()._replace(causal=True)] * self.layers
         dropouts = Dropouts(attention=sizes.dropout, context=sizes.dropout)
-        fields = dict(heads=sizes.heads, hidden=2 * sizes.width, options=sizes.options)
-        fields |= dict(specs=[spec] * self.layers, norm="pre", is_normal=False, remat=sizes.remat)
-        self.decoder = Decoder(fields | {"dropouts": dropouts})
+        parts = sizes.make_blocks(specs, dropouts, has_context=True)
+        self.decoder = Decoder(parts, LayerNorm(1e-5, parent=None))
 
     def embed(self, tokens, positions):
         return self.encoder.embedder(tokens, positions, jnp.zeros_like(tokens))
@@ -60,8 +56,7 @@ class Network(nn.Module):
         x = self.embed(batch["target_tokens"], batch["target_positions"])
         ids = batch["target_sequence_ids"]
         context = Context(states, Mask(ids, batch["sequence_ids"]))
-        contexts = [context] * self.layers
-        inputs = blocks.Inputs([Mask(ids)] * self.layers, contexts, first=FIRST)
+        inputs = [Inputs(Mask(ids), context=context)] * self.layers
         return self.decoder(x, keys, inputs)[0]
 
     def start(self, batch, length):
@@ -78,8 +73,10 @@ class Network(nn.Module):
         mask = caches[0].mask(1)
         x = self.embed(tokens[:, None], mask.positions[0])
         context_mask = Mask(jnp.ones_like(tokens[:, None]), source_ids)
-        contexts = [Context(memory, context_mask) for memory in memories]
-        inputs = blocks.Inputs([mask] * self.layers, contexts, caches)
+        inputs = [
+            Inputs(mask, context=Context(memory, context_mask), cache=cache)
+            for memory, cache in zip(memories, caches, strict=True)
+        ]
         x, caches = self.decoder(x, None, inputs)
         return self.vocabulary_logits(x[:, 0]), (source_ids, memories, caches)
 

@@ -1,7 +1,6 @@
 """Blocks with a cache, and with a second sequence, equal blocks without."""
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,8 @@ import pytest
 
 from bert_jax.layers import heads, rotary
 from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
-from bert_jax.layers.blocks import Block, Dropouts, LayerOptions
+from bert_jax.layers.blocks import Attention, Block, FeedForward, Inputs, LayerOptions
+from bert_jax.layers.norm import LayerNorm
 
 HEADS, SIZE, LENGTH = 2, 8, 12
 WIDTH = HEADS * SIZE
@@ -20,7 +20,9 @@ DRAW = np.random.default_rng(0)
 
 def make_block(norm: str = "pre", **fields):
     spec = Spec("xla", SIZE, **fields)
-    return Block(HEADS, 24, spec, OPTIONS, Dropouts(), norm), spec
+    parts = Attention(HEADS, spec, OPTIONS), FeedForward(24, OPTIONS, gated=False)
+    context = Attention(HEADS, spec.to_context(), OPTIONS)
+    return Block(*parts, partial(LayerNorm, 1e-5), norm=norm, context=context), spec
 
 
 def draw(*shape):
@@ -46,14 +48,14 @@ def test_cached_attention_equals_causal_attention(base, prompt):
 
     positions = np.broadcast_to(np.arange(LENGTH), (2, LENGTH))
     mask = Mask(ids, angles=angles(positions))
-    params = block.init(jax.random.key(0), x, mask, None)
-    expected, _ = block.apply(params, x, mask, None)
+    params = block.init(jax.random.key(0), x, Inputs(mask), None)
+    expected, _ = block.apply(params, x, Inputs(mask), None)
 
     @jax.jit
     def step(tokens, cache):
         mask = cache.mask(tokens.shape[1])
         mask = mask._replace(angles=angles(mask.positions[0]))
-        return block.apply(params, tokens, mask, None, cache=cache)
+        return block.apply(params, tokens, Inputs(mask, cache=cache), None)
 
     cache = empty_cache(2, LENGTH, HEADS, spec, jnp.float32)
     lengths = np.array([prompt, max(0, prompt - 2)])  # the second prompt ends with padding
@@ -82,10 +84,11 @@ def test_packed_pairs_equal_separate_rows(norm):
 
     def compute(params, x, states, query_ids, key_ids):
         context = Context(states, Mask(query_ids, key_ids))
-        return block.apply(params, x, Mask(query_ids), None, context)[0]
+        return block.apply(params, x, Inputs(Mask(query_ids), context=context), None)[0]
 
     context = Context(rows[1], Mask(*ids))
-    params = block.init(jax.random.key(0), rows[0], Mask(ids[0]), None, context)
+    inputs = Inputs(Mask(ids[0]), context=context)
+    params = block.init(jax.random.key(0), rows[0], inputs, None)
     assert {"context", "context_norm"} <= set(params["params"])
     packed = compute(params, *rows, *ids)
     start = 0
@@ -107,10 +110,10 @@ def test_a_mask_of_pairs_and_a_bias_change_the_scores():
     pairs = DRAW.random((2, LENGTH, LENGTH)) < 0.5
     pairs |= np.eye(LENGTH, dtype=bool)
     bias = np.where(pairs, 0, -1e9).astype(np.float32)[:, None].repeat(HEADS, axis=1)
-    params = block.init(jax.random.key(0), x, Mask(ids), None)
+    params = block.init(jax.random.key(0), x, Inputs(Mask(ids)), None)
 
     def total(params, mask):
-        return (block.apply(params, x, mask, None)[0] * draws).sum()
+        return (block.apply(params, x, Inputs(mask), None)[0] * draws).sum()
 
     draws = draw(2, LENGTH, WIDTH)
     learn = jax.value_and_grad(total)
@@ -133,9 +136,9 @@ def test_a_bias_of_one_row_is_that_of_all():
     x = draw(6, LENGTH, WIDTH)
     ids = np.ones((6, LENGTH), np.int32)
     bias = draw(1, HEADS, LENGTH, LENGTH)
-    params = block.init(jax.random.key(0), x, Mask(ids), None)
-    shared, _ = block.apply(params, x, Mask(ids, bias=bias), None)
-    repeated, _ = block.apply(params, x, Mask(ids, bias=bias.repeat(6, axis=0)), None)
+    params = block.init(jax.random.key(0), x, Inputs(Mask(ids)), None)
+    shared, _ = block.apply(params, x, Inputs(Mask(ids, bias=bias)), None)
+    repeated, _ = block.apply(params, x, Inputs(Mask(ids, bias=bias.repeat(6, axis=0))), None)
     np.testing.assert_array_equal(shared, repeated)
 
 
@@ -143,24 +146,19 @@ def test_what_a_cache_does_not_have_yet_is_not_seen():
     """Without causal attention, tokens that are read at once see each other, and no empty places."""
     block, spec = make_block()
     x = draw(2, 5, WIDTH)
-    params = block.init(jax.random.key(0), x, Mask(np.ones((2, 5), np.int32)), None)
-    expected, _ = block.apply(params, x, Mask(np.ones((2, 5), np.int32)), None)
+    inputs = Inputs(Mask(np.ones((2, 5), np.int32)))
+    params = block.init(jax.random.key(0), x, inputs, None)
+    expected, _ = block.apply(params, x, inputs, None)
     cache = empty_cache(2, LENGTH, HEADS, spec, jnp.float32)
-    actual, _ = block.apply(params, x, cache.mask(5), None, cache=cache)
+    actual, _ = block.apply(params, x, Inputs(cache.mask(5), cache=cache), None)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
-
-
-class Network(NamedTuple):
-    vocabulary_size: int = 100
-    options: LayerOptions = OPTIONS
-    embedding_width: int = 0
-    plain_logits: bool = False
 
 
 @pytest.mark.parametrize("width, is_plain", [(0, False), (6, False), (0, True)])
 def test_the_head_has_the_width_of_the_word_embeddings(width, is_plain):
     """Factorized embeddings are narrower than the states; plain logits have no parameters."""
-    head = heads.lm_head(Network(embedding_width=width, plain_logits=is_plain))
+    parts = dict(has_dense=not is_plain, has_bias=not is_plain)
+    head = heads.LMHead(heads.Head(100, WIDTH, OPTIONS, width, **parts))
     table = draw(128, width or WIDTH)
 
     def logits(x, bias=0.0):

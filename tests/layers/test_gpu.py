@@ -21,7 +21,7 @@ from kits.small import (
 
 from bert_jax.layers import attention, attention_xla, blocks, dropout, gpu
 from bert_jax.layers.attention_spec import Mask, Spec
-from bert_jax.layers.blocks import Attention, LayerOptions
+from bert_jax.layers.blocks import Attention, Inputs, LayerOptions
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import run_info
@@ -138,11 +138,12 @@ def test_a_program_for_gpus_has_the_same_gradients(monkeypatch, settings):
 def test_queries_keys_and_values_share_the_products_of_the_backward_pass(monkeypatch):
     """Two instead of six: for the gradients of their input and of their kernels."""
     layer = Attention(2, Spec("xla", 8), LayerOptions("gelu", 0.02, 0.02, 1e-6, jnp.float32, True))
-    mask = Mask(jnp.ones((1, 4), jnp.int32))
-    arrays = jnp.zeros((1, 4, 16)), layer.init(jax.random.key(0), jnp.zeros((1, 4, 16)), mask, None)
+    inputs = Inputs(Mask(jnp.ones((1, 4), jnp.int32)))
+    x = jnp.zeros((1, 4, 16))
+    arrays = x, layer.init(jax.random.key(0), x, inputs, None)
 
     def attend(x, params):
-        return layer.apply(params, x, mask, None)[0]
+        return layer.apply(params, x, inputs, None)[0]
 
     products = lower(attend, arrays, "cuda").count("dot_general")
     monkeypatch.setattr(gpu, "find_device", lambda mesh=None: GPU)
