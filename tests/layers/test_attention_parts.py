@@ -1,0 +1,234 @@
+"""Attention whose parts a network replaces: scores, keys, values, positions; and what `capture` reads of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from kits.small import MODERN, small_batch, small_objective, small_params
+
+from bert_jax.errors import BadInput
+from bert_jax.layers import attention
+from bert_jax.layers.attention import Case
+from bert_jax.layers.attention_spec import BIAS, PROBABILITIES, Mask, Spec, empty_cache
+from bert_jax.layers.blocks import Attention, Block, FeedForward, Inputs, LayerOptions, apply_blocks
+
+HEADS, SIZE, LENGTH, ROWS = 2, 8, 10, 3
+WIDTH = HEADS * SIZE
+FAR = 3  # relative positions are clipped at this distance
+OPTIONS = LayerOptions("gelu", 0.5, 0.5, 1e-5, jnp.float32, bias=True)
+IDS = np.where(np.arange(LENGTH) < [[10], [7], [9]], 1, 0).astype(np.int32)
+DRAW = np.random.default_rng(0)
+X = DRAW.normal(size=(ROWS, LENGTH, WIDTH)).astype(np.float32)
+
+
+def distances(inputs: Inputs, length: int, keys: int):
+    """Returns int32[B, L, M]: clipped distances from queries to keys, from 0 on."""
+    positions = inputs.mask.positions or (jnp.arange(length)[None], jnp.arange(keys)[None])
+    between = positions[1][:, None] - positions[0][..., None]
+    return jnp.clip(between, -FAR, FAR) + FAR
+
+
+class Shaw(Attention):
+    """Relative keys and values (arXiv:1803.02155)."""
+
+    needs = (BIAS, PROBABILITIES)
+
+    def setup(self):
+        super().setup()
+        shape = 2 * FAR + 1, SIZE
+        self.relative_keys = self.param("relative_keys", nn.initializers.normal(1), shape)
+        self.relative_values = self.param("relative_values", nn.initializers.normal(1), shape)
+
+    def bias(self, q, k, inputs):
+        vectors = self.relative_keys[distances(inputs, q.shape[1], k.shape[1])]
+        return jnp.einsum(
+            "blhk,blmk->bhlm", q, jnp.broadcast_to(vectors, (len(q), *vectors.shape[1:]))
+        )
+
+    def mix(self, p, v, inputs):
+        vectors = self.relative_values[distances(inputs, p.shape[2], p.shape[3])]
+        vectors = jnp.broadcast_to(vectors, (len(p), *vectors.shape[1:]))
+        return super().mix(p, v, inputs) + jnp.einsum("bhlm,blmk->blhk", p, vectors)
+
+
+class T5(Attention):
+    """Scores that are not scaled, and a bias of positions that all layers share (arXiv:1910.10683)."""
+
+    needs = (BIAS,)
+
+    def bias(self, q, k, inputs):
+        return inputs.extra
+
+
+class Compressed(Attention):
+    """Keys and values of the means of two tokens each (arXiv:1801.10198)."""
+
+    def keys_and_values(self, states):
+        return super().keys_and_values(states.reshape(len(states), -1, 2, WIDTH).mean(axis=2))
+
+
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def expected(params, q_states, k_states, allowed, bias=0.0, scale=SIZE**-0.5, values=0.0):
+    """Returns [B, L, D], computed with NumPy. bias: (q) -> [B, H, L, M] or an array; values: (p) -> [B, L, H, K]."""
+
+    def project(name, x):
+        y = x @ params[name]["kernel"] + params[name]["bias"]
+        return y.reshape(*y.shape[:2], HEADS, SIZE)
+
+    q = scale * project("query", q_states)
+    k, v = (project(name, k_states) for name in ("key", "value"))
+    scores = np.einsum("blhk,bmhk->bhlm", q, k) + (bias(q) if callable(bias) else bias)
+    p = softmax(np.where(allowed[:, None], scores, -1e9))
+    mixed = np.einsum("bhlm,bmhk->blhk", p, v) + (values(p) if callable(values) else values)
+    return mixed.reshape(*mixed.shape[:2], -1) @ params["out"]["kernel"] + params["out"]["bias"]
+
+
+def assert_equal(layer, inputs, x=X, **how):
+    """The layer computes what NumPy does, at real tokens, also in the checkpoint of `remat=attention`."""
+    params = layer.init(jax.random.key(0), x, inputs, None)
+    numbers = jax.tree.map(np.asarray, params["params"])
+    how = {
+        key: value(numbers) if key in ("bias", "values") else value for key, value in how.items()
+    }
+    exact = expected(numbers, x, **how)
+    for remat in (False, True):
+        again = layer.clone(spec=layer.spec._replace(remat=remat))
+        result, _ = jax.jit(again.apply)(params, x, inputs, None)
+        np.testing.assert_allclose(result[IDS > 0], exact[IDS > 0], atol=2e-5)
+        gradient = jax.grad(lambda params: again.apply(params, x, inputs, None)[0].sum())(params)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+ALLOWED = (IDS[:, :, None] == IDS[:, None]) & (IDS[:, None] > 0)
+BETWEEN = np.clip(np.arange(LENGTH) - np.arange(LENGTH)[:, None], -FAR, FAR) + FAR
+
+
+def test_relative_keys_and_values():
+    layer = Shaw(HEADS, Spec("xla", SIZE, needs=Shaw.needs), OPTIONS)
+
+    def bias(params):
+        return lambda q: np.einsum("blhk,lmk->bhlm", q, params["relative_keys"][BETWEEN])
+
+    def values(params):
+        return lambda p: np.einsum("bhlm,lmk->blhk", p, params["relative_values"][BETWEEN])
+
+    how = dict(k_states=X, allowed=ALLOWED, bias=bias, values=values)
+    assert_equal(layer, Inputs(Mask(IDS)), **how)
+
+
+def test_relative_positions_of_a_cache_are_those_of_a_row():
+    layer = Shaw(HEADS, Spec("xla", SIZE, causal=True, needs=Shaw.needs), OPTIONS)
+    inputs = Inputs(Mask(np.ones_like(IDS)))
+    params = layer.init(jax.random.key(0), X, inputs, None)
+    whole, _ = layer.apply(params, X, inputs, None)
+    cache = empty_cache(ROWS, LENGTH, HEADS, layer.spec, jnp.float32)
+    for number in range(LENGTH):
+        x = X[:, number : number + 1]
+        result, cache = layer.apply(params, x, Inputs(cache.mask(1), cache=cache), None)
+        np.testing.assert_allclose(result[:, 0], whole[:, number], atol=2e-5)
+
+
+def test_a_bias_that_layers_share_and_scores_without_a_scale():
+    bias = DRAW.normal(size=(1, HEADS, LENGTH, LENGTH)).astype(np.float32)
+    layer = T5(HEADS, Spec("xla", SIZE, needs=T5.needs), OPTIONS, scale=1.0)
+    how = dict(k_states=X, allowed=ALLOWED, bias=lambda params: bias, scale=1.0)
+    assert_equal(layer, Inputs(Mask(IDS), extra=bias), **how)
+
+
+def test_keys_of_another_length_have_a_mask_of_their_own():
+    key_ids = IDS[:, ::2]
+    layer = Compressed(HEADS, Spec("xla", SIZE), OPTIONS)
+    means = X.reshape(ROWS, -1, 2, WIDTH).mean(axis=2)
+    allowed = (IDS[:, :, None] == key_ids[:, None]) & (key_ids[:, None] > 0)
+    assert_equal(layer, Inputs(Mask(IDS, key_ids)), k_states=means, allowed=allowed)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_memory_in_front_is_a_long_causal_row(norm):
+    """The states in front are a part of `source`, normalized like x."""
+    block, params = make_block(norm)
+    ones = np.ones_like(IDS)
+    whole, _ = block.apply(params, X, Inputs(Mask(ones)), None)
+    x = X[:, 4:]
+    places = np.broadcast_to(np.arange(LENGTH), ones.shape)
+    mask = Mask(ones[:, 4:], ones, positions=(places[:, 4:], places))
+    result, _ = block.apply(params, x, Inputs(mask, source=X), None)
+    np.testing.assert_allclose(result, whole[:, 4:], atol=2e-6)
+
+
+def make_block(norm="post"):
+    """Returns a causal block and its parameters."""
+    parts = (
+        Attention(HEADS, Spec("xla", SIZE, causal=True), OPTIONS),
+        FeedForward(8, OPTIONS, False),
+    )
+    block = Block(*parts, nn.LayerNorm, norm=norm)
+    return block, block.init(jax.random.key(0), X, Inputs(Mask(IDS)), None)
+
+
+@pytest.mark.parametrize("needs", [BIAS, PROBABILITIES])
+def test_kernels_are_not_chosen_for_what_they_lack(needs):
+    spec = Spec("auto", 64, sequences=1)
+    case = Case("TPU v5 lite", ("fused", "splash"), 512, 4, "bfloat16")
+    assert attention.choose(spec, case) == "fused"
+    assert attention.choose(spec._replace(needs=(needs,)), case) == "xla"
+    with pytest.raises(BadInput, match=needs):
+        attention.choose(spec._replace(implementation="fused", needs=(needs,)), case)
+
+
+class Shared(nn.Module):
+    """One block, three times."""
+
+    @nn.compact
+    def __call__(self, x):
+        parts = Attention(HEADS, Spec("xla", SIZE), OPTIONS, parent=None)
+        block = Block(parts, FeedForward(8, OPTIONS, False, parent=None), nn.LayerNorm)
+        return apply_blocks([block] * 3, x, None, [Inputs(Mask(IDS))] * 3)[0][-1]
+
+
+def test_a_shared_block_is_read_once_a_pass():
+    module = Shared()
+    params = module.init(jax.random.key(0), X)
+    options = dict(capture_intermediates=is_probabilities, mutable=["intermediates"])
+    _, kept = module.apply(params, X, **options)
+    (passes,) = jax.tree.leaves(kept, is_leaf=lambda x: isinstance(x, tuple))
+    assert [p.shape for p in passes] == 3 * [(ROWS, HEADS, LENGTH, LENGTH)]
+    assert abs(passes[0] - passes[1]).max() > 1e-3
+
+
+def is_probabilities(module, name: str) -> bool:
+    return name == "probabilities"
+
+
+@pytest.mark.parametrize("remat", ["none", "attention", "full"])
+@pytest.mark.parametrize("keys", [(), MODERN], ids=["bert", "modernbert"])
+def test_capture_reads_probabilities_of_a_differentiated_loss(keys, remat):
+    """They sum to one, nothing else changes, and a loss of them has gradients."""
+    none = "task.pair_task=none"
+    objective = small_objective(*keys, none, f"train.remat={remat}")
+    batch = small_batch(rows=2)
+    params = small_params(objective)
+
+    def total(params):
+        outputs, kept = objective.capture(params, batch, is_probabilities)
+        return sum((p**2).sum() for p in kept.values()), (outputs, kept)
+
+    (_, (outputs, kept)), gradients = jax.value_and_grad(total, has_aux=True)(params)
+    layers = len([name for name in params["encoder"] if name.startswith("blocks_")])
+    assert len(kept) == layers and all("attention/probabilities" in path for path in kept)
+    for p in kept.values():
+        np.testing.assert_allclose(p.sum(-1)[:, 0][batch["sequence_ids"] > 0], 1, atol=1e-5)
+    exact = objective.outputs(params, batch)
+    np.testing.assert_allclose(outputs["mlm_logits"], exact["mlm_logits"], atol=1e-5)
+    assert abs(gradients["encoder"]["blocks_0"]["attention"]["query"]["kernel"]).max() > 0
+
+
+def test_a_capture_that_sees_nothing_is_refused():
+    objective = small_objective("task.pair_task=none")
+    with pytest.raises(BadInput, match="variable_axes"):
+        objective.capture(small_params(objective), small_batch(), lambda module, name: False)
