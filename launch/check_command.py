@@ -63,7 +63,7 @@ def check(chips: int, arguments: list[str]) -> None:
         raise BadInput(f"--workdir {options.workdir}: expected gs://...; a slice loses its disks")
 
 
-cuda.configure()
+cuda.configure()  # JAX prints nothing about a compiler without a GPU
 try:
     check(int(sys.argv[1].rpartition("-")[2]), sys.argv[2:])
 except (BadInput, Unavailable, Unfinished) as error:

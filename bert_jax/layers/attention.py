@@ -41,7 +41,7 @@ from bert_jax.parallel.cards import CARDS
 DEVICES = {
     "fused": "TPUs from v5 on",
     "splash": "TPUs from v4 on",
-    "cudnn": "NVIDIA GPUs from Ampere on, with deterministic operations before Blackwell",
+    "cudnn": "NVIDIA GPUs from Ampere on",
 }
 # Row length from which `auto` chooses a kernel. Million cycles of a layer of BERT-base for 8,192 tokens on v5e, without
 # attention dropout, by xla (the compiler's estimate) and by splash (counted instructions):
@@ -50,11 +50,12 @@ DEVICES = {
 # 16,384 tokens, by fused and by splash, which both have custom calls at half the peak (custom_calls.py):
 #     length 1,024: 11.7 and 11.9, local 7.8 and 12.4;  8,192: local 8.4 and 12.7
 # Estimated milliseconds of the same layer, packed, by xla and by cudnn:
-#     RTX 4090, length 128: 1.8 and 0.6;  1,024: 11.9 and 1.9;  8,192: 88 and 14.  H100, 8,192: 27 and 2.4
+#     RTX 4090, length 128: 1.8 and 0.8;  1,024: 11.9 and 2.3;  8,192: 88 and 16.  H100, 8,192: 27 and 4.2
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
-# Row length up to which cudnn computes local layers, all pairs with the window in its mask; xla computes blocks:
-#     RTX 4090, length 1,024: 4.1 and 1.9;  2,048: 4.1 and 3.7;  4,096: 4.1 and 7.2.  H100, 4,096: 1.2 and 1.2
-LONGEST_WINDOWED = 2048
+# Row length in windows up to which cudnn computes local layers, all pairs with the window in its mask; xla computes
+# blocks. With a window of 128:
+#     RTX 4090, length 1,024: 4.1 and 2.3;  2,048: 4.1 and 4.2.  H100, 1,024: 1.2 and 0.6;  2,048: 1.2 and 1.1
+MOST_WINDOWS = 8
 # Row length up to which xla on a GPU saves probabilities for the backward pass, as it does on other devices. Those of
 # longer rows it computes again, in local layers with their copies of keys and values. A micro-batch on an H100 by the
 # compiled program, saved and computed again:
@@ -126,7 +127,7 @@ def choose(spec: Spec, case: Case, phase: str = "") -> str:
     phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     name = spec.implementation
-    has_blocks = spec.window and case.length > LONGEST_WINDOWED
+    has_blocks = spec.window and case.length > MOST_WINDOWS * spec.window
     if spec.is_counted or (has_blocks and name == "cudnn"):
         return "xla"
     if name == "auto":
@@ -171,6 +172,10 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
             yield f"dtype={case.dtype}, only bfloat16"
         if spec.head_size % 8 or spec.head_size > 128:
             yield f"model.width/model.heads={spec.head_size}, only multiples of 8 up to 128"
+        has_mask = spec.sequences != 1 or spec.window
+        # cuDNN's deterministic operations for 10.x lack the gradient of a mask.
+        if has_mask and gpu.is_deterministic() and capability(case.device) == 10:
+            yield f"packed rows and local layers on {case.device} with XLA_FLAGS={gpu.DETERMINISTIC}"
 
 
 def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
@@ -180,23 +185,19 @@ def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
     kind = device.device_kind
     if device.platform == "tpu":
         return kind, OLD_TPUS.get(kind, ("fused", "splash"))
-    has_kernel = device.platform == "gpu" and has_cudnn(kind)
+    has_kernel = device.platform == "gpu" and capability(kind) >= 8
     return kind, ("cudnn",) if has_kernel else ()
 
 
-def has_cudnn(kind: str) -> bool:
-    """Returns whether a device kind, one of CARDS or that of this process, is an NVIDIA GPU with kernels for attention.
-
-    They need Ampere or newer. On Blackwell (10.x) their deterministic operations lack the gradient of a mask.
-    """
-    capabilities = {card.device_kind: card.capability for card in CARDS.values()}
-    if kind in capabilities:
-        major, _ = capabilities[kind]
-    else:
-        device = jax.local_devices()[0]
-        is_cuda = "cuda" in device.client.platform_version
-        major = int(float(device.compute_capability)) if is_cuda else 0
-    return major >= 8 and not (major == 10 and gpu.is_deterministic())
+def capability(kind: str) -> int:
+    """Returns the first part of the compute capability of a device kind: of one of CARDS, or of this process' device; 0
+    of those that are no NVIDIA GPUs."""
+    for card in CARDS.values():
+        if card.device_kind == kind:
+            return card.capability[0]
+    device = jax.local_devices()[0]
+    is_cuda = "cuda" in device.client.platform_version
+    return int(float(device.compute_capability)) if is_cuda else 0
 
 
 # --- Implementations: (spec, mask, q, k, v, keys) -> [B, L, H, K] ----------------------------------

@@ -9,14 +9,15 @@ import re
 import jax
 from jax.sharding import get_abstract_mesh
 
-DETERMINISTIC = re.compile(
-    r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(=(true|1))?(\s|$)"
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+FLAGS = re.compile(
+    r"--xla_gpu_(deterministic_ops|exclude_nondeterministic_ops)(=(true|1))?(\s|$)", re.IGNORECASE
 )
 
 
 def is_deterministic() -> bool:
     """Returns whether the user has XLA compile operations whose results are the same bits each time."""
-    return bool(DETERMINISTIC.search(os.environ.get("XLA_FLAGS", "")))
+    return bool(FLAGS.search(os.environ.get("XLA_FLAGS", "")))
 
 
 def barrier(x):

@@ -27,7 +27,8 @@ DEFAULTS = {
     "local_rotary_base": 10_000.0,  # the same in local layers
     "dropout": 0.1,  # dropout rate on the output of attention
     # implementation of attention, as for model.name=bert: auto, xla, fused (lengths up to 1,024, as full layers need;
-    # auto chooses it for local layers up to 8,192), splash, or cudnn (but xla in local layers of rows over 2,048)
+    # auto chooses it for local layers up to 8,192), splash, or cudnn (but xla in local layers of rows of more than
+    # eight windows)
     "attention": "auto",
     "activation": "gelu",  # gelu (exact), gelu_tanh or relu
     "epsilon": 1e-5,  # epsilon of layer norms

@@ -194,7 +194,9 @@ def compile_in_subprocess(job: Job, target: Target, phase) -> Step:
     """Compiles a step in the compiler process. Raises CompilerFailed if that process crashes."""
     try:
         pool = compiler.pool()
-        return pool.submit(compile_here, job._replace(log=None), target, phase).result()
+        return pool.submit(
+            compile_here, job._replace(log=None, programs={}), target, phase
+        ).result()
     except BrokenProcessPool:
         compiler.pool.cache_clear()  # the next step starts a new process
         raise CompilerFailed(f"the compiler crashed on phase {phase.name}") from None
@@ -218,4 +220,8 @@ def compile_lowered(lowered, mesh) -> Step:
         if "libdevice" in str(error):
             reason = BadInput(f"the compiler for GPUs lacks NVIDIA's libdevice; {gpus.INSTALL}")
         raise reason or CompilerFailed(f"the compiler failed: {one_line(error)}") from None
-    return Step(hlo.memory(compiled), timeline.read(compiled.as_text(), mesh))
+    text = compiled.as_text()
+    memory = hlo.memory(compiled)
+    size = gpu_operations.largest_workspace(text)
+    memory = memory._replace(temporaries=memory.temporaries + size, total=memory.total + size)
+    return Step(memory, timeline.read(text, mesh))

@@ -27,6 +27,9 @@ SLICES = ("dynamic-slice", "gather", "slice")
 UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[:=][\[{]([^\]}]*)')
 FUSED_ATTENTION = "__cudnn$fmha"
+# A backward pass that writes the gradient of a mask keeps those of all scores, of all heads, in its workspace. Its size
+# is known on a card alone; this is that of NVIDIA/cudnn-frontend, scaled_dot_product_flash_attention.h.
+MASK_GRADIENT = "__cudnn$fmhaScaleBiasSoftmaxBackward"
 # Products of the scores' size in attention: of queries and keys, of probabilities and values; in the backward pass
 # those of the scores again, and of the gradients of probabilities, values, queries and keys.
 FORWARD, BACKWARD = 2, 5
@@ -83,7 +86,23 @@ def moved(op: Instruction, shapes: dict[str, list[Array]], computations: dict) -
         update = updated(body)
         if update:
             written = update
-    return sum(operands.values()) + written
+    return sum(operands.values()) + written + 2 * workspace(op, shapes)
+
+
+def workspace(op: Instruction, shapes: dict[str, list[Array]]) -> int:
+    """Returns the bytes of a workspace that the compiled program lacks, see MASK_GRADIENT."""
+    if op.target != MASK_GRADIENT:
+        return 0
+    (rows, length, heads, _), keys = (shapes[name][0].shape for name in op.operands[:2])
+    return 2 * rows * heads * length * keys[1]
+
+
+def largest_workspace(text: str) -> int:
+    """Returns the bytes of the largest such workspace of a program."""
+    if MASK_GRADIENT not in text:
+        return 0
+    bodies = hlo.computations(text)[0].values()
+    return max(workspace(op, hlo.shapes(body)) for body in bodies for op in body)
 
 
 def updated(body: list[Instruction]) -> int:

@@ -16,7 +16,6 @@ from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-REPEATABLE = "operations of GPUs: a restart gives the same bits with XLA_FLAGS=--xla_gpu_deterministic_ops=true alone"
 PACKAGES = "jax jaxlib libtpu jax-cuda12-pjrt flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 
 
@@ -30,6 +29,7 @@ def collect(config, data, trainer) -> dict:
         "vocabulary": data.vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
         "versions": versions(),
+        "deterministic": gpu.is_deterministic() or not gpu.is_target(),
         "devices": [device.device_kind for device in trainer.mesh.devices.flatten()],
         "mesh": dict(trainer.mesh.shape),
         "sharding": meshes.describe(params, models.shardings(config)),
@@ -73,7 +73,9 @@ def describe(config, info: dict) -> str:
     phases = [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     objective = base.make(config, Vocabulary(**info["vocabulary"]))
     losses = objective.reference_losses(info["unigram_entropy"])
-    bits = REPEATABLE if gpu.is_target() and not gpu.is_deterministic() else ""
+    bits = ""
+    if not info.get("deterministic", True):
+        bits = f"a restart may give other last bits; {gpu.DETERMINISTIC} in XLA_FLAGS prevents that"
     return "\n".join(filter(None, [head, *phases, losses, bits]))
 
 

@@ -76,8 +76,9 @@ def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
         ("cudnn", dict(length=100), "cudnn"),
         ("cudnn", dict(sequences=5, length=128), "cudnn"),
         ("cudnn", dict(sequences=5, length=8192), "cudnn"),
-        ("cudnn", dict(window=128, length=2048), "cudnn"),
-        ("cudnn", dict(window=128, length=2050), "xla"),
+        ("cudnn", dict(window=128, length=1024), "cudnn"),
+        ("cudnn", dict(window=128, length=1026), "xla"),
+        ("cudnn", dict(window=512, length=2048), "cudnn"),
     ],
 )
 def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
@@ -85,18 +86,26 @@ def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
 
 
 def test_xla_computes_local_layers_of_long_rows_instead_of_cudnn():
-    assert attention.choose(*change("cudnn", dict(window=128, length=2050))) == "xla"
+    assert attention.choose(*change("cudnn", dict(window=128, length=1026))) == "xla"
 
 
 @pytest.mark.parametrize("flag", ["deterministic_ops", "exclude_nondeterministic_ops"])
 @pytest.mark.parametrize("card", ["a100", "rtx4090", "h100", "b200"])
-def test_deterministic_operations_of_blackwell_lack_cudnn(monkeypatch, card, flag):
+def test_deterministic_operations_of_some_cards_lack_the_gradient_of_a_mask(
+    monkeypatch, card, flag
+):
     kind = CARDS[card].device_kind
-    assert attention.has_cudnn(kind)
+
+    def is_refused(**changes):
+        spec, case = change("cudnn", dict(device=kind) | changes)
+        return bool(list(attention.refusals("cudnn", spec, case)))
+
+    assert not is_refused(sequences=8)
     monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_{flag}=false")
-    assert attention.has_cudnn(kind)
+    assert not is_refused(sequences=8)
     monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_{flag} --xla_other=1")
-    assert attention.has_cudnn(kind) == (card != "b200")
+    assert not is_refused()
+    assert is_refused(sequences=8) == is_refused(window=128) == (card == "b200")
 
 
 def test_blocks_of_splash_divide_every_row():

@@ -117,7 +117,8 @@ def test_a_packed_step_has_the_kernel_in_both_passes(card, remat):
 @needs_compiler
 @pytest.mark.full
 def test_a_plan_counts_the_masks_that_heads_and_layers_share():
-    """One of full and one of local layers. As many tokens in rows half as long need nothing else less."""
+    """One of full and one of local layers, and the workspace of one gradient, of both heads. As many tokens in rows
+    half as long need nothing else less."""
     values = [
         plan.plan(make_job(rows, length), "rtx4090:1", None)["phases"]["main"][
             "bytes_of_temporaries"
@@ -125,20 +126,24 @@ def test_a_plan_counts_the_masks_that_heads_and_layers_share():
         for rows, length in ((16, 512), (32, 256))
     ]
     mask = 2 * 16 * 512**2
-    assert values[0] - values[1] == pytest.approx(2 * (mask - mask / 2), rel=0.01)
+    assert values[0] - values[1] == pytest.approx((2 + 2) * (mask - mask / 2), rel=0.01)
 
 
 # Runs in a process without the variables of conftest.py, which hide GPUs.
 ON_GPU = """
+from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from bert_jax.layers import attention_cudnn
 from bert_jax.layers.attention_spec import Spec
 from kits.attention import SIZE, assert_aligned, compute, make_rows, plain
-for length, packed in [(96, False), (96, True), (256, False), (256, True)]:
+cases = [(96, False, 0, False), (96, True, 0, False), (256, False, 0, False), (256, True, 0, True)]
+cases += [(256, True, 128, False), (1024, True, 128, False), (1024, True, 128, True)]
+for length, packed, window, causal in cases:
     *arrays, ids = make_rows(5, length)
     case = (*arrays, ids if packed else np.minimum(ids, 1))
-    spec = Spec("cudnn", SIZE, sequences=2 if packed else 1)
-    functions = (lambda *x: attention_cudnn.attend(spec, *x)), plain
+    spec = Spec("cudnn", SIZE, window, causal, sequences=2 if packed else 1)
+    reference = partial(plain, causal=causal, window=window)
+    functions = (lambda *x: attention_cudnn.attend(spec, *x)), reference
     actual, expected = (compute(each, case, jnp.bfloat16) for each in functions)
     for a, b in zip(actual, expected, strict=True):
         assert_aligned(a, b, 1e-4, 2e-3)

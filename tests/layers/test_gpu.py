@@ -33,19 +33,13 @@ def lower(function, arrays, platform) -> str:
     return jax.jit(learn).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
 
 
-def test_the_log_of_a_gpu_says_how_a_restart_gives_the_same_bits(monkeypatch):
+@pytest.mark.parametrize("is_deterministic", [True, False])
+def test_the_log_says_how_a_restart_gives_the_same_bits(is_deterministic):
     phase = {"rows_per_device": 16, "micro_batches": 1, "attention": "xla"}
     info = {"parameters": 9, "devices": ["cpu"], "unigram_entropy": 3.5, "phases": {"main": phase}}
-    info["vocabulary"] = VOCABULARY._asdict()
-
-    def has_line():
-        return "--xla_gpu_deterministic_ops=true" in run_info.describe(small_config(), info)
-
-    assert not has_line()
-    compile_for_gpus(monkeypatch)
-    assert has_line()
-    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
-    assert not has_line()
+    info |= {"vocabulary": VOCABULARY._asdict(), "deterministic": is_deterministic}
+    text = run_info.describe(small_config(), info)
+    assert (gpu.DETERMINISTIC in text) != is_deterministic
 
 
 def random_arrays(count, shape, dtype):

@@ -83,6 +83,7 @@ ENTRY %main (table: f32[5000,8], ids: s32[100], a: bf16[64,32], b: bf16[32,16], 
   %result = f32[64,16]{1,0} get-tuple-element(%cublas), index=0
   %mixed = (bf16[2,6,3,8]{3,2,1,0}, s8[0]{0}) custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmax"
   %gradients = (bf16[2,6,3,8]{3,2,1,0}) custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaSoftmaxBackward"
+  %masked = (bf16[2,6,3,8]{3,2,1,0}) custom-call(%q, %q, %q), custom_call_target="__cudnn$fmhaScaleBiasSoftmaxBackward"
   %w = (s32[], f32[8]) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
   ROOT %r = f32[8]{0} conditional(%k, %p, %p), branch_computations={%skipped, %updated}
 }
@@ -92,6 +93,7 @@ ENTRY %main (table: f32[5000,8], ids: s32[100], a: bf16[64,32], b: bf16[32,16], 
 PRODUCT = 2 * 64 * 32 * 16
 FACTORS = 2 * (64 * 32 + 32 * 16)  # bytes
 HEADS = 2 * 6 * 3 * 8  # elements of the queries
+SCORES = 2 * 2 * 3 * 6 * 6  # bytes of the workspace of the gradient of a mask
 # {instruction: FLOPs and bytes}
 EXPECTED = {
     "rows": (0, 4 * (2 * 100 * 8 + 100)),
@@ -101,6 +103,7 @@ EXPECTED = {
     "cublas": (PRODUCT, FACTORS + 4 * 64 * 16),
     "mixed": (2 * 2 * HEADS * 6, 2 * 2 * HEADS),
     "gradients": (5 * 2 * HEADS * 6, 2 * 2 * HEADS),
+    "masked": (5 * 2 * HEADS * 6, 2 * 2 * HEADS + 2 * SCORES),
 }
 
 
@@ -116,6 +119,11 @@ def test_flops_and_bytes_equal_a_calculation_by_hand(name):
     [op] = [op for op in computations[entry] if op.name == name]
     assert gpu_operations.flops(op, shapes, computations) == EXPECTED[name][0]
     assert gpu_operations.moved(op, shapes, computations) == EXPECTED[name][1]
+
+
+def test_a_program_needs_the_largest_workspace_of_a_masks_gradient():
+    assert gpu_operations.largest_workspace(PROGRAM) == SCORES
+    assert gpu_operations.largest_workspace(PROGRAM.replace("ScaleBias", "")) == 0
 
 
 def test_the_schedule_has_loops_and_the_longest_branch(monkeypatch):
