@@ -37,6 +37,7 @@ PURPOSE = {
     "draws": 21,
     "evaluation": 22,
     "mixture": 23,
+    "step_draws": 24,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)
