@@ -97,13 +97,16 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
     return IMPLEMENTATIONS[name](spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
 
 
-def resolve(spec: Spec, config, phase, mesh) -> str:
+def resolve(spec: Spec, config, phase, mesh, properties: tuple[str, ...] = ()) -> str:
     """Returns the implementation that trains a layer in a phase of a config on a mesh; raises BadInput like `choose`.
 
     `config.dtype` must be resolved, not `auto`.
+
+    properties: of the layer's masks, see Mask.properties. All sequences have rows of the phase's length.
     """
     heads = config.model.heads // mesh.shape["tensor"]
-    case = Case(*device_and_kernels(mesh), phase.length, heads, config.dtype)
+    shape = phase.length, heads, config.dtype
+    case = Case(*device_and_kernels(mesh), *shape, properties, phase.length)
     return choose(spec, case, f"phases.{phase.name}.")
 
 

@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-OTHER_KEYS = "ids of other keys"  # of Mask.properties
+# Of Mask.properties.
+OTHER_KEYS = "ids of other keys"
+PAIRS = "a mask of pairs"
+BIAS = "a bias"
+POSITIONS = "positions"
 
 
 class Spec(NamedTuple):
@@ -25,6 +29,12 @@ class Spec(NamedTuple):
     sequences: int = 0  # packed in a row, at most; 0: not known
     # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.
     is_counted: bool = False
+
+    def to_context(self) -> "Spec":
+        """Returns the Spec of the attention to a second sequence, whose rows may have a length that a named kernel does
+        not support."""
+        name = "xla" if self.implementation == "xla" else "auto"
+        return self._replace(implementation=name, causal=False, window=0)
 
 
 class Mask(NamedTuple):
@@ -44,12 +54,12 @@ class Mask(NamedTuple):
         """Returns what the mask has besides the ids of one sequence and angles, in the words of a message."""
         fields = {
             OTHER_KEYS: self.key_ids,
-            "a mask of pairs": self.pairs,
-            "a bias": self.bias,
+            PAIRS: self.pairs,
+            BIAS: self.bias,
         }
         names = [name for name, array in fields.items() if array is not None]
         if self.positions:
-            names.append("positions")
+            names.append(POSITIONS)
         return tuple(names)
 
 

@@ -215,14 +215,7 @@ class Block(nn.Module):
         make_norm = partial(LayerNorm, options.epsilon, bias=options.bias)
         self.attention = Attention(self.heads, self.spec, options)
         self.attention_norm = make_norm()
-        # A named kernel may not suit the second sequence, whose rows may have another length.
-        implementation = "xla" if self.spec.implementation == "xla" else "auto"
-        context_spec = self.spec._replace(
-            implementation=implementation,
-            causal=False,
-            window=0,
-        )
-        self.context = Attention(self.heads, context_spec, options)
+        self.context = Attention(self.heads, self.spec.to_context(), options)
         self.context_norm = make_norm()
         self.feed_forward = FeedForward(self.hidden, options, self.gated, self.dropouts.hidden)
         self.feed_forward_norm = make_norm()

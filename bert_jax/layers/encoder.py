@@ -186,10 +186,14 @@ def make(encoder: type[Encoder], config, vocabulary_size: int, **fields) -> Enco
     )
 
 
-def resolve(network: Encoder, config, phase, mesh) -> str:
-    """Returns the attention implementation that trains a network whose layers are alike; see `models.base`."""
+def resolve(network: Encoder, config, phase, mesh, properties: tuple[str, ...] = ()) -> str:
+    """Returns the attention implementation that trains a network whose layers are alike; see `models.base`.
+
+    properties: as of `attention.resolve`.
+    """
     check_mesh(config, mesh)
-    return attention.resolve(network.make_spec(network.attention_dropout), config, phase, mesh)
+    spec = network.make_spec(network.attention_dropout)
+    return attention.resolve(spec, config, phase, mesh, properties)
 
 
 def check_mesh(config, mesh) -> None:

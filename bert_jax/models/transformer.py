@@ -15,7 +15,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import attention, blocks, encoder, pooling
-from bert_jax.layers.attention_spec import Branches, Context, Mask, Spec, empty_cache
+from bert_jax.layers.attention_spec import OTHER_KEYS, Branches, Context, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Dropouts, LayerOptions
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
@@ -198,7 +198,8 @@ def make(config, vocabulary_size: int, **fields) -> Network:
 
 
 def resolve(config, phase, mesh, **fields) -> str:
-    """Returns the attention implementations that train a phase on a mesh, of the source and of the target.
+    """Returns the attention implementations that train a phase on a mesh: in the source, in the target, and of the
+    target to the source.
 
     Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
     """
@@ -206,7 +207,9 @@ def resolve(config, phase, mesh, **fields) -> str:
     network = make(config, 0, **fields).encoder
     spec = network.make_spec(network.attention_dropout)
     resolve_spec = partial(attention.resolve, config=config, phase=phase, mesh=mesh)
-    return f"{resolve_spec(spec)} and {resolve_spec(spec._replace(causal=True))}"
+    target = spec._replace(causal=True)
+    context = resolve_spec(target.to_context(), properties=(OTHER_KEYS,))
+    return f"{resolve_spec(spec)}, {resolve_spec(target)}, and {context}"
 
 
 def check(config) -> None:
