@@ -8,7 +8,15 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-from kits.small import VOCABULARY, mesh_of, small_batch, small_config, small_objective
+from kits.objectives import assert_halves_add_up
+from kits.small import (
+    VOCABULARY,
+    mesh_of,
+    small_batch,
+    small_config,
+    small_objective,
+    small_params,
+)
 
 from bert_jax import config as configs
 from bert_jax import evaluate, prng, step
@@ -165,6 +173,31 @@ def test_the_sample_of_a_batch_follows_from_seed_and_step():
     params = {"words": jnp.ones((WORDS, 4))}
     parts = [objective.outputs(params, small_batch(4, seed=seed))["samples"] for seed in (0, 1)]
     np.testing.assert_array_equal(*parts)  # that of all evaluations
+
+
+def contrastive() -> base.Objective:
+    """Returns a loss that compares each row with all others, the mean of which is no sum over rows."""
+
+    def terms(outputs, batch):
+        vectors = outputs["logits"]
+        nats = base.cross_entropy(vectors @ vectors.T, jnp.arange(len(vectors)))
+        return {"softmax_loss": base.weighted_mean(nats, batch["row_weights"])}
+
+    weights = sampled_softmax().weights
+    return base.from_module(SampledSoftmax(), weights, terms)
+
+
+@pytest.mark.parametrize("make", [partial(small_objective, "model.layers=1"), sampled_softmax])
+def test_halves_of_a_batch_add_up(make):
+    """With dropout, and with one sample for the batch."""
+    objective = make()
+    assert_halves_add_up(objective, small_params(objective), small_batch(16))
+
+
+def test_a_loss_that_compares_rows_does_not_add_up():
+    objective = contrastive()
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_halves_add_up(objective, small_params(objective), small_batch(16))
 
 
 def test_smoothing_leaves_out_the_padding_of_the_vocabulary():
