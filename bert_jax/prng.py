@@ -7,11 +7,12 @@ the libraries spell it differently. The mixer is "lowbias32" by Chris Wellons (t
 
 import math
 import operator
+import zlib
 
 import numpy as np
 
-# The purposes of draws, each with its number. Two purposes never share a key, and a new one gets a new number, so that
-# it changes no other draw.
+# The purposes of draws of the package, each with its number. Two purposes never share a key, and a new one gets a new
+# number, so that it changes no other draw.
 PURPOSE = {
     "target_length": 0,
     "sentences_in_a": 1,
@@ -36,6 +37,7 @@ PURPOSE = {
     "draws": 21,
     "evaluation": 22,
     "mixture": 23,
+    "step_draws": 24,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)
@@ -65,6 +67,14 @@ def key(*numbers) -> np.uint32:
 
 # The key of evaluations. It follows from no seed, so that runs of other seeds are compared on the same draws.
 EVALUATION = key(PURPOSE["evaluation"])
+
+
+def purpose(name: str) -> np.uint32:
+    """Returns the number of a purpose: that of PURPOSE, or for other names a hash, which is 2**31 or more."""
+    number = PURPOSE.get(name)
+    if number is None:
+        number = zlib.crc32(name.encode()) | 1 << 31
+    return np.uint32(number)
 
 
 def below(bits, bound):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from kits import corpora, faulty_program, processes, runs
 from kits.malformed_inputs import refused
+from kits.objectives import assert_halves_add_up
 from kits.packed import one_pair_per_row
 from kits.paths import ROOT
 from kits.runs import assert_same_bits, assert_same_run, lines, load, params, pretraining
@@ -119,6 +120,15 @@ def test_both_sequences_are_counted_and_shown(worlds, system):
     for name in [name for name in texts if not name.endswith("target")]:
         pieces = [piece for piece in texts[name].split() if piece not in ("[CLS]", "[SEP]")]
         assert texts[f"{name} target"].split() == ["[CLS]", *reversed(pieces), "[SEP]"]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_halves_of_a_batch_add_up(worlds, system):
+    """With dropout and rows of several sequences."""
+    run = load_model.open_model(worlds[system][1])
+    (phase,) = configs.phases(run.config)
+    batch = next(open_feed(run.config).train(phase, 0, 1))
+    assert_halves_add_up(run.objective, run.params, batch)
 
 
 def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kits import corpora, runs
 from kits.malformed_inputs import refused
+from kits.objectives import assert_halves_add_up
 from kits.paths import ROOT
 from kits.runs import assert_same_run, lines, load, params, pretraining
 from kits.slices import needs_libtpu
@@ -18,6 +19,7 @@ from bert_jax import config
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
 from bert_jax.commands.evaluate import evaluate_run
+from bert_jax.convert import load_model
 from bert_jax.data import batch_files
 from bert_jax.data import store as stores
 from bert_jax.tasks.feed import open_feed
@@ -73,6 +75,12 @@ def test_it_trains_and_is_evaluated_on_its_splits(finished):
     assert config.load(str(workdir / "config.json")).task.labels == LABELS
     assert load(settings).task.labels == () and pretrain(load(settings), workdir) == 0
     assert "labels" in refused(*pretraining(settings, workdir, **{"task.labels": "later,first"}))
+
+
+def test_its_loss_is_a_sum_over_rows(finished):
+    run = load_model.open_model(finished[1])
+    (phase,) = config.phases(run.config)
+    assert_halves_add_up(run.objective, run.params, next(open_feed(run.config).train(phase, 0, 1)))
 
 
 @pytest.mark.parametrize("rows, batch", [(1000, 24), (1000, 64), (20, 8)])

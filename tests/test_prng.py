@@ -5,9 +5,11 @@ import itertools
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_jax import prng
+from bert_jax.data.dataset import draw_key
 
 EDGES = np.array([0, 1, 2, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 2**32 - 1], np.uint32)
 DRAWN = np.random.default_rng(0).integers(0, 2**32, 100_000 - len(EDGES), dtype=np.uint32)
@@ -37,6 +39,27 @@ def test_keys_of_different_uses_differ():
     keys = [int(prng.key(*use)) for use in uses]
     assert len(set(keys)) == len(keys)
     assert len(set(prng.PURPOSE.values())) == len(prng.PURPOSE)
+
+
+KNOWN = {"target_length": 0, "replace": 8, "dropout": 10, "words": 13, "draws": 21, "mixture": 23}
+HASHES = {"my_code.corruption": 4128247877, "dropouts": 4179901680, "": 2**31}
+
+
+@pytest.mark.parametrize(("name", "number"), [*KNOWN.items(), *HASHES.items()])
+def test_a_purpose_has_the_same_number_in_every_version(name, number):
+    """Of the names of others, too, whose numbers are those of no known purpose."""
+    assert prng.purpose(name) == number
+    assert (name in prng.PURPOSE) == (number < 2**31)
+    assert draw_key(7, name, 0, 1, 2) == prng.key(7, number, 0, 1, 2)
+
+
+def test_a_key_is_folded_with_any_purpose_in_every_library():
+    for name in ("my_code.corruption", "dropout"):
+        number = prng.purpose(name)
+        expected = prng.fold(VALUES, number)
+        in_tensorflow = prng.fold(tf.constant(VALUES), number, tf.bitwise.right_shift)
+        np.testing.assert_array_equal(in_tensorflow.numpy(), expected)
+        np.testing.assert_array_equal(prng.fold(jnp.asarray(VALUES), number), expected)
 
 
 def test_shuffle_is_a_permutation():

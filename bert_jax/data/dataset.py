@@ -83,9 +83,10 @@ def lengths(dataset: Dataset, phase, split: str) -> list[int]:
 def draw_key(seed: int, purpose: str, split: int, phase: int, epoch: int) -> np.ndarray:
     """Returns the key of a purpose in an epoch of a split: uint32[1], since NumPy warns when scalars overflow.
 
+    purpose: any name, see `prng.purpose`.
     split: its index in `splits`. Rows that are evaluated depend neither on the seed nor on the number of the phase, so
     that runs with other seeds are evaluated on the same rows.
     """
     if split:
         seed = phase = 0
-    return np.full(1, prng.key(seed, prng.PURPOSE[purpose], split, phase, epoch))
+    return np.full(1, prng.key(seed, prng.purpose(purpose), split, phase, epoch))

@@ -49,9 +49,8 @@ class Pairs(NamedTuple):
     keys: tf.Tensor  # uint32[B], one for each row
 
     def draw(self, purpose: str, positions):
-        """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: a key of prng.PURPOSE."""
-        number = np.uint32(prng.PURPOSE[purpose])
-        keys = prng.fold(self.keys, number, shift)[:, None]
+        """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: as of `prng.purpose`."""
+        keys = prng.fold(self.keys, prng.purpose(purpose), shift)[:, None]
         return prng.fold(keys, tf.cast(positions, tf.uint32), shift)
 
 

@@ -111,10 +111,11 @@ def rotate(mask: Mask, q_BLHK, k_BMHK) -> tuple:
 def resolve(spec: Spec, config, phase, mesh) -> str:
     """Returns the implementation that trains a layer in a phase of a config on a mesh; raises BadInput like `choose`.
 
-    `config.dtype` must be resolved, not `auto`.
+    `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length.
     """
     heads = config.model.heads // mesh.shape["tensor"]
-    case = Case(*device_and_kernels(mesh), phase.length, heads, config.dtype)
+    shape = phase.length, heads, config.dtype
+    case = Case(*device_and_kernels(mesh), *shape, keys=phase.length)
     return choose(spec, case, f"phases.{phase.name}.")
 
 

@@ -28,12 +28,13 @@ class Spec(NamedTuple):
     sequences: int = 0  # packed in a row, at most; 0: not known
     # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.
     is_counted: bool = False
-    needs: tuple[str, ...] = ()  # of the attention, such as BIAS, see blocks.Attention
+    needs: tuple[str, ...] = ()  # what the attention or its masks have, such as BIAS
 
     def to_context(self) -> "Spec":
         """Returns that of attention to a second sequence, whose rows a named kernel may not suit."""
-        implementation = "xla" if self.implementation == "xla" else "auto"
-        return self._replace(implementation=implementation, causal=False, window=0)
+        name = "xla" if self.implementation == "xla" else "auto"
+        needs = *self.needs, OTHER_KEYS
+        return self._replace(implementation=name, causal=False, window=0, needs=needs)
 
 
 class Mask(NamedTuple):

@@ -114,8 +114,8 @@ class Network(nn.Module):
 
     @property
     def specs(self) -> list[Spec]:
-        """Those of attention in the source and in the target."""
-        return [*self.encoder.specs, self.spec]
+        """Those of attention in the source, in the target, and of the target to the source."""
+        return [*self.encoder.specs, self.spec, self.spec.to_context()]
 
     def setup(self):
         sizes = self.encoder

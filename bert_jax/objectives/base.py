@@ -67,16 +67,19 @@ def from_module(
         module) -> the method as a function, such as `step` for decoding.py.
     fields: the others of the Objective.
 
-    The batch of these functions also has draw_keys, uint32[B], one per row, while training or not: the keys of what is
-    sampled derive from them.
+    The batch of these functions also has the keys that those of what is sampled derive from, while training or not:
+    draw_keys, uint32[B], one per row, and step_key, uint32[], the same on all devices and in all micro-batches.
     """
 
+    def derive(key, purpose: str):
+        return prng.fold(jnp.uint32(key), jnp.uint32(prng.PURPOSE[purpose]))
+
     def row_keys(batch, key, purpose: str):
-        purpose_key = prng.fold(jnp.uint32(key), jnp.uint32(prng.PURPOSE[purpose]))
-        return prng.fold(purpose_key, batch["rows"].astype(jnp.uint32))
+        return prng.fold(derive(key, purpose), batch["rows"].astype(jnp.uint32))
 
     def with_keys(batch, key=prng.EVALUATION):
-        return batch | {"draw_keys": row_keys(batch, key, "draws")}
+        draw_keys = row_keys(batch, key, "draws")
+        return batch | {"draw_keys": draw_keys, "step_key": derive(key, "step_draws")}
 
     def init(rng, batch):
         batch = with_keys(jax.tree.map(jnp.asarray, batch))

@@ -140,16 +140,24 @@ def by_heads(function):
 
 
 def map_rows(function):
-    """Wraps a function of arrays [B, ...] so that each device computes its rows.
+    """Wraps function(*arrays, **parameters) -> [B, ...] so that each device computes its rows of arrays [B, ...].
 
-    Without this, XLA would gather the rows of all devices for some operations, such as `top_k`.
+    Without this, XLA would gather the rows of all devices for some operations, such as `top_k`, and send in each step
+    of a scan over time. The trees of parameters are gathered before it, and their gradients are summed after it.
     """
 
-    def call(*arrays):
+    def call(*arrays, **parameters):
         mesh = get_abstract_mesh()
         if not is_split(mesh) or not divides(mesh, arrays[0]):
-            return function(*arrays)
-        return jax.shard_map(function, in_specs=P(ROWS), out_specs=P(ROWS))(*arrays)
+            return function(*arrays, **parameters)
+
+        def part(arrays, parameters):
+            return function(*arrays, **parameters)
+
+        specs = P(ROWS), P()
+        # Unchecked: with the check, gradients of parameters would be summed where a scan reads them.
+        split = jax.shard_map(part, in_specs=specs, out_specs=P(ROWS), check_vma=False)
+        return split(arrays, parameters)
 
     return call
 

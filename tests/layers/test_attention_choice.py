@@ -1,5 +1,7 @@
 """The choice of an attention implementation: which cases each supports, and what `auto` chooses."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from kits.attention import GPU, SETTINGS, TPU, attend, make_rows, on_tpu, plain
 from kits.malformed_inputs import refused
 from kits.runs import make_run, run_batch
 from kits.slices import devices, needs_libtpu
-from kits.small import small_config
+from kits.small import MODERN, VOCABULARY, loss_of, mesh_of, small_config
 
 from bert_jax import build
 from bert_jax import config as configs
@@ -16,6 +18,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
 from bert_jax.layers.attention_spec import OTHER_KEYS, Spec
+from bert_jax.objectives import base as objectives
 from bert_jax.parallel.cards import CARDS
 from bert_jax.runs import continuation
 from bert_jax.tasks import base as tasks
@@ -122,6 +125,45 @@ def test_the_dropout_of_the_program_decides_not_the_config(monkeypatch):
     np.testing.assert_allclose(function(q, k, v, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
     with pytest.raises(BadInput, match="attention_dropout=0.1"):
         function(q, k, v, np.zeros(2, np.uint32))
+
+
+TRANSLATION = ("model.name=transformer", "model.decoder_layers=1", "objective.name=translation")
+TRANSLATION += ("task.name=translation",)
+LOCAL = ("model.layers=2", "model.full_every=2", "task.pair_task=none")
+SYSTEMS = [
+    ((), 512, "fused"),
+    (("model.attention_dropout=0.0",), 2048, "splash"),
+    ((*MODERN, *LOCAL), 2048, "splash and fused"),
+    (TRANSLATION, 512, "fused and fused and fused"),
+    (TRANSLATION, 2048, "splash and splash and xla"),
+    ((*TRANSLATION, "model.attention=splash"), 512, "splash and splash and fused"),
+    ((*TRANSLATION, "model.attention=xla"), 512, "xla and xla and xla"),
+    (("model.name=external.biased",), 512, "xla"),
+]
+
+
+@pytest.mark.parametrize(("changes", "length", "expected"), SYSTEMS)
+def test_what_is_reported_is_what_attends(monkeypatch, changes, length, expected):
+    """To the masks of a model: keys of another sequence, a bias."""
+    on_tpu(monkeypatch)
+    names = []
+
+    def record(name, spec, mask, q, *others):
+        names.append(name)
+        return q
+
+    for name in attention.IMPLEMENTATIONS:
+        monkeypatch.setitem(attention.IMPLEMENTATIONS, name, partial(record, name))
+    keys = [f"phases.main.length={length}", f"model.max_length={length}", "model.layers=1"]
+    config = small_config(*keys, "model.width=128", "model.heads=2", *changes)
+    (phase,) = configs.phases(config)
+    assert tasks.attention(config, phase, mesh_of((1, 1, 1))) == expected
+    objective = objectives.make(config, VOCABULARY)
+    batch = tasks.make(config).shapes(phase, 2)
+    params = jax.eval_shape(objective.init, jax.random.key(0), batch)
+    names.clear()
+    jax.eval_shape(loss_of(objective), params, batch)
+    assert expected == " and ".join(names)
 
 
 @needs_libtpu

@@ -1,12 +1,25 @@
 """The fields of an objective, and the keys of what it samples."""
 
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen as nn
-from kits.small import VOCABULARY, small_batch, small_config, small_objective
+from kits.objectives import assert_halves_add_up
+from kits.small import (
+    VOCABULARY,
+    mesh_of,
+    small_batch,
+    small_config,
+    small_objective,
+    small_params,
+)
 
 from bert_jax import config as configs
-from bert_jax import evaluate, step
+from bert_jax import evaluate, prng, step
 from bert_jax.errors import BadInput
 from bert_jax.layers.dense import MASKED
 from bert_jax.objectives import base
@@ -84,6 +97,107 @@ def test_draws_of_an_evaluation_do_not_depend_on_the_size_of_its_batches():
             np.testing.assert_array_equal(np.float32(outputs["draws"]), terms["draw"][0])
             draws += outputs["draws"].tolist()
     assert draws[:32] == draws[32:] and len(set(draws)) == 32
+
+
+WORDS, SAMPLE = 50, 8
+
+
+class SampledSoftmax(nn.Module):
+    """Predicts the first token of a row among it and a sample of the vocabulary, the same for all rows."""
+
+    @nn.compact
+    def __call__(self, batch, keys):
+        words = self.param("words", nn.initializers.normal(), (WORDS, 4))
+        counters = jnp.arange(SAMPLE, dtype=jnp.uint32)
+        sample = prng.fold(batch["step_key"], counters) % jnp.uint32(WORDS)
+        targets = batch["tokens"][:, 0] % WORDS
+        x = words[batch["tokens"][:, 1] % WORDS]
+        positive = (x * words[targets]).sum(axis=-1, keepdims=True)
+        logits = jnp.concatenate([positive, x @ words[sample].T], axis=1)
+        samples = jnp.broadcast_to(sample, (len(x), SAMPLE))
+        return {"logits": logits, "samples": samples.astype(jnp.float32)}
+
+
+def sampled_softmax() -> base.Objective:
+    def weights(batch):
+        return {"softmax": batch["row_weights"].sum()}
+
+    def terms(outputs, batch):
+        weight = batch["row_weights"]
+        loss = base.cross_entropy(outputs["logits"], jnp.zeros(len(weight), jnp.int32))
+        samples = (outputs["samples"] * weight[:, None]).sum(axis=0)
+        return {
+            "softmax_loss": base.weighted_mean(loss, weight),
+            "samples": (samples, weight.sum()),
+        }
+
+    return base.from_module(SampledSoftmax(), weights, terms)
+
+
+@cache
+def sampled_step(shape, count: int, seed: int = 3, number: int = 5) -> tuple:
+    """Returns (float[SAMPLE], the mean over the rows of the samples of a step; gradients)."""
+    objective = sampled_softmax()
+    optimizer = optax.with_extra_args_support(optax.sgd(1.0))
+    mesh = mesh_of(shape)
+    options = step.Options(count, meshes.summed(mesh, jnp.float32))
+    train = partial(step.train, objective=objective, optimizer=optimizer, seed=seed)
+    batch = small_batch(32)
+    state = step.init(objective, optimizer, 0, batch)._replace(step=jnp.int32(number))
+    rows = meshes.to_devices(mesh, batch, np.arange(32), 32)
+    with jax.set_mesh(mesh):
+        state = jax.device_put(state, meshes.replicated(mesh))
+        after, metrics, _ = jax.jit(partial(train, options=options))(state, rows)
+    total, weight = metrics["samples"]
+    gradient = state.params["words"] - after.params["words"]
+    return np.asarray(total / weight), np.asarray(gradient)
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"), [((1, 1, 1), 1), ((8, 1, 1), 1), ((8, 1, 1), 4), ((2, 2, 2), 4)]
+)
+def test_a_batch_has_one_sample_on_all_devices_and_in_all_micro_batches(shape, count):
+    sample, gradient = sampled_step(shape, count)
+    key = prng.fold(np.full(1, prng.key(3)), np.uint32(5))
+    step_key = prng.fold(key, np.uint32(prng.PURPOSE["step_draws"]))
+    expected = prng.fold(step_key, np.arange(SAMPLE, dtype=np.uint32)) % WORDS
+    np.testing.assert_array_equal(sample, expected)
+    np.testing.assert_allclose(gradient, sampled_step((1, 1, 1), 1)[1], atol=1e-7)
+    assert np.abs(gradient).max() > 1e-3
+
+
+def test_the_sample_of_a_batch_follows_from_seed_and_step():
+    samples = [sampled_step((1, 1, 1), 1, seed, number)[0] for seed in (3, 4) for number in (5, 6)]
+    assert len(set(map(tuple, samples))) == 4
+    objective = sampled_softmax()
+    params = {"words": jnp.ones((WORDS, 4))}
+    parts = [objective.outputs(params, small_batch(4, seed=seed))["samples"] for seed in (0, 1)]
+    np.testing.assert_array_equal(*parts)  # that of all evaluations
+
+
+def contrastive() -> base.Objective:
+    """Returns a loss that compares each row with all others, the mean of which is no sum over rows."""
+
+    def terms(outputs, batch):
+        vectors = outputs["logits"]
+        nats = base.cross_entropy(vectors @ vectors.T, jnp.arange(len(vectors)))
+        return {"softmax_loss": base.weighted_mean(nats, batch["row_weights"])}
+
+    weights = sampled_softmax().weights
+    return base.from_module(SampledSoftmax(), weights, terms)
+
+
+@pytest.mark.parametrize("make", [partial(small_objective, "model.layers=1"), sampled_softmax])
+def test_halves_of_a_batch_add_up(make):
+    """With dropout, and with one sample for the batch."""
+    objective = make()
+    assert_halves_add_up(objective, small_params(objective), small_batch(16))
+
+
+def test_a_loss_that_compares_rows_does_not_add_up():
+    objective = contrastive()
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_halves_add_up(objective, small_params(objective), small_batch(16))
 
 
 def test_smoothing_leaves_out_the_padding_of_the_vocabulary():
