@@ -12,11 +12,11 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
-from bert_jax.config_checks import find_module
 from bert_jax.data.dataset import Dataset, lengths
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.optimizers.base import Network
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -79,8 +79,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     schedules = configs.schedules(config)
     rate = optimizer.rate_of(schedules)
     peak = partial(optimizer.peak_of, schedules)
-    scale = find_module("optimizer", keys.name).make if "." in keys.name else None
-    update = optimizer.make(keys, rate, network_of(config), peak, scale)
+    update = optimizer.make(keys, rate, network_of(config), peak)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
     example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)
@@ -99,9 +98,9 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     )
 
 
-def network_of(config) -> optimizer.Network:
+def network_of(config) -> Network:
     """Returns what the optimizer knows about the parameters of the model."""
-    return optimizer.Network(
+    return Network(
         partial(models.layers_above, body=models.body(config)),
         partial(models.decayed, config),
     )

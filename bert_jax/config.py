@@ -243,7 +243,7 @@ def execute(path: Path, argument=()) -> ConfigDict:
 
 
 def base(config: ConfigDict | dict = ()) -> ConfigDict:
-    """Returns the default config, of the model, objective and task that `config` names."""
+    """Returns the default config, of the model, objective, task and optimizer that `config` names."""
     values = flatten(config)
     names = {name.removesuffix(".name"): values[name] for name in NAMES if name in values}
     return base_config.get_config(**names)
@@ -264,8 +264,8 @@ def read_remote(name: str) -> ConfigDict:
 
 def read(path: Path) -> ConfigDict:
     """Reads a config that `save` wrote; raises BadInput. The file is data: nothing in it is executed, but the modules
-    that `model.name`, `objective.name` and `task.name` name are imported. Preparing a store and training also call the
-    functions that `corpus.map` and `evaluate.metric` name.
+    that `model.name`, `objective.name`, `task.name` and `optimizer.name` name are imported. Preparing a store and
+    training also call the functions that `corpus.map` and `evaluate.metric` name.
 
     Keys that the file lacks, because they are newer, take their defaults.
     """
@@ -319,7 +319,8 @@ def flatten(tree, prefix: str = "") -> dict:
 def apply(config: ConfigDict, overrides: list[str]) -> None:
     """Sets keys by overrides `a.b=value`, each text parsed as the type of the key's value.
 
-    The names of model, objective and task come first: they decide which other keys there are, see `base.use`.
+    The names of model, objective, task and optimizer come first: they decide which other keys there are, see
+    `base.use`.
     """
     for override in sorted(overrides, key=lambda text: text.partition("=")[0] not in NAMES):
         key, equals, text = override.partition("=")

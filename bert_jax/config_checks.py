@@ -19,12 +19,13 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import BadInput, one_line
 
-GROUPS = ("model", "objective", "task")  # whose keys are in the modules that they name
+GROUPS = ("model", "objective", "task", "optimizer")  # whose keys are in the modules that they name
 # {group: the packages in which the module of a name is looked up, one after the other}
 PLACES = {
     "model": ("bert_jax.models",),
     "objective": ("bert_jax.objectives",),
     "task": ("bert_jax.tasks", "bert_jax.tasks.text"),
+    "optimizer": ("bert_jax.optimizers",),
 }
 NEEDED = ("DEFAULTS", "check", "make")  # of such a module
 MAIN = "phases.main."
@@ -74,8 +75,7 @@ def find_module(group: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    needed = NEEDED if group in GROUPS else ("make",)  # of an optimizer
-    missing = [item for item in needed if not hasattr(module, item)]
+    missing = [item for item in NEEDED if not hasattr(module, item)]
     if not missing:
         return module
     if "." in name:

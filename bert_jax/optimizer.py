@@ -1,52 +1,29 @@
-"""One readable optax chain: clip, Adam, StableAdamW or Adafactor, decay, schedule, rates by layer.
+"""One readable optax chain: clip, an optimizer with its decay, schedule, rates by layer.
 
 `update` takes two keyword arguments in addition to optax's: `step`, and `gradient_norm`, the global norm of the
 gradients, which the training step has already computed.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import optax
 
-
-class Network(NamedTuple):
-    """The functions by which the optimizer distinguishes the parameters of a network, see models/base.py."""
-
-    layers_above: (
-        Callable  # (params) -> a tree of ints, the number of layers above that of each parameter
-    )
-    decayed: Callable  # (params) -> a tree of bools, whether weight decay applies
+from bert_jax.config_checks import find_module
+from bert_jax.optimizers.base import Network, first_steps
 
 
-def make(
-    config, rate, network: Network, peak=None, scale=None
-) -> optax.GradientTransformationExtraArgs:
+def make(config, rate, network: Network, peak=None) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer that `config` (the group `optimizer`, with the peak as its learning rate) describes.
 
     rate: step -> learning rate.
-    peak: step -> the highest rate of the schedule in force, on which the decay of StableAdamW depends; None: that of
-        the config.
-    scale: the function `make` of the module that `config.name` names, if any.
+    peak: step -> the highest rate of the schedule in force; None: that of the config.
     """
-    stable = partial(stable_adamw, peak=peak or (lambda step: config.learning_rate))
-    scale = scale or {"adam": adam, "stable_adamw": stable, "adafactor": adafactor}[config.name]
     clip = optax.identity()
     if config.clip:
         clip = clip_by_norm(config.clip)
-    parts = [clip, scale(config, network)]
-    if config.name in ("adam", "adafactor"):  # the others have their own decay
-        parts.append(optax.add_decayed_weights(config.weight_decay, network.decayed))
-    return optax.chain(*parts, scale_by_rate(config, network, rate))
-
-
-def first_steps(config, network: Network, params):
-    """Returns a tree of ints: the step from which on each parameter is trained, see `unfreeze_every`."""
-    above = network.layers_above(params)
-    return jax.tree.map(lambda layers: layers * config.unfreeze_every, above)
+    peak = peak or (lambda step: config.learning_rate)
+    scale = find_module("optimizer", config.name).make(config, network, peak)
+    return optax.chain(clip, scale, scale_by_rate(config, network, rate))
 
 
 def select_trained(config, network: Network, gradients, step):
@@ -98,91 +75,6 @@ def scale_by_rate(config, network: Network, rate) -> optax.GradientTransformatio
         return updates, state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
-
-
-def adam(config, network: Network) -> optax.GradientTransformation:
-    """Returns Adam (arXiv:1412.6980), without bias correction if so configured, as in the original BERT.
-
-    The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
-    """
-    dtype = config.moment_dtype
-
-    def init(params):
-        mu = jax.tree.map(jnp.zeros_like, params)
-        nu = jax.tree.map(jnp.zeros_like, params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
-
-    def update(gradients, state, params=None, *, step, **_):
-        mu = optax.tree.cast(state.mu, jnp.float32)
-        mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
-        nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
-        count = optax.safe_increment(state.count)
-        correct = partial(correct_bias, config, network, count, step)
-        means = correct(config.beta1, mu)
-        squares = correct(config.beta2, nu)
-        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), means, squares)
-        return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
-
-    return optax.GradientTransformationExtraArgs(init, update)
-
-
-def correct_bias(config, network: Network, count, step, beta: float, moments):
-    """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
-
-    Those of a layer that is trained from a later step on start there. They are corrected even without
-    `bias_correction`: no warm-up makes up for it, and the layer's first updates would be up to seven times too large.
-    `step` counts skipped steps, too, which makes their updates smaller at most.
-    """
-
-    def correct(moment, first: int):
-        if not (config.bias_correction or first):
-            return moment
-        updates = count
-        if first:
-            updates = jnp.maximum(step + 1 - first, 1)
-        return moment / (1 - beta**updates)
-
-    return jax.tree.map(correct, moments, first_steps(config, network, moments))
-
-
-def stable_adamw(config, network: Network, peak: Callable) -> optax.GradientTransformation:
-    """Returns StableAdamW (arXiv:2304.13013): AdamW with bias correction, whose update of each array is divided by the
-    RMS of gradient / sqrt(second moment) where that is above 1. It replaces the clipping of gradients by their norm.
-
-    As in torch-optimi with decouple_lr=True, the weight decay is relative to the rate's share of its peak, and divided
-    like the update. torch-optimi debiases the betas instead of the moments, which has the same results.
-
-    peak: step -> that of the schedule in force.
-    """
-    config = config.copy_and_resolve_references()
-    config.bias_correction = True
-    scale = adam(config, network)
-
-    def update(gradients, state, params, *, step, **_):
-        updates, state = scale.update(gradients, state, params, step=step)
-        decay = config.weight_decay / peak(step)
-        nu = correct_bias(config, network, state.count, step, config.beta2, state.nu)
-
-        def stabilize(u, p, is_decayed: bool, g, v):
-            if is_decayed:
-                u += decay * p
-            rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))
-            return u / jnp.maximum(rms, 1.0)
-
-        decayed = network.decayed(params)
-        return jax.tree.map(stabilize, updates, params, decayed, gradients, nu), state
-
-    return optax.GradientTransformationExtraArgs(scale.init, update)
-
-
-def adafactor(config, network: Network) -> optax.GradientTransformation:
-    """Returns Adafactor (arXiv:1804.04235) without momentum: factored second moments, updates clipped and scaled by
-    RMS."""
-    return optax.chain(
-        optax.scale_by_factored_rms(),
-        optax.clip_by_block_rms(1.0),
-        optax.scale_by_param_block_rms(),
-    )
 
 
 # --- Schedules ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Prints docs/config.md: every key of configs/base.py and of the models, objectives and tasks, with its comment.
+"""Prints docs/config.md: every key of configs/base.py and of what a config names, with its comment.
 
 python docs/make_config.py > docs/config.md
 """
@@ -8,7 +8,7 @@ import io
 import tokenize
 from pathlib import Path
 
-from bert_jax.config_checks import find_module, registered
+from bert_jax.config_checks import GROUPS, find_module, registered
 
 ROOT = Path(__file__).parents[1]
 HEAD = """# Config keys
@@ -18,7 +18,7 @@ or on the command line by `--config.KEY=VALUE`.
 
 `--config.task.name=X` changes the task, and the keys of `task` and of the phases become those of X. A value that
 differs from its old default is kept if X has a key of this name and type; all others take the defaults of X. The same
-holds for `model.name` and `objective.name`, and in a config file for `base.use(config, task="X")`.
+holds for `model.name`, `objective.name` and `optimizer.name`, and in a config file for `base.use(config, task="X")`.
 """
 TABLE = """
 ## {title}
@@ -67,7 +67,7 @@ def shared_keys(source: str):
 
 
 def own_keys(path: Path, group: str):
-    """Yields (key, default, meaning) of the DEFAULTS and PHASE_DEFAULTS of a model, an objective or a task."""
+    """Yields (key, default, meaning) of the DEFAULTS and PHASE_DEFAULTS of a file."""
     for name, prefix in (("DEFAULTS", group), ("PHASE_DEFAULTS", "phases.NAME")):
         found = {key: rest for key, *rest in items(path, name)}  # the last default of a key
         for key, (default, text) in found.items():
@@ -107,9 +107,9 @@ def imported(body: list[ast.stmt], name: ast.Attribute) -> Path:
 
 
 def sections():
-    """Yields (title, keys) of base.py and of every model, objective and task that has keys."""
+    """Yields (title, keys) of base.py and of every file of GROUPS that has keys."""
     yield "Keys of all runs", shared_keys((ROOT / "configs/base.py").read_text())
-    for group in ("model", "objective", "task"):
+    for group in GROUPS:
         for name in sorted(registered(group)):
             path = Path(find_module(group, name).__file__)
             if keys := list(own_keys(path, group)):

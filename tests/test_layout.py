@@ -11,9 +11,7 @@ FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 
 # A subpackage may import the subpackages before it in this list, and the modules in BASE. BASE may import itself and
 # storage. Planning and commands may also import the top level; of the top level, only cli may import these two.
-PACKAGES = (
-    "storage tokenizers data parallel layers models objectives tasks checkpoints runs".split()
-)
+PACKAGES = "storage tokenizers data parallel layers models optimizers objectives tasks checkpoints runs".split()
 PACKAGES += "convert inference pages planning commands".split()
 BASE = {"errors", "prng", "config", "config_checks", "step_guard"}
 MAX_FILES = 14  # at the top level
@@ -24,7 +22,7 @@ PLACES = {
     "tensorflow_datasets": ("bert_jax/data/sources/tfds.py",),
     "apache_beam": ("bert_jax/data/preparation/beam.py",),
     "orbax": ("bert_jax/checkpoints/*",),
-    "optax": ("bert_jax/optimizer.py", "bert_jax/step.py"),
+    "optax": ("bert_jax/optimizer.py", "bert_jax/optimizers/*", "bert_jax/step.py"),
     "flax": tuple(f"bert_jax/{name}/*" for name in ("layers", "models", "objectives", "inference")),
     "fsspec": ("bert_jax/storage/remote.py",),
     "argparse": ("bert_jax/cli.py", "bert_jax/commands/*"),
@@ -33,7 +31,7 @@ PLACES = {
 # These files receive what they use as arguments, and import no config, data or model.
 PURE = {
     "bert_jax/step.py": {"step_guard", "prng"},
-    "bert_jax/optimizer.py": set(),
+    "bert_jax/optimizer.py": {"config_checks", "optimizers"},
     "bert_jax/step_guard.py": set(),
     "bert_jax/parallel/mesh.py": {"parallel", "errors"},
     "bert_jax/prng.py": set(),

@@ -27,6 +27,7 @@ from bert_jax.convert.names import by_path
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.optimizers import adam
 
 STEPS = 10
 RATE = rate_of("linear", 0.1, 3, STEPS)  # differs at every step
@@ -160,7 +161,7 @@ def bytes_of(state) -> int:
 def test_a_bfloat16_moment_is_rounded_once_a_step():
     """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
     keys = [f"optimizer.moment_dtype={dtype}" for dtype in ("float32", "bfloat16")]
-    exact, rounded = (optimizer.adam(small_config(key).optimizer, NETWORK) for key in keys)
+    exact, rounded = (adam.scale_by_adam(small_config(key).optimizer, NETWORK) for key in keys)
     params, gradients = make_gradients()
     a = exact.init(params)
     b = rounded.init(params)

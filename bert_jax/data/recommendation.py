@@ -139,7 +139,7 @@ def make_run(config, report: dict, minutes, recipe, steps: float, seconds) -> di
     is_measured = minutes == MINUTES[0] and steps >= MEASURED
     return {
         "minutes": minutes,
-        "changes": {key: new for key, new in configs.flatten(after).items() if new != now[key]},
+        "changes": {key: new for key, new in configs.flatten(after).items() if new != now.get(key)},
         "layers": after.model.layers,
         "width": after.model.width,
         "steps": steps,
@@ -155,7 +155,7 @@ def apply(config, report: dict, recipe, steps: int):
     after = config.copy_and_resolve_references()
     after.model.update({key: recipe.model[key] for key in SIZE})
     after.model.feed_forward = config.model.feed_forward * recipe.model.width // config.model.width
-    after.optimizer.update(recipe.optimizer)
+    after.optimizer = recipe.optimizer.copy_and_resolve_references()
     after.train.update(micro_batches=1, tokens_per_device=recipe.train.tokens_per_device)
     shapes = configs.phases(recipe)
     first = 0

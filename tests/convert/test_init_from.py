@@ -168,6 +168,9 @@ def test_moments_are_kept_from_step_0_on(finished, tmp_path, monkeypatch, name):
     """Twenty steps of a new run are those of one run after as many, on the same batches."""
     keys = PLAIN | {"optimizer.name": name, "log.every": 1, "evaluate.every": 0}
     settings = finished[0] | {"checkpoint.keep": 9}
+    for key in small.LOST.get(f"optimizer.name={name}", ()):
+        for values in (keys, settings):
+            values.pop(key, None)
     begin(settings, tmp_path / "one", **keys | {"phases.main.steps": 40})
     train_batches = feed.StoreFeed.train
     monkeypatch.setattr(
@@ -194,7 +197,10 @@ def test_moments_are_kept_from_step_0_on(finished, tmp_path, monkeypatch, name):
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"optimizer.name": "adafactor"}, "optimizer.name='adafactor': .* another one: .*'adam'"),
+        (
+            {"optimizer.name": "external.lamb"},
+            "optimizer.name='external.lamb': .* another one: .*'adam'",
+        ),
         ({"model.layers": 2}, "model.layers=2: .* has moments of another one"),
         ({"init_from": "export"}, "init_moments=True: .*export.* has no state of an optimizer"),
         ({"init_from": "mean"}, "init_moments=True: .*mean.*/20 has no state of an optimizer"),

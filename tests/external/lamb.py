@@ -2,8 +2,13 @@
 
 import optax
 
+from bert_jax.optimizers import adam
 
-def make(config, network):
+DEFAULTS = adam.DEFAULTS
+check = adam.check
+
+
+def make(config, network, peak):
     return optax.chain(
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
         optax.add_decayed_weights(config.weight_decay, network.decayed),

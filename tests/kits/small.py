@@ -47,8 +47,12 @@ SMALL = {
 
 # Overrides for a small ModernBERT.
 MODERN = ("model.name=modernbert", "model.layers=4", "model.feed_forward=48", "model.window=8")
-# {what brings a key of its own to SMALL: the key}
-OWN = {"task.name": "phases.main.max_predictions", "model.name": "model.attention_dropout"}
+# {the beginning of an override: the keys of SMALL that there are no more}
+LOST = {
+    "task.name=": ("phases.main.max_predictions",),
+    "model.name=": ("model.attention_dropout",),
+    "optimizer.name=adafactor": ("optimizer.beta2", "optimizer.bias_correction"),
+}
 
 
 NETWORK = build.network_of(config.load("demo"))  # of the small model, for the optimizer
@@ -67,10 +71,8 @@ def overrides(settings: dict) -> list[str]:
 
 def small_config(*changes):
     """Returns the small config with these overrides; they may name another task and another model."""
-    keys = dict(SMALL)
-    for name, lost in OWN.items():
-        if any(change.startswith(f"{name}=") for change in changes):
-            del keys[lost]
+    lost = [LOST[start] for start in LOST if any(change.startswith(start) for change in changes)]
+    keys = {key: value for key, value in SMALL.items() if key not in sum(lost, ())}
     return config.load("demo", [*overrides(keys), *changes])
 
 

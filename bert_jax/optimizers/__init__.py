@@ -1,0 +1,1 @@
+"""One optimizer a file; base.py says what such a file has."""

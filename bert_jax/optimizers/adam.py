@@ -1,0 +1,84 @@
+"""Adam (arXiv:1412.6980) with decoupled weight decay: AdamW. Without bias correction, if so configured, as in the
+original BERT."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bert_jax.config_checks import check_keys, require
+from bert_jax.optimizers.base import Network, add_decay, first_steps
+
+DEFAULTS = {
+    "beta1": 0.9,  # decay rate of Adam's first moment
+    "beta2": 0.999,  # decay rate of Adam's second moment
+    "epsilon": 1e-6,  # epsilon of Adam
+    # whether to correct the bias of Adam's moments; the original code does not, stable_adamw always does
+    "bias_correction": False,
+    # data type of Adam's first moment: float32, or bfloat16 for half of its memory
+    "moment_dtype": "float32",
+}
+
+
+def check(config) -> None:
+    dtypes = {"optimizer.moment_dtype": ("float32", "bfloat16")}
+    check_keys(config, dtypes, shares=("optimizer.beta1",))
+    keys = config.optimizer
+    require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
+    require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
+
+
+def make(config, network: Network, peak) -> optax.GradientTransformationExtraArgs:
+    init, scale = scale_by_adam(config, network)
+
+    def update(gradients, state, params, *, step, **_):
+        updates, state = scale(gradients, state, step=step)
+        return add_decay(config.weight_decay, network, updates, params), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def scale_by_adam(config, network: Network) -> optax.GradientTransformationExtraArgs:
+    """Returns Adam without weight decay.
+
+    The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
+    """
+    dtype = config.moment_dtype
+
+    def init(params):
+        mu = jax.tree.map(jnp.zeros_like, params)
+        nu = jax.tree.map(jnp.zeros_like, params)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
+
+    def update(gradients, state, params=None, *, step, **_):
+        mu = optax.tree.cast(state.mu, jnp.float32)
+        mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
+        nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
+        count = optax.safe_increment(state.count)
+        correct = partial(correct_bias, config, network, count, step)
+        means = correct(config.beta1, mu)
+        squares = correct(config.beta2, nu)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), means, squares)
+        return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def correct_bias(config, network: Network, count, step, beta: float, moments):
+    """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
+
+    Those of a layer that is trained from a later step on start there. They are corrected even without
+    `bias_correction`: no warm-up makes up for it, and the layer's first updates would be up to seven times too large.
+    `step` counts skipped steps, too, which makes their updates smaller at most.
+    """
+
+    def correct(moment, first: int):
+        if not (config.bias_correction or first):
+            return moment
+        updates = count
+        if first:
+            updates = jnp.maximum(step + 1 - first, 1)
+        return moment / (1 - beta**updates)
+
+    return jax.tree.map(correct, moments, first_steps(config, network, moments))

@@ -1,0 +1,40 @@
+"""What the optimizers share.
+
+The file of an optimizer has `DEFAULTS`, its keys beside those of all runs, `check(config)`, and
+
+    make(config, network, peak) -> optax.GradientTransformation
+
+which applies the weight decay, but neither the clipping nor the learning rate.
+
+config: the group `optimizer`, with the peak of the run as its learning rate.
+network: a Network.
+peak: step -> the highest rate of the schedule in force.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+
+class Network(NamedTuple):
+    """The functions by which the optimizer distinguishes the parameters of a network, see models/base.py."""
+
+    # (params) -> a tree of ints, the number of layers above that of each parameter
+    layers_above: Callable
+    decayed: Callable  # (params) -> a tree of bools, whether weight decay applies
+
+
+def first_steps(config, network: Network, params):
+    """Returns a tree of ints: the step from which on each parameter is trained, see `unfreeze_every`."""
+    above = network.layers_above(params)
+    return jax.tree.map(lambda layers: layers * config.unfreeze_every, above)
+
+
+def add_decay(size, network: Network, updates, params):
+    """Returns the updates plus `size` times each parameter that has weight decay."""
+
+    def add(update, param, is_decayed: bool):
+        return update + size * param if is_decayed else update
+
+    return jax.tree.map(add, updates, params, network.decayed(params))
