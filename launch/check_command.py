@@ -14,7 +14,6 @@ from bert_jax import cli, config
 from bert_jax.config_checks import split_list
 from bert_jax.data import corpus, download
 from bert_jax.errors import BadInput, Unavailable, Unfinished
-from bert_jax.runs import cuda
 from bert_jax.storage import remote
 
 # Keys with a path ('': none), an address or the name of a data set.
@@ -63,7 +62,6 @@ def check(chips: int, arguments: list[str]) -> None:
         raise BadInput(f"--workdir {options.workdir}: expected gs://...; a slice loses its disks")
 
 
-cuda.configure()  # JAX prints nothing about a compiler without a GPU
 try:
     check(int(sys.argv[1].rpartition("-")[2]), sys.argv[2:])
 except (BadInput, Unavailable, Unfinished) as error:

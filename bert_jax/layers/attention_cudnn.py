@@ -44,6 +44,6 @@ def attend(spec: Spec, q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation="cud
         if "cuDNN is not detected" not in str(error):
             raise
         raise BadInput(
-            "config.model.attention: cuDNN, which cudnn and on this GPU auto need, is not installed; run"
-            " pip install -c constraints.txt -e '.[gpu]', to plan '.[plan-gpu]', or set it to xla"
+            "config.model.attention: cuDNN, which cudnn and on GPUs auto need, is not installed; run"
+            " pip install -c constraints.txt -e '.[gpu]' or set it to xla"
         ) from None

@@ -101,8 +101,11 @@ def largest_workspace(text: str) -> int:
     """Returns the bytes of the largest such workspace of a program."""
     if MASK_GRADIENT not in text:
         return 0
-    bodies = hlo.computations(text)[0].values()
-    return max(workspace(op, hlo.shapes(body)) for body in bodies for op in body)
+    sizes = []
+    for body in hlo.computations(text)[0].values():
+        shapes = hlo.shapes(body)
+        sizes += [workspace(op, shapes) for op in body]
+    return max(sizes)
 
 
 def updated(body: list[Instruction]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from kits import attention as kit
 from kits.attention import compute, make_rows, plain
-from kits.gpus import needs_compiler
+from kits.gpus import needs_cudnn
 
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
@@ -100,7 +100,7 @@ def make_job(rows: int, length: int, *keys: str):
     return plan.make_job(configs.load("modern_demo", keys), None, lambda text: None)
 
 
-@needs_compiler
+@needs_cudnn
 @pytest.mark.full
 @pytest.mark.parametrize("remat", ["none", "full"])
 @pytest.mark.parametrize("card", ["a100", "rtx4090", "h100", "b200"])
@@ -114,7 +114,7 @@ def test_a_packed_step_has_the_kernel_in_both_passes(card, remat):
     assert calls == {name: 6 if remat == "full" else 3, f"{name}Backward": 3}
 
 
-@needs_compiler
+@needs_cudnn
 @pytest.mark.full
 def test_a_plan_counts_the_masks_that_heads_and_layers_share():
     """One of full and one of local layers, and the workspace of one gradient, of both heads. As many tokens in rows
