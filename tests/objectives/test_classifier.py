@@ -15,7 +15,11 @@ KEYS = {f"model.{key}": value for key, value in SIZES.items()} | {"task.labels":
 
 
 def objective(**changes):
-    return base.make(labelled.load("glue:sst2", KEYS | changes), VOCABULARY)
+    return objective_of(KEYS | changes)
+
+
+def objective_of(keys: dict):
+    return base.make(labelled.load("glue:sst2", keys), VOCABULARY)
 
 
 def targets(kind: str, rows: int = 16) -> dict:
@@ -55,6 +59,17 @@ def test_losses(kind, smoothing):
     scalar, metrics = made.loss(params, batch, made.weights(batch), 0, train=False)
     assert scalar == pytest.approx((weight * losses).sum() / weight.sum(), rel=1e-5)
     assert metrics["label_loss"][1] == weight.sum()
+
+
+def test_the_encoder_of_a_transformer_classifies_alone():
+    """Its decoder has no parameters then."""
+    sizes = {key: value for key, value in KEYS.items() if key != "model.layers"}
+    made = objective_of(sizes | {"model.name": "transformer", "model.layers": 2})
+    batch = small_batch() | targets("classes")
+    params = made.init(jax.random.key(0), batch)
+    assert set(params["encoder"]) == {"encoder"}
+    logits = np.asarray(made.outputs(params, batch)["label_logits"])
+    assert logits.shape == (16, 1, 3) and np.ptp(logits[:, 0, 0]) > 0
 
 
 def test_vectors_of_texts():
