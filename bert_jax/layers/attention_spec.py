@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# What kernels may lack: of Mask.properties, and of Spec.needs.
+# Names of what kernels may lack, in Mask.properties and in Spec.needs.
 OTHER_KEYS = "ids of other keys"
 BIAS = "a bias"
 PROBABILITIES = "probabilities of its own"

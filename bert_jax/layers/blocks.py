@@ -77,8 +77,8 @@ class Attention(nn.Module):
 
     scale: of the scores; 0: head_size ** -0.5.
     width: of the output; 0: that of all heads.
-    needs: what a subclass has that no kernel computes: "a bias", its own "probabilities" (or `mix`). `spec.needs` has
-        them, too.
+    needs: what a subclass has that no kernel computes: BIAS, PROBABILITIES (or its own `mix`). The network's `specs`
+        have them, too, from which `plan` knows them.
     """
 
     heads: int
@@ -149,7 +149,7 @@ class Attention(nn.Module):
 
     def __call__(self, x, inputs: Inputs, keys) -> tuple:
         """Returns ([B, L, width], the cache with the tokens of x, or None)."""
-        spec = self.spec
+        spec = self.spec._replace(needs=(*self.spec.needs, *self.needs))
         cache = inputs.cache
         q_BLHK, k_BMHK, v_BMHK = self.project(x, inputs.source)
         is_captured = self.is_mutable_collection("intermediates")

@@ -1,4 +1,4 @@
-"""What the optimizers share.
+"""The interface of optimizers, and the functions that several of them use.
 
 The file of an optimizer has `DEFAULTS`, its keys beside those of all runs, `check(config)`, and
 
