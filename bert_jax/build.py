@@ -16,7 +16,7 @@ from bert_jax.data.dataset import Dataset, lengths
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.optimizers.base import Network
+from bert_jax.optimizers.base import Network, select_trained
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -236,7 +236,7 @@ def lower_train(config, design: Design, phase):
     options = step.Options(
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
         summed=meshes.summed(mesh, config.gradient_dtype),
-        select=partial(optimizer.select_trained, config.optimizer, network_of(config)),
+        select=partial(select_trained, config),
         judge=partial(
             step_guard.judge,
             window=config.guard.window,

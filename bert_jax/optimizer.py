@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config_checks import find_module
-from bert_jax.optimizers.base import Network, first_steps
+from bert_jax.optimizers.base import Network
 
 
 def make(config, rate, network: Network, peak=None) -> optax.GradientTransformationExtraArgs:
@@ -26,17 +26,6 @@ def make(config, rate, network: Network, peak=None) -> optax.GradientTransformat
     return optax.chain(clip, scale, scale_by_rate(config, network, rate))
 
 
-def select_trained(config, network: Network, gradients, step):
-    """Returns the gradients, with zeros for layers that are not trained yet: neither their norm nor moments count."""
-
-    def select(gradient, first: int):
-        if first == 0:
-            return gradient
-        return jnp.where(step >= first, gradient, 0)
-
-    return jax.tree.map(select, gradients, first_steps(config, network, gradients))
-
-
 def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
     """Scales gradients down to a global norm of at most `most`. Optax's own clipping would compute the norm again."""
 
@@ -51,27 +40,20 @@ def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_rate(config, network: Network, rate) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by -rate(step) and by `layer_decay` once for each layer above. Leaves out those of layers that
-    are not trained: not yet (`unfreeze_every`), or never (`frozen`).
+    """Multiplies updates by -rate(step) and by `layer_decay` once for each layer above.
 
     Optax's own schedule counts updates, so a skipped step would shift it. For the layers see arXiv:1801.06146, sections
     3.2 and 3.3; its factor is 1 / 2.6. ELECTRA's model/optimization.py has the same rates, but counts one more layer
     between the last block and the heads.
     """
-    is_layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
 
     def update(updates, state, params=None, *, step, **_):
         size = -rate(step)
 
-        def scale_layer(u, above: int):
-            is_trained = step >= above * config.unfreeze_every
-            is_trained &= above == 0 or not config.frozen
-            # x + -0.0 has the bits of x, and x + 0.0 has not if x is -0.0.
-            return jnp.where(is_trained, config.layer_decay**above * u, -0.0)
-
         updates = jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates)
-        if is_layered:
-            updates = jax.tree.map(scale_layer, updates, network.layers_above(updates))
+        if config.layer_decay != 1:
+            above = network.layers_above(updates)
+            updates = jax.tree.map(lambda u, n: config.layer_decay**n * u, updates, above)
         return updates, state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

@@ -33,8 +33,8 @@ class Options(NamedTuple):
     # A decorator for a function `f(batch, *others)` that sums over rows. The decorated function sums over each device's
     # own rows, and then adds the sums of the devices (`mesh.summed`). If None, the compiler distributes the sum.
     summed: Callable | None = None
-    # (gradients, step) -> gradients without those of layers that are not trained yet.
-    select: Callable | None = None
+    # (step, new, old) -> the parameters `new`, with those of `old` that are not trained at the step.
+    select: Callable = lambda step, new, old: new
     # Decides whether the step is applied. If not, only its number changes, and the metrics have weight 0.
     judge: Callable = step_guard.judge
     apply_if: Callable = step_guard.apply_if
@@ -48,8 +48,10 @@ def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAU
     any number of micro-batches."""
     key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
 
-    def sums(batch, params, totals, key):
+    def sums(batch, params, totals, key, number):
         def part(params, rows):
+            # What is not trained has no gradient, and does not count in its norm.
+            params = options.select(number, params, jax.lax.stop_gradient(params))
             return objective.loss(params, rows, totals, key, train=True)
 
         differentiate = jax.value_and_grad(part, has_aux=True)
@@ -59,9 +61,7 @@ def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAU
     if options.summed:
         sums = options.summed(sums)
     totals = objective.weights(batch)
-    (loss, metrics), gradients = sums(batch, state.params, totals, key)
-    if options.select:
-        gradients = options.select(gradients, state.step)
+    (loss, metrics), gradients = sums(batch, state.params, totals, key, state.step)
     gradient_norm = optax.tree.norm(gradients)
     verdict, band = options.judge(state.opt_state, loss, gradient_norm)
 
@@ -69,7 +69,7 @@ def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAU
         updates, inner = optimizer.update(
             gradients, inner, params, step=state.step, gradient_norm=gradient_norm
         )
-        return optax.apply_updates(params, updates), inner
+        return options.select(state.step, optax.apply_updates(params, updates), params), inner
 
     old = state.params, state.opt_state.inner
     params, inner = options.apply_if(verdict.is_applied, apply, old)

@@ -28,6 +28,7 @@ from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.optimizers import adam
+from bert_jax.optimizers.base import select_trained
 
 STEPS = 10
 RATE = rate_of("linear", 0.1, 3, STEPS)  # differs at every step
@@ -46,7 +47,7 @@ def make_gradients(rows: int = 6, columns: int = 5):
     return tree(1.0), [tree(size) for size in sizes]
 
 
-def run(chain, params, gradients):
+def run(chain, params, gradients, select=step.DEFAULTS.select):
     """Applies these gradients like step.train; yields the parameters and the state before and after each step."""
     chain = optax.with_extra_args_support(chain)
 
@@ -54,7 +55,7 @@ def run(chain, params, gradients):
     def update(gradient, state, params, number):
         extra = {"step": number, "gradient_norm": optax.tree.norm(gradient)}
         updates, state = chain.update(gradient, state, params, **extra)
-        return optax.apply_updates(params, updates), state
+        return select(number, optax.apply_updates(params, updates), params), state
 
     state = jax.jit(chain.init)(params)
     yield params, state
@@ -161,7 +162,7 @@ def bytes_of(state) -> int:
 def test_a_bfloat16_moment_is_rounded_once_a_step():
     """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
     keys = [f"optimizer.moment_dtype={dtype}" for dtype in ("float32", "bfloat16")]
-    exact, rounded = (adam.scale_by_adam(small_config(key).optimizer, NETWORK) for key in keys)
+    exact, rounded = (adam.make(small_config(key).optimizer, NETWORK, None) for key in keys)
     params, gradients = make_gradients()
     a = exact.init(params)
     b = rounded.init(params)
@@ -233,13 +234,13 @@ def test_each_subtree_of_the_body_has_layers_of_its_own():
 
 def steps_of(number: int, *overrides) -> list[dict]:
     """Returns parameters with the tree of the small model before and after each of some steps, {path: array}."""
-    chain = make(*overrides, rate=lambda step: 0.01)
+    settings = small_config(*[f"optimizer.{override}" for override in overrides])
+    chain = optimizer.make(settings.optimizer, lambda step: 0.01, NETWORK)
+    select = partial(select_trained, settings)
     draw = np.random.default_rng(0)
     noise = lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32)  # noqa: E731
     params, *gradients = (jax.tree.map(noise, SHAPES) for _ in range(number + 1))
-    # -0.0 shows whether 0 is added.
-    params["encoder"]["embedder_norm"]["bias"][:] = -0.0
-    return [by_path(jax.device_get(found)) for found, _ in run(chain, params, gradients)]
+    return [by_path(jax.device_get(found)) for found, _ in run(chain, params, gradients, select)]
 
 
 def changed(before: dict, after: dict) -> set[str]:
@@ -263,12 +264,13 @@ def test_layers_are_unfrozen_from_the_top():
         assert changed(before, after) == {name for name in LAYERS if LAYERS[name] <= number // 2}
 
 
-@pytest.mark.parametrize("name", ["adam", "stable_adamw"])
-def test_layers_that_are_not_trained_yet_do_not_count(name):
-    """Neither in the norm of the gradient nor in Adam's moments; a layer's first update is that of a fresh Adam."""
-    keys = [f"optimizer.name={name}", "optimizer.unfreeze_every=2", "optimizer.weight_decay=0.001"]
-    settings = small_config(*keys).optimizer
-    sizes = {"encoder": {"pooler": {"bias": 3}, "blocks_0": {"bias": 2}}, "label": {"bias": 4}}
+@pytest.mark.parametrize("name, decay", [("adam", 1e-3), ("stable_adamw", 1e-5)])
+def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
+    """Neither in the norm of the gradient nor in Adam's moments; a layer's first update is that of a fresh Adam. Until
+    then it has no weight decay."""
+    keys = [f"optimizer.name={name}", "optimizer.unfreeze_every=2"]
+    config = small_config(*keys, f"optimizer.weight_decay={decay}")
+    sizes = {"encoder": {"pooler": {"bias": 3}, "blocks_0": {"kernel": 2}}, "label": {"bias": 4}}
     params = jax.tree.map(jnp.ones, sizes)
     objective = base.Objective(
         init=None,
@@ -276,8 +278,8 @@ def test_layers_that_are_not_trained_yet_do_not_count(name):
         loss=lambda params, *_, train: (sum(x.sum() for x in jax.tree.leaves(params)), {}),
         outputs=None,
     )
-    update = optimizer.make(settings, lambda step: 1e-3, NETWORK)
-    options = step.Options(select=partial(optimizer.select_trained, settings, NETWORK))
+    update = optimizer.make(config.optimizer, lambda step: 1e-3, NETWORK)
+    options = step.Options(select=partial(select_trained, config))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, options=options)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     batch = {"sequence_ids": np.ones((1, 1))}
@@ -286,10 +288,11 @@ def test_layers_that_are_not_trained_yet_do_not_count(name):
         state, values, _ = train(state, batch)
         trained = 3 + 4 + 2 * (number == 2)
         assert float(values["gradient_norm"][0]) == pytest.approx(trained**0.5)
-        moments = optax.tree.get(state.opt_state, "nu")["encoder"]["blocks_0"]["bias"]
+        moments = optax.tree.get(state.opt_state, "nu")["encoder"]["blocks_0"]["kernel"]
         assert (moments > 0).all() == (number == 2)
-    changes = jax.tree.map(jnp.subtract, before.params, state.params)["encoder"]["blocks_0"]
-    np.testing.assert_allclose(changes["bias"], 1e-3, rtol=0.02)
+        changes = jax.tree.map(jnp.subtract, before.params, state.params)["encoder"]["blocks_0"]
+        assert (changes["kernel"] != 0).all() == (number == 2)
+    np.testing.assert_allclose(changes["kernel"], 1e-3, rtol=0.02)
 
 
 def test_a_frozen_encoder_keeps_its_bits():
@@ -300,19 +303,31 @@ def test_a_frozen_encoder_keeps_its_bits():
 def test_a_frozen_encoder_has_no_gradients():
     """They are not computed, and the clipped norm is that of the others."""
     params = jax.tree.map(lambda x: jnp.ones(x.shape[-1:]), SHAPES)
-    total = lambda params, *, train: sum(x.sum() for x in jax.tree.leaves(params))  # noqa: E731
-    gradients = jax.grad(base.freeze_body(total, models.BODY))(params, train=True)
-    for name, gradient in by_path(gradients).items():
+    select = partial(select_trained, small_config("optimizer.frozen=True"), 0)
+
+    def total(params):
+        params = select(params, jax.lax.stop_gradient(params))
+        return sum(x.sum() for x in jax.tree.leaves(params))
+
+    for name, gradient in by_path(jax.grad(total)(params)).items():
         assert (gradient == (LAYERS[name] == 0)).all(), name
-    products = []
-    for frozen in (False, True):
-        keys = ["model.norm=pre", f"optimizer.frozen={frozen}"]
-        batch = small_batch()
-        objective = small_objective(*keys)
-        gradient = jax.grad(partial(objective.loss, train=True), has_aux=True)
-        program = jax.make_jaxpr(gradient)(SHAPES, batch, objective.weights(batch), jnp.uint32(0))
-        products.append(counts.products(program.jaxpr))
-    assert products[1] < 0.7 * products[0]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_flops_of_a_step_are_those_of_its_gradient(frozen):
+    """The program of the gradient has the products that are counted, and no others."""
+    config = small_config("model.norm=pre", f"optimizer.frozen={frozen}")
+    objective = base.make(config, VOCABULARY, is_counted=True)
+    select = partial(select_trained, config, 0)
+    batch = small_batch()
+
+    def loss(params):
+        params = select(params, jax.lax.stop_gradient(params))
+        return objective.loss(params, batch, objective.weights(batch), jnp.uint32(0), train=False)
+
+    gradient = jax.make_jaxpr(jax.grad(loss, has_aux=True))(SHAPES)
+    counted = base.step_flops(config, VOCABULARY, SHAPES, batch)
+    assert counted == counts.products(gradient.jaxpr) > 0
 
 
 @pytest.mark.parametrize("name", ["classify", "glue:mnli", "ner", "squad:2"])

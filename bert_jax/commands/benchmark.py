@@ -107,7 +107,8 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     seconds = time_steps(initialize, train, design, phase, steps, traces)
     median = statistics.median(seconds)
     shapes = design.dataset.shapes(phase, phase.batch)
-    flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
+    keys = configs.of_phase(config, phase)
+    flops = base.step_flops(keys, design.vocabulary, design.shapes.params, shapes)
     return {
         "compile_seconds": compile_seconds,
         "attention": tasks.attention(config, phase, design.mesh),

@@ -10,40 +10,57 @@ from bert_jax.parallel.mesh import path_name
 PADDED = ("embedder/words", "lm/bias")  # ends of the paths of parameters that pad the vocabulary
 
 
-def step_flops(loss, *shapes) -> float:
-    """Returns the FLOPs of the matrix products of a step: three times those of the forward pass.
+def step_flops(loss, params, *shapes) -> float:
+    """Returns the FLOPs of the matrix products of a step, with those of the backward pass.
 
-    loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. Its attention must be `is_counted`,
-    since products inside of kernels are not seen, and blocks have products outside of a window. The backward pass has
-    two products for each of the forward pass. What it recomputes (`train.remat`) is not counted. Products whose result
-    is masked are counted: attention between packed sequences, and to later tokens.
+    loss: a function of the parameters and other arrays, traced on trees of jax.ShapeDtypeStruct. Its attention must be
+    `is_counted`, since products inside of kernels are not seen, and blocks have products outside of a window. What the
+    backward pass recomputes (`train.remat`) is not counted. Products whose result is masked are counted: attention
+    between packed sequences, and to later tokens.
     """
-    return 3.0 * products(jax.make_jaxpr(loss)(*shapes).jaxpr)
+    program = jax.make_jaxpr(loss)(params, *shapes)
+    return float(products(program.jaxpr, [True] * len(jax.tree.leaves(params))))
 
 
-def products(jaxpr) -> int:
+def products(jaxpr, trained=()) -> int:
     """Returns the FLOPs of the matrix products and convolutions of a jaxpr: 2 x size of the result x number of summed
-    products of each."""
+    products of each, and in the backward pass as many for each factor that depends on what is trained.
+
+    trained: whether each argument, from the first one on, depends on it.
+    """
+    variables = {id(x) for x, is_trained in zip(jaxpr.invars, trained, strict=False) if is_trained}
     total = 0
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         parameters = equation.params
-        parts = [products(part) for part in core.jaxprs_in_params(parameters)]
+        inputs = [id(x) in variables for x in equation.invars]
+        if any(inputs) and name != "stop_gradient":
+            variables.update(map(id, equation.outvars))
+        if name == "scan":  # what one pass hands to the next may depend on all
+            first = parameters["num_consts"]
+            count = parameters["num_carry"]
+            inputs[first : first + count] = [any(inputs)] * count
+        # Branches have all arguments but the first one.
+        called = core.jaxprs_in_params(parameters)
+        parts = [products(part, inputs[-len(part.invars) :]) for part in called]
+        passes = 1 + sum(inputs)
+        terms = 0
         if name == "conv_general_dilated":
             kernel = equation.invars[1].aval
             outputs = kernel.shape[parameters["dimension_numbers"].rhs_spec[0]]
-            total += 2 * equation.outvars[0].aval.size * kernel.size // outputs
+            terms = kernel.size // outputs
         elif name == "dot_general":
             (contracted, _), _ = parameters["dimension_numbers"]
             shape = equation.invars[0].aval.shape
             terms = math.prod(shape[axis] for axis in contracted)
-            total += 2 * equation.outvars[0].aval.size * terms
         elif name == "cond":
             total += max(parts)
         elif name == "scan":
             total += sum(parts) * parameters["length"]
         else:  # the body of a loop of unknown length counts once
             total += sum(parts)
+        if terms:
+            total += 2 * passes * equation.outvars[0].aval.size * terms
     return total
 
 

@@ -20,6 +20,7 @@ from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
+from bert_jax.optimizers.base import select_trained
 from bert_jax.parallel.mesh import path_name
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -130,25 +131,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
     module = find_module("objective", config.objective.name)
     if config.objective.get("causal", False):
         fields["causal"] = True
-    objective = module.make(config, vocabulary, **fields)
-    if config.optimizer.frozen:
-        loss = freeze_body(objective.loss, models.body(config))
-        objective = objective._replace(loss=loss)
-    return objective
-
-
-def freeze_body(loss: Callable, body: tuple[str, ...]) -> Callable:
-    """Returns the loss without gradients of what is below the heads and the pooler: none are computed, and clipping the
-    gradient regards the others alone."""
-
-    def frozen_loss(params, *arguments, **keywords):
-        def freeze(leaf, above: int):
-            return jax.lax.stop_gradient(leaf) if above else leaf
-
-        params = jax.tree.map(freeze, params, models.layers_above(params, body))
-        return loss(params, *arguments, **keywords)
-
-    return frozen_loss
+    return module.make(config, vocabulary, **fields)
 
 
 def warnings(config) -> list[str]:
@@ -185,6 +168,8 @@ def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
     objective = make(config, vocabulary, is_counted=True)
 
     def loss(params, rows):
+        # The gradients of layers that are not trained yet are computed, too.
+        params = select_trained(config, 0, params, jax.lax.stop_gradient(params))
         return objective.loss(params, rows, objective.weights(rows), jnp.uint32(0), train=False)[0]
 
     return counts.step_flops(loss, params, rows)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.optimizers.base import Network, add_decay, first_steps
+from bert_jax.optimizers.base import first_steps
 
 DEFAULTS = {
     "beta1": 0.9,  # decay rate of Adam's first moment
@@ -29,43 +29,37 @@ def check(config) -> None:
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
 
 
-def make(config, network: Network, peak) -> optax.GradientTransformationExtraArgs:
-    init, scale = scale_by_adam(config, network)
-
-    def update(gradients, state, params, *, step, **_):
-        updates, state = scale(gradients, state, step=step)
-        return add_decay(config.weight_decay, network, updates, params), state
-
-    return optax.GradientTransformationExtraArgs(init, update)
+def make(config, network, peak) -> optax.GradientTransformationExtraArgs:
+    return adamw(config, network, lambda step: config.weight_decay)
 
 
-def scale_by_adam(config, network: Network) -> optax.GradientTransformationExtraArgs:
-    """Returns Adam without weight decay.
+def adamw(config, network, decay) -> optax.GradientTransformationExtraArgs:
+    """Returns Adam with the weight decay of a step, (step) -> factor of the parameters.
 
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
     """
     dtype = config.moment_dtype
 
-    def init(params):
-        mu = jax.tree.map(jnp.zeros_like, params)
-        nu = jax.tree.map(jnp.zeros_like, params)
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
-
-    def update(gradients, state, params=None, *, step, **_):
+    def update(gradients, state, params, *, step, **_):
         mu = optax.tree.cast(state.mu, jnp.float32)
         mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
         nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
         count = optax.safe_increment(state.count)
         correct = partial(correct_bias, config, network, count, step)
-        means = correct(config.beta1, mu)
-        squares = correct(config.beta2, nu)
-        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), means, squares)
+
+        def change(m, v, p, is_decayed: bool):
+            u = m / (jnp.sqrt(v) + config.epsilon)
+            return u + decay(step) * p if is_decayed else u
+
+        moments = correct(config.beta1, mu), correct(config.beta2, nu)
+        updates = jax.tree.map(change, *moments, params, network.decayed(params))
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
+    init = optax.scale_by_adam(mu_dtype=dtype).init
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def correct_bias(config, network: Network, count, step, beta: float, moments):
+def correct_bias(config, network, count, step, beta: float, moments):
     """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
 
     Those of a layer that is trained from a later step on start there. They are corrected even without

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+
+from bert_jax.models import base as models
 
 
 class Network(NamedTuple):
@@ -31,10 +34,20 @@ def first_steps(config, network: Network, params):
     return jax.tree.map(lambda layers: layers * config.unfreeze_every, above)
 
 
-def add_decay(size, network: Network, updates, params):
-    """Returns the updates plus `size` times each parameter that has weight decay."""
+def select_trained(config, step, new, old):
+    """Returns the parameters `new`, with those of `old` that are not trained at a step: not yet (`unfreeze_every`), or
+    never (`frozen`).
 
-    def add(update, param, is_decayed: bool):
-        return update + size * param if is_decayed else update
+    config: all keys, not only the group `optimizer`.
+    """
+    keys = config.optimizer
 
-    return jax.tree.map(add, updates, params, network.decayed(params))
+    def select(above: int, new, old):
+        if above and keys.frozen:
+            return old
+        if first := above * keys.unfreeze_every:
+            return jnp.where(step >= first, new, old)
+        return new
+
+    above = models.layers_above(new, models.body(config))
+    return jax.tree.map(select, above, new, old)

@@ -11,7 +11,6 @@ import optax
 
 from bert_jax.config_checks import require
 from bert_jax.optimizers import adam
-from bert_jax.optimizers.base import Network, add_decay
 
 DEFAULTS = adam.DEFAULTS
 
@@ -25,14 +24,13 @@ def check(config) -> None:
     require(keys.weight_decay < 0.01, "optimizer.weight_decay", config, hint)
 
 
-def make(config, network: Network, peak) -> optax.GradientTransformationExtraArgs:
+def make(config, network, peak) -> optax.GradientTransformationExtraArgs:
     config = config.copy_and_resolve_references()
     config.bias_correction = True
-    init, scale = adam.scale_by_adam(config, network)
+    init, adamw = adam.adamw(config, network, lambda step: config.weight_decay / peak(step))
 
     def update(gradients, state, params, *, step, **_):
-        updates, state = scale(gradients, state, step=step)
-        updates = add_decay(config.weight_decay / peak(step), network, updates, params)
+        updates, state = adamw(gradients, state, params, step=step)
         nu = adam.correct_bias(config, network, state.count, step, config.beta2, state.nu)
 
         def stabilize(u, g, v):

@@ -70,7 +70,9 @@ def test_convolutions_are_counted():
 def test_products_in_loops_branches_and_calls_are_counted():
     """A product of [2, 3] and [3, 5] has 60 FLOPs."""
 
-    def loss(x, weights, flag):
+    def loss(factors, flag):
+        x, weights = factors
+
         def body(total, _):
             return total + jax.checkpoint(jnp.dot)(x, weights), None
 
@@ -82,4 +84,25 @@ def test_products_in_loops_branches_and_calls_are_counted():
         )
 
     arrays = [jax.ShapeDtypeStruct(size, jnp.float32) for size in ((2, 3), (3, 5))]
-    assert counts.step_flops(loss, *arrays, jax.ShapeDtypeStruct((), bool)) == 3 * 60 * (4 + 2)
+    assert counts.step_flops(loss, arrays, jax.ShapeDtypeStruct((), bool)) == 3 * 60 * (4 + 2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (lambda params, x: x @ x, 1),
+        (lambda params, x: x @ params, 2),
+        (lambda params, x: params @ params, 3),
+        (lambda params, x: jax.lax.stop_gradient(params) @ params, 2),
+        (lambda params, x: jax.jit(jnp.dot)(x, 2 * params), 2),
+        (lambda params, x: jax.checkpoint(jnp.dot)(x, params), 2),
+        (lambda params, x: jax.lax.scan(lambda y, _: (y @ x, 0), params, None, 4)[0], 8),
+        (lambda params, x: jax.lax.scan(lambda y, z: (y + z @ x, 0), params, x[None])[0], 1),
+        (lambda params, x: jax.lax.scan(lambda y, _: (y @ params, 0), x, None, 4)[0], 12),
+        (lambda params, x: jax.lax.cond(x[0, 0] > 0, jnp.dot, jnp.dot, x, params), 2),
+    ],
+)
+def test_a_product_counts_once_more_for_each_trained_factor(loss, expected):
+    """Both are [2, 2]: a product has 16 FLOPs."""
+    array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+    assert counts.step_flops(loss, array, array) == 16 * expected
