@@ -16,7 +16,7 @@ from bert_jax.data.dataset import Dataset, lengths
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.optimizers.base import Network, select_trained
+from bert_jax.optimizers.base import select_trained
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -74,12 +74,9 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     objective = base.make(config, vocabulary)
     dataset = tasks.make(config)
     phases = configs.phases(config)
-    keys = config.optimizer.copy_and_resolve_references()
-    keys.learning_rate = configs.peak_rate(config)
     schedules = configs.schedules(config)
-    rate = optimizer.rate_of(schedules)
     peak = partial(optimizer.peak_of, schedules)
-    update = optimizer.make(keys, rate, network_of(config), peak)
+    update = optimizer.make(config, optimizer.rate_of(schedules), peak)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(phases[0], 1)
     example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)
@@ -95,14 +92,6 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
         initialize,
         shapes,
         shardings,
-    )
-
-
-def network_of(config) -> Network:
-    """Returns what the optimizer knows about the parameters of the model."""
-    return Network(
-        partial(models.layers_above, body=models.body(config)),
-        partial(models.decayed, config),
     )
 
 

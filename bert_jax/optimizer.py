@@ -9,21 +9,22 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config_checks import find_module
-from bert_jax.optimizers.base import Network
+from bert_jax.optimizers.base import layers_above
 
 
-def make(config, rate, network: Network, peak=None) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that `config` (the group `optimizer`, with the peak as its learning rate) describes.
+def make(config, rate, peak=None) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer of a config.
 
     rate: step -> learning rate.
     peak: step -> the highest rate of the schedule in force; None: that of the config.
     """
+    keys = config.optimizer
     clip = optax.identity()
-    if config.clip:
-        clip = clip_by_norm(config.clip)
-    peak = peak or (lambda step: config.learning_rate)
-    scale = find_module("optimizer", config.name).make(config, network, peak)
-    return optax.chain(clip, scale, scale_by_rate(config, network, rate))
+    if keys.clip:
+        clip = clip_by_norm(keys.clip)
+    peak = peak or (lambda step: keys.learning_rate)
+    scale = find_module("optimizer", keys.name).make(config, peak)
+    return optax.chain(clip, scale, scale_by_rate(config, rate))
 
 
 def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
@@ -39,7 +40,7 @@ def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def scale_by_rate(config, network: Network, rate) -> optax.GradientTransformationExtraArgs:
+def scale_by_rate(config, rate) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by -rate(step) and by `layer_decay` once for each layer above.
 
     Optax's own schedule counts updates, so a skipped step would shift it. For the layers see arXiv:1801.06146, sections
@@ -47,13 +48,14 @@ def scale_by_rate(config, network: Network, rate) -> optax.GradientTransformatio
     between the last block and the heads.
     """
 
+    factor = config.optimizer.layer_decay
+
     def update(updates, state, params=None, *, step, **_):
         size = -rate(step)
-
         updates = jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates)
-        if config.layer_decay != 1:
-            above = network.layers_above(updates)
-            updates = jax.tree.map(lambda u, n: config.layer_decay**n * u, updates, above)
+        if factor != 1:
+            above = layers_above(config, updates)
+            updates = jax.tree.map(lambda u, layers: factor**layers * u, updates, above)
         return updates, state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)

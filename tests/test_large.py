@@ -7,7 +7,7 @@ import jax
 import pytest
 from kits import small
 
-from bert_jax import build, config, optimizer, step
+from bert_jax import config, optimizer, step
 from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
@@ -22,7 +22,7 @@ STATE_BYTES = 12  # per parameter: itself and two moments in float32
 def shapes_and_shardings(name: str, *mesh: str):
     resolved = config.load(name, ["dtype=float32", *mesh])
     objective = base.make(resolved, VOCABULARY)
-    update = optimizer.make(resolved.optimizer, lambda step: 1e-4, build.network_of(resolved))
+    update = optimizer.make(resolved, lambda step: 1e-4)
     example = small.synthetic(1, 8, 1, VOCABULARY.size)
     shapes = jax.eval_shape(partial(step.init, objective, update, 1, example))
     return shapes, meshes.state(shapes, meshes.make_mesh(resolved))

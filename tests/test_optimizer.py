@@ -11,7 +11,6 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 from kits.small import (
-    NETWORK,
     VOCABULARY,
     mesh_of,
     rate_of,
@@ -65,8 +64,8 @@ def run(chain, params, gradients, select=step.DEFAULTS.select):
 
 
 def make(*overrides, rate=RATE):
-    settings = small_config(*[f"optimizer.{override}" for override in overrides]).optimizer
-    return optimizer.make(settings, rate, NETWORK)
+    config = small_config(*[f"optimizer.{override}" for override in overrides])
+    return optimizer.make(config, rate)
 
 
 def test_an_optimizer_comes_from_outside():
@@ -75,7 +74,7 @@ def test_an_optimizer_comes_from_outside():
     parts = build.design(keys, mesh_of((1, 1, 1)), VOCABULARY)
     settings = keys.optimizer
     betas = dict(b1=settings.beta1, b2=settings.beta2, eps=settings.epsilon)
-    decay = dict(weight_decay=settings.weight_decay, mask=NETWORK.decayed)
+    decay = dict(weight_decay=settings.weight_decay, mask=partial(models.decayed, keys))
     rate = rate_of("linear", settings.learning_rate, keys.schedule.warmup, 20)
     reference = optax.lamb(rate, **betas, **decay)
     params, gradients = make_gradients()
@@ -149,7 +148,7 @@ def test_the_decay_of_stable_adamw_is_relative_to_a_rate_by_the_width():
 
 
 def test_biases_and_norms_have_no_weight_decay():
-    mask = by_path(NETWORK.decayed(small_params(small_objective())))
+    mask = by_path(models.decayed(small_config(), small_params(small_objective())))
     decayed = {name for name, is_decayed in mask.items() if is_decayed}
     assert not any("norm" in name or name.endswith("bias") for name in decayed)
     assert len(decayed) == 3 + 2 * 6 + 3  # tables, kernels of two blocks, pooler and heads
@@ -162,7 +161,7 @@ def bytes_of(state) -> int:
 def test_a_bfloat16_moment_is_rounded_once_a_step():
     """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
     keys = [f"optimizer.moment_dtype={dtype}" for dtype in ("float32", "bfloat16")]
-    exact, rounded = (adam.make(small_config(key).optimizer, NETWORK, None) for key in keys)
+    exact, rounded = (adam.make(small_config(key), None) for key in keys)
     params, gradients = make_gradients()
     a = exact.init(params)
     b = rounded.init(params)
@@ -235,7 +234,7 @@ def test_each_subtree_of_the_body_has_layers_of_its_own():
 def steps_of(number: int, *overrides) -> list[dict]:
     """Returns parameters with the tree of the small model before and after each of some steps, {path: array}."""
     settings = small_config(*[f"optimizer.{override}" for override in overrides])
-    chain = optimizer.make(settings.optimizer, lambda step: 0.01, NETWORK)
+    chain = optimizer.make(settings, lambda step: 0.01)
     select = partial(select_trained, settings)
     draw = np.random.default_rng(0)
     noise = lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32)  # noqa: E731
@@ -278,7 +277,7 @@ def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
         loss=lambda params, *_, train: (sum(x.sum() for x in jax.tree.leaves(params)), {}),
         outputs=None,
     )
-    update = optimizer.make(config.optimizer, lambda step: 1e-3, NETWORK)
+    update = optimizer.make(config, lambda step: 1e-3)
     options = step.Options(select=partial(select_trained, config))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, options=options)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bert_jax.configs import base
-from kits.small import NETWORK, small_config
+from kits.small import small_config
 
 from bert_jax import config as configs
 from bert_jax import optimizer
@@ -207,7 +207,7 @@ def test_stable_adamw_decays_relative_to_the_peak_in_force():
     )
     schedules = configs.schedules(config)
     peak = lambda step: optimizer.peak_of(schedules, step)  # noqa: E731
-    chain = optimizer.make(config.optimizer, optimizer.rate_of(schedules), NETWORK, peak)
+    chain = optimizer.make(config, optimizer.rate_of(schedules), peak)
     params = {"dense": {"kernel": jnp.ones((2, 2))}}
     zeros = jax.tree.map(jnp.zeros_like, params)
     state = chain.init(params)

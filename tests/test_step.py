@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from kits.small import NETWORK, VOCABULARY, small_batch, small_config, small_objective, small_params
+from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
 from bert_jax import build, evaluate, optimizer, step
 from bert_jax.parallel import mesh as meshes
@@ -17,7 +17,7 @@ def test_dropout_follows_seed_step_and_row():
     """Dropout differs if and only if the seed, the step or the row does."""
     objective = small_objective("model.layers=1")
     batch = small_batch()
-    update = optimizer.make(small_config().optimizer, lambda step: 0.0, NETWORK)
+    update = optimizer.make(small_config(), lambda step: 0.0)
     state = jax.jit(partial(step.init, objective, update, 3))(batch)
     function = partial(step.train, objective=objective, optimizer=update)
     function = jax.jit(function, static_argnames="seed")

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.small import NETWORK, VOCABULARY, rate_of, small_batch, small_config
+from kits.small import VOCABULARY, rate_of, small_batch, small_config
 
 from bert_jax import optimizer, step, step_guard
 from bert_jax.objectives import base
@@ -38,7 +38,7 @@ def make_step(apply_if=step_guard.apply_if):
         return poison(value, rows["bad"].sum()), values
 
     objective = original._replace(loss=loss)
-    update = optimizer.make(config.optimizer, rate_of("linear", 1e-2, 2, 20), NETWORK)
+    update = optimizer.make(config, rate_of("linear", 1e-2, 2, 20))
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
     options = step.Options(apply_if=apply_if)
     train = partial(step.train, objective=objective, optimizer=update, seed=3, options=options)

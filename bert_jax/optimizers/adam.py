@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config_checks import check_keys, require
+from bert_jax.models import base as models
 from bert_jax.optimizers.base import first_steps
 
 DEFAULTS = {
@@ -29,37 +30,38 @@ def check(config) -> None:
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
 
 
-def make(config, network, peak) -> optax.GradientTransformationExtraArgs:
-    return adamw(config, network, lambda step: config.weight_decay)
+def make(config, peak) -> optax.GradientTransformationExtraArgs:
+    return adamw(config, lambda step: config.optimizer.weight_decay)
 
 
-def adamw(config, network, decay) -> optax.GradientTransformationExtraArgs:
+def adamw(config, decay) -> optax.GradientTransformationExtraArgs:
     """Returns Adam with the weight decay of a step, (step) -> factor of the parameters.
 
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
     """
-    dtype = config.moment_dtype
+    keys = config.optimizer
+    dtype = keys.moment_dtype
 
     def update(gradients, state, params, *, step, **_):
         mu = optax.tree.cast(state.mu, jnp.float32)
-        mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
-        nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
+        mu = optax.tree.update_moment(gradients, mu, keys.beta1, 1)
+        nu = optax.tree.update_moment(gradients, state.nu, keys.beta2, 2)
         count = optax.safe_increment(state.count)
-        correct = partial(correct_bias, config, network, count, step)
+        correct = partial(correct_bias, config, count, step)
 
         def change(m, v, p, is_decayed: bool):
-            u = m / (jnp.sqrt(v) + config.epsilon)
+            u = m / (jnp.sqrt(v) + keys.epsilon)
             return u + decay(step) * p if is_decayed else u
 
-        moments = correct(config.beta1, mu), correct(config.beta2, nu)
-        updates = jax.tree.map(change, *moments, params, network.decayed(params))
+        moments = correct(keys.beta1, mu), correct(keys.beta2, nu)
+        updates = jax.tree.map(change, *moments, params, models.decayed(config, params))
         return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
     init = optax.scale_by_adam(mu_dtype=dtype).init
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def correct_bias(config, network, count, step, beta: float, moments):
+def correct_bias(config, count, step, beta: float, moments):
     """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
 
     Those of a layer that is trained from a later step on start there. They are corrected even without
@@ -68,11 +70,11 @@ def correct_bias(config, network, count, step, beta: float, moments):
     """
 
     def correct(moment, first: int):
-        if not (config.bias_correction or first):
+        if not (config.optimizer.bias_correction or first):
             return moment
         updates = count
         if first:
             updates = jnp.maximum(step + 1 - first, 1)
         return moment / (1 - beta**updates)
 
-    return jax.tree.map(correct, moments, first_steps(config, network, moments))
+    return jax.tree.map(correct, moments, first_steps(config, moments))

@@ -24,17 +24,18 @@ def check(config) -> None:
     require(keys.weight_decay < 0.01, "optimizer.weight_decay", config, hint)
 
 
-def make(config, network, peak) -> optax.GradientTransformationExtraArgs:
+def make(config, peak) -> optax.GradientTransformationExtraArgs:
     config = config.copy_and_resolve_references()
-    config.bias_correction = True
-    init, adamw = adam.adamw(config, network, lambda step: config.weight_decay / peak(step))
+    keys = config.optimizer
+    keys.bias_correction = True
+    init, adamw = adam.adamw(config, lambda step: keys.weight_decay / peak(step))
 
     def update(gradients, state, params, *, step, **_):
         updates, state = adamw(gradients, state, params, step=step)
-        nu = adam.correct_bias(config, network, state.count, step, config.beta2, state.nu)
+        nu = adam.correct_bias(config, state.count, step, keys.beta2, state.nu)
 
         def stabilize(u, g, v):
-            rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, config.epsilon**2)))
+            rms = jnp.sqrt(jnp.mean(g**2 / jnp.maximum(v, keys.epsilon**2)))
             return u / jnp.maximum(rms, 1.0)
 
         return jax.tree.map(stabilize, updates, gradients, nu), state

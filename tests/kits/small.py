@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from kits import corpora
 
-from bert_jax import build, config, optimizer
+from bert_jax import config, optimizer
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
@@ -53,9 +53,6 @@ LOST = {
     "model.name=": ("model.attention_dropout",),
     "optimizer.name=adafactor": ("optimizer.beta2", "optimizer.bias_correction"),
 }
-
-
-NETWORK = build.network_of(config.load("demo"))  # of the small model, for the optimizer
 
 
 def rate_of(name: str, peak: float, warmup: int, total: int, decay=0, phases=(), numpy=jnp):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
-from kits.small import NETWORK, mesh_keys, mesh_of, small_batch, small_config, small_objective
+from kits.small import mesh_keys, mesh_of, small_batch, small_config, small_objective
 
 from bert_jax import optimizer, step, train
 from bert_jax.errors import BadInput
@@ -17,7 +17,7 @@ from bert_jax.parallel import mesh as meshes
 
 
 def test_large_parameters_and_their_moments_are_sharded():
-    update = optimizer.make(small_config().optimizer, lambda step: 0.0, NETWORK)
+    update = optimizer.make(small_config(), lambda step: 0.0)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh_of((2, 2, 2)))
