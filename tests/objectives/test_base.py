@@ -77,6 +77,18 @@ def test_draws_follow_key_and_row_alone():
     assert draws_of([0], 3, False)["dropout"] is None
 
 
+def test_draws_of_capture_and_of_what_is_decoded_are_those_of_outputs():
+    batch = {"rows": np.arange(3)}
+    expected = sampler().outputs({}, batch)["draws"]
+    captured, kept = sampler().capture({}, batch, lambda module, name: name == "__call__")
+    decoder = base.from_module(
+        Sampler(), None, None, lambda call, batch: call("__call__")(batch, None)
+    )
+    for outputs in (captured, decoder.outputs({}, batch)):
+        np.testing.assert_array_equal(outputs["draws"], expected)
+    np.testing.assert_array_equal(*[*kept.values(), expected])
+
+
 def test_draws_of_an_evaluation_do_not_depend_on_the_size_of_its_batches():
     """Losses and outputs have the same."""
 
