@@ -164,7 +164,9 @@ class Attention(nn.Module):
             k_BMHK = cache.keys.swapaxes(1, 2)
             v_BMHK = cache.values.swapaxes(1, 2)
         if PROBABILITIES in self.needs:
-            weigh = jax.checkpoint(self.weigh) if spec.remat else self.weigh
+            # What is captured inside of jax.checkpoint would be a tracer that has ended.
+            is_remat = spec.remat and not is_captured
+            weigh = jax.checkpoint(self.weigh) if is_remat else self.weigh
             mixed_BLHK = weigh(q_BLHK, k_BMHK, v_BMHK, inputs, keys)
         else:
             if is_captured:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.errors import JaxTransformError
+from flax.core import tracers
 
 from bert_jax import config as configs
 from bert_jax import prng
@@ -104,13 +104,14 @@ def from_module(
         return partial(module.apply, {"params": params}, method=name)
 
     def capture(params, batch, is_chosen: Callable, keys=None):
-        options = dict(capture_intermediates=is_chosen, mutable=["intermediates"])
-        try:
-            outputs, kept = module.apply({"params": params}, with_keys(batch), keys, **options)
-        except JaxTransformError:
-            raise BadInput(
-                "capture: a module is inside of jax.lax.scan; use flax.linen.scan"
-            ) from None
+        def select(part, name: str) -> bool:
+            is_kept = is_chosen(part, name)
+            if is_kept:
+                check_transformation(part, name)
+            return is_kept
+
+        options = dict(capture_intermediates=select, mutable=["intermediates"])
+        outputs, kept = module.apply({"params": params}, with_keys(batch), keys, **options)
         leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
         if not leaves:
             hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
@@ -118,6 +119,15 @@ def from_module(
         return outputs, {path_name(path): leaf for path, leaf in leaves}
 
     return Objective(init, weights, loss, outputs, module, method, capture, **fields)
+
+
+def check_transformation(module: nn.Module, name: str) -> None:
+    """Raises BadInput if a method that runs now is inside of a transformation of JAX that began after the module was
+    bound: what is kept of it would be a tracer that has ended. Linen's own transformations bind modules again."""
+    if module.scope and module.scope.root.trace_level != tracers.current_trace():
+        path = "/".join((*module.path, name))
+        hint = "such as jax.lax.scan; use Linen's, such as flax.linen.scan"
+        raise BadInput(f"capture: {path} runs inside of a transformation of JAX, {hint}")
 
 
 # --- What the files that a config names say -------------------------------------------------------

@@ -229,6 +229,41 @@ def test_capture_reads_probabilities_of_a_differentiated_loss(keys, remat):
     assert abs(gradients["encoder"]["blocks_0"]["attention"]["query"]["kernel"]).max() > 0
 
 
+@pytest.mark.parametrize("keys", [(), MODERN], ids=["bert", "modernbert"])
+def test_captured_probabilities_are_those_of_the_output(keys):
+    """With rotary positions and windows, too: values weighted by them are what the layer's last product reads."""
+    objective = small_objective(*keys, "task.pair_task=none", "model.initializer=0.3")
+    batch = small_batch(rows=2)
+    params = small_params(objective)
+    names = "probabilities", "keys_and_values", "__call__"
+
+    def is_chosen(module, name):
+        return isinstance(module, Attention) and name in names
+
+    kept = objective.capture(params, batch, is_chosen)[1]
+    paths = [path for path in kept if "/probabilities/" in path]
+    assert len(paths) == len([name for name in params["encoder"] if name.startswith("blocks_")])
+    for path in paths:
+        layer, _, _ = path.partition("/probabilities/")
+        values = kept[f"{layer}/keys_and_values/[0]/[1]"]
+        mixed = np.einsum("bhlm,bmhk->blhk", kept[path], values)
+        out = params["encoder"][layer.split("/")[1]]["attention"]["out"]
+        expected = mixed.reshape(*mixed.shape[:2], -1) @ out["kernel"] + out.get("bias", 0)
+        difference = abs(kept[f"{layer}/__call__/[0]/[0]"] - expected)
+        assert difference[batch["sequence_ids"] > 0].max() < 2e-5
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_probabilities_of_a_layer_that_weighs_by_itself_are_captured(remat):
+    layer = Shaw(HEADS, Spec("xla", SIZE, needs=Shaw.needs, remat=remat), OPTIONS)
+    inputs = Inputs(Mask(IDS))
+    params = layer.init(jax.random.key(0), X, inputs, None)
+    options = dict(capture_intermediates=is_probabilities, mutable=["intermediates"])
+    _, kept = layer.apply(params, X, inputs, None, **options)
+    (p,) = jax.tree.leaves(kept)
+    np.testing.assert_allclose(p.sum(-1)[:, 0][IDS > 0], 1, atol=1e-5)
+
+
 def test_a_capture_that_sees_nothing_is_refused():
     objective = small_objective("task.pair_task=none")
     with pytest.raises(BadInput, match="variable_axes"):

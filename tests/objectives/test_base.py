@@ -1,5 +1,6 @@
-"""The fields of an objective, and the keys of what it samples."""
+"""The fields of an objective, and the keys of what it samples; what `capture` refuses."""
 
+import re
 from functools import cache, partial
 
 import jax
@@ -74,6 +75,18 @@ def test_draws_follow_key_and_row_alone():
     others = [draws_of([0, 1, 2], 4, True)["draw_loss"][0], draws_of([0, 1, 2], 3, True)["dropout"]]
     assert len(set(np.concatenate([draws, *others]).tolist())) == 9
     assert draws_of([0], 3, False)["dropout"] is None
+
+
+def test_draws_of_capture_and_of_what_is_decoded_are_those_of_outputs():
+    batch = {"rows": np.arange(3)}
+    expected = sampler().outputs({}, batch)["draws"]
+    captured, kept = sampler().capture({}, batch, lambda module, name: name == "__call__")
+    decoder = base.from_module(
+        Sampler(), None, None, lambda call, batch: call("__call__")(batch, None)
+    )
+    for outputs in (captured, decoder.outputs({}, batch)):
+        np.testing.assert_array_equal(outputs["draws"], expected)
+    np.testing.assert_array_equal(*[*kept.values(), expected])
 
 
 def test_draws_of_an_evaluation_do_not_depend_on_the_size_of_its_batches():
@@ -206,3 +219,90 @@ def test_smoothing_leaves_out_the_padding_of_the_vocabulary():
     targets = np.arange(4)
     expected = base.cross_entropy(logits, targets, 0.1)
     np.testing.assert_allclose(base.cross_entropy(padded, targets, 0.1, 10), expected, rtol=1e-6)
+
+
+# --- What `capture` sees --------------------------------------------------------------------------
+
+
+DEPTH = 3
+
+
+class Doubled(nn.Module):
+    """A layer with a method to capture."""
+
+    def setup(self):
+        self.dense = nn.Dense(4)
+
+    def double(self, x):
+        return 2 * x
+
+    def __call__(self, x, _):
+        return self.double(self.dense(x)), None
+
+
+class InLaxScan(nn.Module):
+    """One layer, DEPTH times, by a scan that knows no modules."""
+
+    def setup(self):
+        self.layer = Doubled()
+
+    def __call__(self, batch, keys):
+        if self.is_initializing():
+            return self.layer(batch["x"], None)[0]
+        return jax.lax.scan(lambda x, _: self.layer(x, None), batch["x"], length=DEPTH)[0]
+
+
+class InLinenScan(nn.Module):
+    """DEPTH layers by Linen's scan."""
+
+    axes: tuple[str, ...]  # the collections of which each layer has its own
+
+    @nn.compact
+    def __call__(self, batch, keys):
+        axes = dict.fromkeys(self.axes, 0)
+        scan = nn.scan(Doubled, variable_axes=axes, split_rngs={"params": True}, length=DEPTH)
+        return scan(name="layers")(batch["x"], None)[0]
+
+
+STATES = {"x": np.eye(2, 4, dtype=np.float32), "rows": np.arange(2)}
+
+
+def capture_doubles(module, transform=lambda run: run):
+    """Returns the outputs of a module with random parameters, and what `double` of its layers returned.
+
+    transform: applied to the function params -> both.
+    """
+    objective = base.from_module(module, None, None)
+    params = objective.init(jax.random.key(0), STATES)
+    assert objective.outputs(params, STATES).shape == (2, 4)  # nothing else is refused
+
+    def run(params):
+        return objective.capture(params, STATES, lambda module, name: name == "double")
+
+    return transform(run)(params)
+
+
+def first_gradient(run):
+    """Returns the function params -> gradients of a sum over what `run` captures."""
+    return jax.grad(lambda params: sum(leaf.sum() for leaf in run(params)[1].values()))
+
+
+@pytest.mark.parametrize("transform", [lambda run: run, jax.jit, first_gradient])
+def test_a_capture_inside_of_a_scan_of_jax_is_refused(transform):
+    """In one line, and before the caller uses a tracer that has ended."""
+    with pytest.raises(BadInput) as error:
+        capture_doubles(InLaxScan(), transform)
+    assert re.fullmatch("capture: layer/double runs .* flax.linen.scan", str(error.value))
+
+
+def test_a_scan_of_linen_without_an_axis_for_what_is_captured_is_refused():
+    with pytest.raises(BadInput, match="variable_axes={'intermediates': 0}"):
+        capture_doubles(InLinenScan(("params",)))
+
+
+@pytest.mark.parametrize("transform", [lambda run: run, jax.jit])
+def test_a_scan_of_linen_with_this_axis_is_captured(transform):
+    outputs, kept = capture_doubles(InLinenScan(("params", "intermediates")), transform)
+    (states,) = kept.values()
+    assert states.shape == (DEPTH, 2, 4) and abs(states[0] - states[1]).max() > 0.1
+    np.testing.assert_array_equal(states[-1], outputs)
