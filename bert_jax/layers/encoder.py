@@ -24,6 +24,7 @@ from bert_jax.layers.blocks import (
     LayerOptions,
 )
 from bert_jax.layers.decoding import Split
+from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.embeddings import Embedder
 from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
@@ -32,9 +33,7 @@ from bert_jax.layers.norm import LayerNorm
 class Encoder(nn.Module, kw_only=True):
     """Rows of tokens to hidden states.
 
-    A subclass has `embed(batch, keys)`, the states [B, L, D] in front of the blocks, and a `setup` that makes
-    `embedder`, `blocks`, and `final_norm`, which may be None. It may have `summary(x, batch)`: the vector of each
-    packed sequence, [B, S, D], of the last states x.
+    A subclass may have `summary(x, batch)`: the vector of each packed sequence, [B, S, D], of the last states x.
     """
 
     vocabulary_size: int
@@ -54,12 +53,16 @@ class Encoder(nn.Module, kw_only=True):
     # Keys that some models lack.
     attention_dropout: float = 0.0
     norm: str = "post"
-    positions: str = "learned"
+    positions: str = "learned"  # embeddings are made of learned ones alone
+    type_vocabulary: int = 0
+    gated: bool = False
     # Fields that the objective and the program decide, see `Spec`.
     causal: bool = False
     sequences: int = 0
     is_counted: bool = False
     bias: ClassVar[bool] = True  # whether layers have biases
+    is_normal: ClassVar[bool] = False  # whether embeddings are normalized
+    position_scale: ClassVar[float] = 1.0  # see Embedder
 
     @property
     def out_initializer(self) -> float:
@@ -93,6 +96,34 @@ class Encoder(nn.Module, kw_only=True):
     def specs(self) -> list[Spec]:
         """The Spec of the attention of each layer."""
         return [self.make_spec(self.attention_dropout)] * self.layers
+
+    @property
+    def dropouts(self) -> Dropouts:
+        """The dropout rates of the blocks."""
+        return Dropouts(attention=self.dropout, feed_forward=self.dropout)
+
+    def setup(self):
+        norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
+        self.embedder = Embedder(
+            self.vocabulary_size,
+            self.max_length if self.positions == "learned" else 0,
+            self.type_vocabulary,
+            self.width,
+            self.initializer,
+            self.gradient_dtype,
+            self.dtype,
+            self.position_scale,
+        )
+        self.embedder_norm = norm() if self.is_normal else None
+        self.blocks = self.make_blocks(self.specs, self.dropouts, self.is_normal)
+        self.final_norm = norm() if self.norm == "pre" else None
+
+    def embed(self, batch, keys=None):
+        """Returns the states [B, L, D] in front of the blocks."""
+        x = self.embedder(batch["tokens"], batch["positions"], batch.get("segments"))
+        if self.embedder_norm:
+            x = self.embedder_norm(x)
+        return maybe_dropout(x.astype(self.dtype), keys, 0, self.dropout)
 
     def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""
@@ -141,21 +172,6 @@ class Encoder(nn.Module, kw_only=True):
         states, caches = self.apply_blocks(self.embed(batch), None, inputs)
         return states[-1], caches
 
-    def make_embedder(
-        self, max_length: int, type_vocabulary: int, position_scale: float = 1.0
-    ) -> Embedder:
-        """Returns the embeddings, with these numbers of positions and segments; 0: none."""
-        return Embedder(
-            self.vocabulary_size,
-            max_length,
-            type_vocabulary,
-            self.width,
-            self.initializer,
-            self.gradient_dtype,
-            self.dtype,
-            position_scale,
-        )
-
     def make_spec(self, dropout: float = 0.0, window: int = 0) -> Spec:
         """Returns the Spec of the attention of a layer."""
         return Spec(
@@ -174,7 +190,7 @@ class Encoder(nn.Module, kw_only=True):
         return Attention(self.heads, spec, self.options, parent=None)
 
     def make_blocks(
-        self, specs: list[Spec], dropouts: Dropouts, gated=False, is_normal=False, has_context=False
+        self, specs: list[Spec], dropouts: Dropouts, is_normal=False, has_context=False
     ) -> list[Block]:
         """Returns a block for each of the specs.
 
@@ -188,7 +204,7 @@ class Encoder(nn.Module, kw_only=True):
         for number, spec in enumerate(specs):
             block = block_type(
                 self.make_attention(spec),
-                FeedForward(hidden, options, gated, dropouts.hidden, parent=None),
+                FeedForward(hidden, options, self.gated, dropouts.hidden, parent=None),
                 partial(LayerNorm, options.epsilon, bias=options.bias),
                 dropouts,
                 self.norm,

@@ -7,10 +7,7 @@ import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
 from bert_jax.layers import encoder, pooling
-from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import Dense
-from bert_jax.layers.dropout import maybe_dropout
-from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -42,21 +39,11 @@ DEFAULTS = {
 class Encoder(encoder.Encoder, kw_only=True):
     """The BERT encoder: rows of tokens to hidden states."""
 
-    type_vocabulary: int
-    gated: bool
+    is_normal = True
 
     def setup(self):
-        max_length = self.max_length if self.positions == "learned" else 0
-        self.embedder = self.make_embedder(max_length, self.type_vocabulary)
-        self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
-        self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        self.blocks = self.make_blocks(self.specs, dropouts, self.gated, is_normal=True)
+        super().setup()
         self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
-
-    def embed(self, batch, keys=None):
-        x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
-        return maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
 
     def summary(self, x, batch):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence; with causal attention the

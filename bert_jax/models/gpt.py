@@ -8,10 +8,7 @@ import math
 
 from bert_jax.config_checks import require
 from bert_jax.layers import encoder, pooling
-from bert_jax.layers.blocks import Dropouts
-from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.heads import Head
-from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
     "layers": 12,  # Transformer blocks
@@ -48,17 +45,9 @@ class Encoder(encoder.Encoder, kw_only=True):
             return self.initializer
         return self.initializer / math.sqrt(2 * self.layers)
 
-    def setup(self):
-        max_length = self.max_length if self.positions == "learned" else 0
-        position_scale = 0.5 if self.norm == "pre" else 1.0
-        self.embedder = self.make_embedder(max_length, 0, position_scale)
-        self.final_norm = LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
-        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        self.blocks = self.make_blocks(self.specs, dropouts)
-
-    def embed(self, batch, keys=None):
-        x = self.embedder(batch["tokens"], batch["positions"], None)
-        return maybe_dropout(x.astype(self.dtype), keys, 0, self.dropout)
+    @property
+    def position_scale(self) -> float:
+        return 0.5 if self.norm == "pre" else 1.0
 
     def summary(self, x, batch):
         """Returns [B, S, D]: the vector of the last token of each sequence."""

@@ -6,14 +6,12 @@ they agree with https://github.com/AnswerDotAI/ModernBERT.
 """
 
 import math
-from functools import partial
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import encoder, pooling
 from bert_jax.layers.attention_spec import Spec
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.heads import Head
-from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
     "layers": 22,  # Transformer blocks
@@ -54,7 +52,10 @@ class Encoder(encoder.Encoder, kw_only=True):
     local_rotary_base: float
     pooling: str
     norm: str = "pre"
+    positions: str = "rotary"
+    gated: bool = True
     bias = False
+    is_normal = True
 
     @property
     def out_initializer(self) -> float:
@@ -73,20 +74,16 @@ class Encoder(encoder.Encoder, kw_only=True):
     def specs(self) -> list[Spec]:
         return self.choose(self.make_spec(), self.make_spec(window=self.window))
 
-    def setup(self):
-        self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
-        norm = partial(LayerNorm, self.epsilon, self.dtype, self.bias)
-        self.embedder_norm = norm()
-        self.final_norm = norm()
-        dropouts = Dropouts(attention=self.dropout)
-        self.blocks = self.make_blocks(self.specs, dropouts, gated=True, is_normal=True)
+    @property
+    def dropouts(self) -> Dropouts:
+        return Dropouts(attention=self.dropout)
 
     def choose(self, full, local) -> list:
         """Returns what belongs to each layer, of what belongs to full and to local ones."""
         return [local if number % self.full_every else full for number in range(self.layers)]
 
     def embed(self, batch, keys=None):
-        return self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
+        return super().embed(batch)
 
     def summary(self, x, batch):
         """Returns [B, S, D]: the vector of each sequence by `pooling`."""

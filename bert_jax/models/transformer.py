@@ -46,17 +46,16 @@ class Encoder(encoder.Encoder, kw_only=True):
     """The encoder: rows of the source to hidden states. It has the word embeddings."""
 
     hidden_dropout: float
+    positions: str = "sinusoids"
 
     @property
     def dropouts(self) -> Dropouts:
         return Dropouts(self.dropout, self.dropout, self.hidden_dropout, self.dropout)
 
-    def setup(self):
-        self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
-        self.blocks = self.make_blocks(self.specs, self.dropouts)
-        self.final_norm = LayerNorm(self.epsilon) if self.norm == "pre" else None
+    def embed(self, batch, keys=None):
+        return self.embed_tokens(batch["tokens"], batch["positions"], keys)
 
-    def embed(self, tokens, positions, keys, number: int = 0):
+    def embed_tokens(self, tokens, positions, keys, number: int = 0):
         """Returns [B, L, D] in `dtype`: word embeddings times the root of the width, and positions.
 
         keys: uint32[B], of dropout, or None. number: distinguishes its draws.
@@ -64,12 +63,6 @@ class Encoder(encoder.Encoder, kw_only=True):
         x = self.embedder(tokens, positions, None) * self.width**0.5
         x += sinusoids(positions, self.width)
         return maybe_dropout(x.astype(self.dtype), keys, number, self.dropout)
-
-    def states(self, batch, keys=None) -> list:
-        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer."""
-        x = self.embed(batch["tokens"], batch["positions"], keys)
-        inputs = [Inputs(Mask(batch["sequence_ids"]))] * self.layers
-        return self.apply_blocks(x, keys, inputs)[0]
 
 
 class Decoder(nn.Module):
@@ -137,7 +130,8 @@ class Network(nn.Module):
         """Returns the hidden states [B, T, D] at the tokens of the target."""
         states = self.encoder(batch, keys)
         ids = batch["target_sequence_ids"]
-        x = self.encoder.embed(batch["target_tokens"], batch["target_positions"], keys, DECODER)
+        tokens = batch["target_tokens"]
+        x = self.encoder.embed_tokens(tokens, batch["target_positions"], keys, DECODER)
         context = Context(states, Mask(ids, batch["sequence_ids"]))
         inputs = [Inputs(Mask(ids), context=context)] * self.decoder_layers
         return self.decoder(x, keys, inputs)[0]
@@ -160,7 +154,7 @@ class Network(nn.Module):
         (source_ids, memories, caches), branches = cache
         mask, branches = branches.append(caches[0].position)
         tokens = tokens.reshape(len(source_ids), -1)
-        x = self.encoder.embed(tokens, mask.positions[0], None)
+        x = self.encoder.embed_tokens(tokens, mask.positions[0], None)
         context_mask = Mask(jnp.ones_like(tokens), source_ids)
         inputs = [
             Inputs(mask, context=Context(memory, context_mask), cache=cache)

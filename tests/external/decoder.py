@@ -4,8 +4,6 @@ import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
 from bert_jax.layers import encoder
-from bert_jax.layers.blocks import Dropouts
-from bert_jax.layers.norm import LayerNorm
 
 DEFAULTS = {
     "layers": 2,
@@ -32,15 +30,6 @@ class Decoder(encoder.Encoder, kw_only=True):
     @property
     def specs(self):
         return [self.make_spec()._replace(causal=True)] * self.layers
-
-    def setup(self):
-        self.embedder = self.make_embedder(self.max_length, type_vocabulary=0)
-        self.final_norm = LayerNorm(self.epsilon)
-        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        self.blocks = self.make_blocks(self.specs, dropouts)
-
-    def embed(self, batch, keys=None):
-        return self.embedder(batch["tokens"], batch["positions"], None)
 
     def summary(self, x, batch):
         """Returns [B, 1, D]: the vector of the last token."""
