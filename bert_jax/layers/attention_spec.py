@@ -150,13 +150,6 @@ class Branches(NamedTuple):
         return mask, self._replace(visible=visible.reshape(self.visible.shape))
 
 
-class Context(NamedTuple):
-    """A second sequence that the queries attend to."""
-
-    source: Any  # its states [B, M, D], or a Memory
-    mask: Mask  # with its key_ids
-
-
 def empty_cache(rows: int, length: int, heads: int, spec: Spec, dtype) -> Cache:
     """Returns a Cache without tokens: B = rows, M = length, H = heads."""
     shape = rows, heads, length, spec.head_size

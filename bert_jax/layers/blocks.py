@@ -19,7 +19,6 @@ from bert_jax.layers.attention_spec import (
     BIAS,
     PROBABILITIES,
     Cache,
-    Context,
     Mask,
     Memory,
     Spec,
@@ -66,7 +65,7 @@ class Inputs(NamedTuple):
     mask: Mask
     # States [B, M, D] that keys and values are made of instead of x, or a Memory of them.
     source: Any = None
-    context: Context | None = None  # a second sequence, to which the layer attends, too
+    context: "Inputs | None" = None  # of the attention to a second sequence, its source
     cache: Cache | None = None  # of the tokens in front of x
     extra: Any = None  # what a network gives its own layers
 
@@ -288,7 +287,7 @@ class Block(nn.Module):
         if context is not None:
             context_keys = None if keys is None else prng.fold(keys, jnp.uint32(CONTEXT))
             y = self.normalize_input(x, self.context_norm)
-            y, _ = self.context(y, Inputs(context.mask, context.source), context_keys)
+            y, _ = self.context(y, context, context_keys)
             y = maybe_dropout(y, context_keys, ATTENTION, self.dropouts.context)
             x = self.add(x, y, self.context_norm)
         y = self.feed_forward(self.normalize_input(x, self.feed_forward_norm), keys)

@@ -13,7 +13,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import encoder, pooling
-from bert_jax.layers.attention_spec import Branches, Context, Mask, Spec, empty_cache
+from bert_jax.layers.attention_spec import Branches, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
@@ -132,7 +132,7 @@ class Network(nn.Module):
         ids = batch["target_sequence_ids"]
         tokens = batch["target_tokens"]
         x = self.encoder.embed_tokens(tokens, batch["target_positions"], keys, DECODER)
-        context = Context(states, Mask(ids, batch["sequence_ids"]))
+        context = Inputs(Mask(ids, batch["sequence_ids"]), states)
         inputs = [Inputs(Mask(ids), context=context)] * self.decoder_layers
         return self.decoder(x, keys, inputs)[0]
 
@@ -157,7 +157,7 @@ class Network(nn.Module):
         x = self.encoder.embed_tokens(tokens, mask.positions[0], None)
         context_mask = Mask(jnp.ones_like(tokens), source_ids)
         inputs = [
-            Inputs(mask, context=Context(memory, context_mask), cache=cache)
+            Inputs(mask, context=Inputs(context_mask, memory), cache=cache)
             for memory, cache in zip(memories, caches, strict=True)
         ]
         x, caches = self.decoder(x, None, inputs)

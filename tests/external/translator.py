@@ -5,7 +5,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys
 from bert_jax.layers import blocks
-from bert_jax.layers.attention_spec import Context, Mask, empty_cache
+from bert_jax.layers.attention_spec import Mask, empty_cache
 from bert_jax.layers.blocks import Dropouts, Inputs
 from bert_jax.layers.norm import LayerNorm
 from bert_jax.models import bert
@@ -55,7 +55,7 @@ class Network(nn.Module):
         states = self.encoder(batch, keys)
         x = self.embed(batch["target_tokens"], batch["target_positions"])
         ids = batch["target_sequence_ids"]
-        context = Context(states, Mask(ids, batch["sequence_ids"]))
+        context = Inputs(Mask(ids, batch["sequence_ids"]), states)
         inputs = [Inputs(Mask(ids), context=context)] * self.layers
         return self.decoder(x, keys, inputs)[0]
 
@@ -74,7 +74,7 @@ class Network(nn.Module):
         x = self.embed(tokens[:, None], mask.positions[0])
         context_mask = Mask(jnp.ones_like(tokens[:, None]), source_ids)
         inputs = [
-            Inputs(mask, context=Context(memory, context_mask), cache=cache)
+            Inputs(mask, context=Inputs(context_mask, memory), cache=cache)
             for memory, cache in zip(memories, caches, strict=True)
         ]
         x, caches = self.decoder(x, None, inputs)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.layers import heads, rotary
-from bert_jax.layers.attention_spec import Context, Mask, Spec, empty_cache
+from bert_jax.layers.attention_spec import Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Attention, Block, FeedForward, Inputs, LayerOptions
 from bert_jax.layers.norm import LayerNorm
 
@@ -83,10 +83,10 @@ def test_packed_pairs_equal_separate_rows(norm):
     ]
 
     def compute(params, x, states, query_ids, key_ids):
-        context = Context(states, Mask(query_ids, key_ids))
+        context = Inputs(Mask(query_ids, key_ids), states)
         return block.apply(params, x, Inputs(Mask(query_ids), context=context), None)[0]
 
-    context = Context(rows[1], Mask(*ids))
+    context = Inputs(Mask(*ids), rows[1])
     inputs = Inputs(Mask(ids[0]), context=context)
     params = block.init(jax.random.key(0), rows[0], inputs, None)
     assert {"context", "context_norm"} <= set(params["params"])
