@@ -2,18 +2,30 @@
 of segments, passes through one block that are charged for, and attention to content and positions apart."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits.objectives import assert_halves_add_up
-from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params, synthetic
+from kits.small import (
+    VOCABULARY,
+    small_batch,
+    small_config,
+    small_objective,
+    small_params,
+    synthetic,
+)
 
+from bert_jax.layers.embeddings import padded_size
 from bert_jax.layers.encoder import Encoder
 from bert_jax.models import base as models
 
 SEGMENTS = "model.name=external.segments", "objective.name=causal_lm", "task.name=token_blocks"
 PONDER = "model.name=external.universal", "model.layers=3", "objective.name=external.ponder"
 DISENTANGLED = "model.name=external.disentangled", "task.pair_task=none", "model.max_length=40"
+# Of transformers' DeBERTa, as the keys above.
+SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+SIZES |= dict(vocab_size=200, max_position_embeddings=40, type_vocab_size=0, layer_norm_eps=1e-5)
+SIZES |= dict(relative_attention=True, share_att_key=True, pos_att_type=["p2c", "c2p"])
+SIZES |= dict(position_biased_input=False, norm_rel_ebd="layer_norm")
 
 
 def make_network(*keys, **fields):
@@ -36,6 +48,59 @@ def test_segments_with_a_memory_are_one_long_causal_row():
     whole, states, of_short = compute(params)
     np.testing.assert_allclose(np.stack(states), np.stack(whole), atol=2e-6)
     assert abs(of_short - whole[-1]).max() > 1e-3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("buckets", [0, 8])
+def test_states_of_deberta_are_those_of_transformers(buckets):
+    """At real tokens; with a relative position for each distance, and with fewer."""
+    torch = pytest.importorskip("torch")
+    from transformers.models.deberta_v2 import modeling_deberta_v2
+
+    config = modeling_deberta_v2.DebertaV2Config(**SIZES, position_buckets=buckets or -1)
+    theirs = modeling_deberta_v2.DebertaV2Model(config).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    network, batch, _ = make_network(*DISENTANGLED, f"model.buckets={buckets}")
+    is_real = np.arange(20) < [[20], [13], [7], [1]]
+    batch["sequence_ids"] = is_real.astype(np.int32)
+    states = jax.jit(network.apply)({"params": deberta_params(theirs)}, batch)
+    inputs = {"input_ids": batch["tokens"], "attention_mask": is_real}
+    with torch.no_grad():
+        expected = theirs(**{name: torch.tensor(x).long() for name, x in inputs.items()})
+    expected = expected.last_hidden_state.numpy()
+    np.testing.assert_allclose(states[is_real], expected[is_real], atol=2e-5)
+
+
+def deberta_params(model) -> dict:
+    """Returns the parameters of the network, from those of a model of transformers."""
+    arrays = {name: array.detach().numpy() for name, array in model.named_parameters()}
+
+    def dense(name):
+        return {"kernel": arrays[f"{name}.weight"].T, "bias": arrays[f"{name}.bias"]}
+
+    def norm(name):
+        return {"scale": arrays[f"{name}.weight"], "bias": arrays[f"{name}.bias"]}
+
+    words = arrays["embeddings.word_embeddings.weight"]
+    params = {
+        "embedder": {"words": np.pad(words, ((0, padded_size(len(words)) - len(words)), (0, 0)))},
+        "embedder_norm": norm("embeddings.LayerNorm"),
+        "relative": arrays["encoder.rel_embeddings.weight"],
+        "relative_norm": norm("encoder.LayerNorm"),
+    }
+    for number in range(len(model.encoder.layer)):
+        layer = f"encoder.layer.{number}"
+        names = {name: f"{layer}.attention.self.{name}_proj" for name in ("query", "key", "value")}
+        names["out"] = f"{layer}.attention.output.dense"
+        up, down = f"{layer}.intermediate.dense", f"{layer}.output.dense"
+        params[f"blocks_{number}"] = {
+            "attention": {name: dense(theirs) for name, theirs in names.items()},
+            "attention_norm": norm(f"{layer}.attention.output.LayerNorm"),
+            "feed_forward": {"up": dense(up), "down": dense(down)},
+            "feed_forward_norm": norm(f"{layer}.output.LayerNorm"),
+        }
+    return params
 
 
 @pytest.fixture(scope="module")

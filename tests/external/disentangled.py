@@ -15,9 +15,12 @@ from bert_jax.layers.dense import truncated_normal
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
 
-DEFAULTS = decoder.DEFAULTS | {
-    "buckets": 0,  # number of distances in one direction; far ones share one, by the logarithm. 0: `max_length`
-}
+DEFAULTS = (
+    decoder.DEFAULTS
+    | {
+        "buckets": 0,  # number of distances in one direction; far ones share one, by the logarithm. 0: `max_length`
+    }
+)
 RULES = ((r"relative$", P()),)
 DECAY = ((r"relative$", True),)
 check = decoder.check

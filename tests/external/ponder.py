@@ -1,5 +1,5 @@
-"""Masked LM that charges for passes (PonderNet, arXiv:2107.05407): the number of passes of each token is compared with a
-geometric distribution. The loss captures the method `halt` of the network, such as external.universal."""
+"""Masked LM that charges for passes (PonderNet, arXiv:2107.05407): the number of passes of each token is compared with
+a geometric distribution. The loss captures the method `halt` of the network, such as external.universal."""
 
 import jax.numpy as jnp
 from external import universal

@@ -1,5 +1,5 @@
-"""An encoder of one block, which is applied `layers` times (arXiv:1807.03819, arXiv:1909.11942). After each pass a token
-halts with some probability, and its last state is the mean of all passes by these (arXiv:2107.05407).
+"""An encoder of one block, which is applied `layers` times (arXiv:1807.03819, arXiv:1909.11942). After each pass a
+token halts with some probability, and its last state is the mean of all passes by these (arXiv:2107.05407).
 
 N passes, B batch, L length.
 """
