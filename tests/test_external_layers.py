@@ -4,9 +4,12 @@ of segments, passes through one block that are charged for, and attention to con
 import jax
 import numpy as np
 import pytest
+from kits import corpora
 from kits.objectives import assert_halves_add_up
+from kits.runs import lines
 from kits.small import (
     VOCABULARY,
+    overrides,
     small_batch,
     small_config,
     small_objective,
@@ -17,10 +20,12 @@ from kits.small import (
 from bert_jax.layers.embeddings import padded_size
 from bert_jax.layers.encoder import Encoder
 from bert_jax.models import base as models
+from bert_jax.train import pretrain
 
 SEGMENTS = "model.name=external.segments", "objective.name=causal_lm", "task.name=token_blocks"
 PONDER = "model.name=external.universal", "model.layers=3", "objective.name=external.ponder"
 DISENTANGLED = "model.name=external.disentangled", "task.pair_task=none", "model.max_length=40"
+KEYS = {"mesh.fsdp": 2, "mesh.tensor": 2, "train.remat": "attention", "phases.main.steps": 10}
 # Of transformers' DeBERTa, as the keys above.
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 SIZES |= dict(vocab_size=200, max_position_embeddings=40, type_vocab_size=0, layer_norm_eps=1e-5)
@@ -129,3 +134,23 @@ def test_a_loss_captures_the_halting_of_each_pass(ponder):
 
 def test_halves_of_a_batch_add_up_with_captured_values(ponder):
     assert_halves_add_up(*ponder)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The keys of a corpus, which all networks share."""
+    directory = tmp_path_factory.mktemp("layers")
+    corpora.write(directory / "corpus.txt", corpora.make_text(150))
+    return {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names", [(*SEGMENTS, "model.segment=16"), PONDER, DISENTANGLED], ids=lambda names: names[0]
+)
+def test_it_trains(data, tmp_path, names):
+    """On eight devices, with tensor parallelism and layers that are computed again."""
+    config = small_config(*overrides(data | KEYS), *names)
+    assert pretrain(config, tmp_path) == 0
+    first, last = [line["loss"] for line in lines(tmp_path) if line["split"] == "train"]
+    assert last < first - 0.1
