@@ -132,6 +132,24 @@ def test_a_loss_captures_the_halting_of_each_pass(ponder):
     assert abs(gradients["blocks_0"]["attention"]["value"]["kernel"]).max() > 1e-4
 
 
+def test_dropout_of_a_captured_loss_is_that_of_masked_lm(ponder):
+    objective, params, batch = ponder
+    names = "objective.name=mlm", "task.pair_task=none"
+    plain = small_objective(*PONDER[:2], *names)
+
+    @jax.jit
+    def compute(params):
+        def sum_nats(objective, train):
+            return objective.loss(params, batch, {}, 5, train=train)[1]["mlm_loss"][0]
+
+        losses = [sum_nats(part, train=True) for part in (objective, plain)]
+        return *losses, sum_nats(plain, train=False)
+
+    captured, expected, without_dropout = map(float, compute(params))
+    assert captured == pytest.approx(expected, rel=1e-5)
+    assert abs(captured - without_dropout) > 1e-3
+
+
 def test_halves_of_a_batch_add_up_with_captured_values(ponder):
     assert_halves_add_up(*ponder)
 
