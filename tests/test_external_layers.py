@@ -60,6 +60,7 @@ def test_segments_with_a_memory_are_one_long_causal_row():
 def test_states_of_deberta_are_those_of_transformers(buckets):
     """At real tokens; with a relative position for each distance, and with fewer."""
     torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
     from transformers.models.deberta_v2 import modeling_deberta_v2
 
     config = modeling_deberta_v2.DebertaV2Config(**SIZES, position_buckets=buckets or -1)

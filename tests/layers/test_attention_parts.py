@@ -275,6 +275,7 @@ def test_a_query_stream_reads_memory_and_contents():
     how = dict(k_states=source, allowed=of_g.mask.pairs, bias=bias)
     assert_equal(layer, of_g._replace(source=source), g, **how)
 
+    # Queries of 16 bits lose nothing to the biases.
     params = layer.init(jax.random.key(0), X, of_g._replace(source=source), None)
     heads = [project({"kernel": np.eye(WIDTH)}, x).astype(jnp.bfloat16) for x in (g, source)]
     rounded = layer.apply(params, *heads, of_g, method="bias")
@@ -284,7 +285,9 @@ def test_a_query_stream_reads_memory_and_contents():
 
 @pytest.mark.full
 def test_two_streams_are_those_of_transformers():
+    """Theirs have tokens in front of rows."""
     torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
     from transformers.models.xlnet import modeling_xlnet
 
     sizes = dict(d_model=WIDTH, n_head=HEADS, d_inner=8, ff_activation="gelu")
@@ -298,15 +301,12 @@ def test_two_streams_are_those_of_transformers():
     ours = jax.jit(TwoStreams().apply)({"params": params}, h, g, MEMORY, of_h, of_g)
 
     numbers, table, is_other = of_h.extra
-    first = [torch.tensor(x).swapaxes(0, 1) for x in (h, g)]
-    masks = [
-        torch.tensor(~inputs.mask.pairs).permute(1, 2, 0)[..., None].float()
-        for inputs in (of_h, of_g)
-    ]
+    streams = [torch.tensor(x).swapaxes(0, 1) for x in (h, g)]
+    masks = [torch.tensor(~inputs.mask.pairs).permute(1, 2, 0) for inputs in (of_h, of_g)]
+    masks = [mask[..., None].float() for mask in masks]
     table = torch.tensor(table)[:, None].expand(-1, ROWS, -1)
     segments = torch.nn.functional.one_hot(torch.tensor(is_other).long(), 2)
     segments = segments.permute(1, 2, 0, 3).float()
-    streams = first
     with torch.no_grad():
         for layer, memory in zip(layers, MEMORY, strict=True):
             memory = torch.tensor(memory).swapaxes(0, 1)
