@@ -151,6 +151,7 @@ def test_dropout_of_a_captured_loss_is_that_of_masked_lm(ponder):
     assert abs(captured - without_dropout) > 1e-3
 
 
+@pytest.mark.slow
 def test_halves_of_a_batch_add_up_with_captured_values(ponder):
     assert_halves_add_up(*ponder)
 
