@@ -1,9 +1,12 @@
 """Attention whose parts a network replaces: scores, keys, values, positions; and what `capture` reads of it."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from external import disentangled
 from flax import linen as nn
 from kits.small import MODERN, small_batch, small_objective, small_params
 
@@ -12,6 +15,7 @@ from bert_jax.layers import attention
 from bert_jax.layers.attention import Case
 from bert_jax.layers.attention_spec import BIAS, PROBABILITIES, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Attention, Block, FeedForward, Inputs, LayerOptions, apply_blocks
+from bert_jax.layers.norm import LayerNorm
 
 HEADS, SIZE, LENGTH, ROWS = 2, 8, 10, 3
 WIDTH = HEADS * SIZE
@@ -61,6 +65,55 @@ class T5(Attention):
         return inputs.extra
 
 
+class XLNet(Attention):
+    """Biases of contents, distances and segments (arXiv:1906.08237). `extra`: the number int32[L, M] of the distance to
+    each key, the embeddings [R, D] of distances, and int32[B, L, M], 1 for a key of another segment."""
+
+    needs = (BIAS,)
+
+    def setup(self):
+        super().setup()
+        init = nn.initializers.normal(1)
+        self.distance = nn.Dense(WIDTH, use_bias=False)
+        self.biases = self.param("biases", init, (3, HEADS, SIZE))
+        self.segments = self.param("segments", init, (2, HEADS, SIZE))
+
+    def bias(self, q, k, inputs):
+        """The biases of queries are float32, as scores are: they are not added to queries of 16 bits."""
+        numbers, table, segments = inputs.extra
+        of_content, of_distance, of_segment = SIZE**-0.5 * self.biases
+        contents = jnp.einsum("hk,bmhk->bhm", of_content, k)[:, :, None]
+        keys = self.split_heads(self.distance(table))
+        distances = jnp.einsum("blhk,rhk->bhlr", q + of_distance, keys)
+        distances = jnp.take_along_axis(distances, numbers[None, None], axis=-1)
+        same, other = jnp.einsum("blhk,shk->sbhl", q + of_segment, self.segments)[..., None]
+        return contents + distances + jnp.where(segments[:, None] == 0, same, other)
+
+
+class TwoStreams(nn.Module):
+    """Blocks that read the contents h of tokens and, apart from these, the tokens to predict g."""
+
+    def setup(self):
+        spec = Spec("xla", SIZE, needs=XLNet.needs)
+        norm = partial(LayerNorm, 1e-5)
+        self.blocks = [
+            Block(
+                XLNet(HEADS, spec, OPTIONS._replace(bias=False), parent=None),
+                FeedForward(8, OPTIONS, False, parent=None),
+                norm,
+                parent=None,
+            )
+            for _ in range(2)
+        ]
+
+    def __call__(self, h, g, memories, of_h: Inputs, of_g: Inputs):
+        for block, memory in zip(self.blocks, memories, strict=True):
+            source = jnp.concatenate([memory, h], axis=1)
+            g, _ = block(g, of_g._replace(source=source), None)
+            h, _ = block(h, of_h._replace(source=source), None)
+        return h, g
+
+
 class Compressed(Attention):
     """Keys and values of the means of two tokens each (arXiv:1801.10198)."""
 
@@ -73,19 +126,24 @@ def softmax(x):
     return x / x.sum(-1, keepdims=True)
 
 
+def affine(params, x):
+    return x @ params["kernel"] + params.get("bias", 0)
+
+
+def project(params, x):
+    """Returns [..., H, K] of x[..., D]."""
+    return affine(params, x).reshape(*x.shape[:-1], HEADS, SIZE)
+
+
 def expected(params, q_states, k_states, allowed, bias=0.0, scale=SIZE**-0.5, values=0.0):
     """Returns [B, L, D], computed with NumPy. bias: (q) -> [B, H, L, M] or an array; values: (p) -> [B, L, H, K]."""
 
-    def project(name, x):
-        y = x @ params[name]["kernel"] + params[name]["bias"]
-        return y.reshape(*y.shape[:2], HEADS, SIZE)
-
-    q = scale * project("query", q_states)
-    k, v = (project(name, k_states) for name in ("key", "value"))
+    q = scale * project(params["query"], q_states)
+    k, v = (project(params[name], k_states) for name in ("key", "value"))
     scores = np.einsum("blhk,bmhk->bhlm", q, k) + (bias(q) if callable(bias) else bias)
     p = softmax(np.where(allowed[:, None], scores, -1e9))
     mixed = np.einsum("bhlm,bmhk->blhk", p, v) + (values(p) if callable(values) else values)
-    return mixed.reshape(*mixed.shape[:2], -1) @ params["out"]["kernel"] + params["out"]["bias"]
+    return affine(params["out"], mixed.reshape(*mixed.shape[:2], -1))
 
 
 def assert_equal(layer, inputs, x=X, **how):
@@ -98,11 +156,15 @@ def assert_equal(layer, inputs, x=X, **how):
     exact = expected(numbers, x, **how)
     for remat in (False, True):
         apply = layer.clone(spec=layer.spec._replace(remat=remat)).apply
-        result, pull_back = jax.vjp(
-            lambda params, apply=apply: apply(params, x, inputs, None)[0], params
-        )
+
+        @jax.jit
+        def compute(params, apply=apply):
+            result, pull_back = jax.vjp(lambda params: apply(params, x, inputs, None)[0], params)
+            return result, pull_back(result)
+
+        result, gradients = compute(params)
         np.testing.assert_allclose(result[IDS > 0], exact[IDS > 0], atol=2e-5)
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(pull_back(result)))
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
 ALLOWED = (IDS[:, :, None] == IDS[:, None]) & (IDS[:, None] > 0)
@@ -147,6 +209,134 @@ def test_keys_of_another_length_have_a_mask_of_their_own():
     means = X.reshape(ROWS, -1, 2, WIDTH).mean(axis=2)
     allowed = (IDS[:, :, None] == key_ids[:, None]) & (key_ids[:, None] > 0)
     assert_equal(layer, Inputs(Mask(IDS, key_ids)), k_states=means, allowed=allowed)
+
+
+def test_queries_and_keys_of_positions():
+    """Those of DeBERTa (tests/external), by the layers of contents."""
+    numbers = disentangled.relative_positions(LENGTH, buckets=6, longest=LENGTH)
+    table = DRAW.normal(size=(2 * 6, WIDTH)).astype(np.float32)
+    scale = (3 * SIZE) ** -0.5
+
+    def bias(params):
+        keys = project(params["key"], table)[numbers]
+        queries = scale * project(params["query"], table)[numbers]
+        k = project(params["key"], X)
+        to_content = np.einsum("lmhk,bmhk->bhlm", queries, k)
+        return lambda q: np.einsum("blhk,lmhk->bhlm", q, keys) + to_content
+
+    needs = disentangled.Attention.needs
+    layer = disentangled.Attention(HEADS, Spec("xla", SIZE, needs=needs), OPTIONS, scale)
+    inputs = Inputs(Mask(IDS), extra=(jnp.asarray(numbers), table))
+    assert_equal(layer, inputs, k_states=X, allowed=ALLOWED, bias=bias, scale=scale)
+
+
+MEMORY = DRAW.normal(size=(2, ROWS, 4, WIDTH)).astype(np.float32)  # of two blocks
+TOTAL = MEMORY.shape[2] + LENGTH
+
+
+def make_streams():
+    """Returns the Inputs of h and of g, whose tokens see those in front of them in an order of each row, and the
+    memory."""
+    order = np.argsort(DRAW.random((ROWS, LENGTH)), axis=1)
+    numbers = LENGTH - np.arange(LENGTH)[:, None] + np.arange(TOTAL)
+    table = DRAW.normal(size=(LENGTH + TOTAL, WIDTH)).astype(np.float32)
+    segments = DRAW.integers(0, 2, (ROWS, TOTAL))
+    is_other = segments[:, -LENGTH:, None] != segments[:, None]
+    extra = numbers, table, is_other.astype(np.int32)
+
+    def make(is_seen):
+        pairs = np.pad(is_seen, ((0, 0), (0, 0), (TOTAL - LENGTH, 0)), constant_values=True)
+        mask = Mask(np.ones((ROWS, LENGTH), int), np.ones((ROWS, TOTAL), int), pairs=pairs)
+        return Inputs(mask, extra=extra)
+
+    of_g = order[:, None] < order[..., None]
+    return make(of_g | np.eye(LENGTH, dtype=bool)), make(of_g)
+
+
+def test_a_query_stream_reads_memory_and_contents():
+    _, of_g = make_streams()
+    numbers, table, is_other = of_g.extra
+    source = np.concatenate([MEMORY[0], X], axis=1)
+    g = DRAW.normal(size=X.shape).astype(np.float32)
+
+    def bias(params):
+        u, v, w = SIZE**-0.5 * params["biases"]
+        content = np.einsum("hk,bmhk->bhm", u, project(params["key"], source))[:, :, None]
+        keys = project(params["distance"], table)[numbers]
+        segments = params["segments"][is_other]
+
+        def add(q):
+            distances = np.einsum("blhk,lmhk->bhlm", q + v, keys)
+            return content + distances + np.einsum("blhk,blmhk->bhlm", q + w, segments)
+
+        return add
+
+    layer = XLNet(HEADS, Spec("xla", SIZE, needs=XLNet.needs), OPTIONS._replace(bias=False))
+    how = dict(k_states=source, allowed=of_g.mask.pairs, bias=bias)
+    assert_equal(layer, of_g._replace(source=source), g, **how)
+
+    # Queries of 16 bits lose nothing to the biases.
+    params = layer.init(jax.random.key(0), X, of_g._replace(source=source), None)
+    heads = [project({"kernel": np.eye(WIDTH)}, x).astype(jnp.bfloat16) for x in (g, source)]
+    rounded = layer.apply(params, *heads, of_g, method="bias")
+    exact = layer.apply(params, *(x.astype(np.float32) for x in heads), of_g, method="bias")
+    np.testing.assert_allclose(rounded, exact, atol=1e-5)
+
+
+@pytest.mark.full
+def test_two_streams_are_those_of_transformers():
+    """Theirs have tokens in front of rows."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    from transformers.models.xlnet import modeling_xlnet
+
+    sizes = dict(d_model=WIDTH, n_head=HEADS, d_inner=8, ff_activation="gelu")
+    config = modeling_xlnet.XLNetConfig(**sizes, layer_norm_eps=1e-5, dropout=0.0)
+    layers = [modeling_xlnet.XLNetLayer(config) for _ in range(2)]
+    for parameter in [parameter for layer in layers for parameter in layer.parameters()]:
+        torch.nn.init.normal_(parameter, std=0.5)
+    h, g = X, DRAW.normal(size=X.shape).astype(np.float32)
+    of_h, of_g = make_streams()
+    params = {f"blocks_{number}": xlnet_params(layer) for number, layer in enumerate(layers)}
+    ours = jax.jit(TwoStreams().apply)({"params": params}, h, g, MEMORY, of_h, of_g)
+
+    numbers, table, is_other = of_h.extra
+    streams = [torch.tensor(x).swapaxes(0, 1) for x in (h, g)]
+    masks = [torch.tensor(~inputs.mask.pairs).permute(1, 2, 0) for inputs in (of_h, of_g)]
+    masks = [mask[..., None].float() for mask in masks]
+    table = torch.tensor(table)[:, None].expand(-1, ROWS, -1)
+    segments = torch.nn.functional.one_hot(torch.tensor(is_other).long(), 2)
+    segments = segments.permute(1, 2, 0, 3).float()
+    with torch.no_grad():
+        for layer, memory in zip(layers, MEMORY, strict=True):
+            memory = torch.tensor(memory).swapaxes(0, 1)
+            streams = layer(*streams, *masks, table, segments, mems=memory)[:2]
+    for result, theirs in zip(ours, streams, strict=True):
+        np.testing.assert_allclose(result, theirs.swapaxes(0, 1), atol=2e-5)
+
+
+def xlnet_params(layer) -> dict:
+    """Returns the parameters of a block, from those of a layer of transformers."""
+    arrays = {name: array.detach().numpy() for name, array in layer.named_parameters()}
+    attention = {
+        "biases": np.stack([arrays[f"rel_attn.r_{name}_bias"] for name in "wrs"]),
+        "segments": arrays["rel_attn.seg_embed"],
+        "out": {"kernel": arrays["rel_attn.o"].reshape(WIDTH, WIDTH).T},
+    }
+    for name in ("query", "key", "value"):
+        attention[name] = {"kernel": arrays[f"rel_attn.{name[0]}"].reshape(WIDTH, WIDTH)}
+    attention["distance"] = {"kernel": arrays["rel_attn.r"].reshape(WIDTH, WIDTH)}
+
+    def read(name, weight):
+        return {weight: arrays[f"{name}.weight"].T, "bias": arrays[f"{name}.bias"]}
+
+    dense = {"up": read("ff.layer_1", "kernel"), "down": read("ff.layer_2", "kernel")}
+    return {
+        "attention": attention,
+        "attention_norm": read("rel_attn.layer_norm", "scale"),
+        "feed_forward": dense,
+        "feed_forward_norm": read("ff.layer_norm", "scale"),
+    }
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
