@@ -274,7 +274,7 @@ def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.s
             what = f"started with another config: {'; '.join(refused)}"
             raise BadInput(
                 f"{name}: {what}; use its values, or a new run in another --workdir: of the same model, it can start"
-                f" from the encoder by config.init_from={name}, or from all parameters by export and import"
+                f" from the network by config.init_from={name}, or from all parameters by export and import"
             )
         steps = configs.total_steps(config)
         before = configs.total_steps(old)

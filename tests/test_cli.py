@@ -37,7 +37,7 @@ def test_config_prints_every_key_and_counts_as_the_run(finished, capsys):
     assert values["model"]["width"] == 32
     info = json.loads((workdir / "run.json").read_text())
     counts = values["counts"]
-    for key in ("parameters", "encoder_parameters"):
+    for key in ("parameters", "body_parameters"):
         assert counts[key] == info[key]
     phase = info["phases"]["main"]
     flops = phase["flops_per_step"] / phase["tokens_per_step"]

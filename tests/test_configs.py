@@ -50,7 +50,7 @@ def test_parameter_counts_equal_the_published_ones(size):
     resolved = config.load(f"bert_{size}", ["dtype=float32"])
     objective = base.make(resolved, Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103))
     params = jax.eval_shape(objective.init, jax.random.key(0), mlm_batch.shapes(1, 8, 1))
-    assert counts.count({"encoder": params["encoder"]}, 30522) == PUBLISHED[size]
+    assert counts.count({"network": params["network"]}, 30522) == PUBLISHED[size]
 
 
 def keys(tree, prefix=""):

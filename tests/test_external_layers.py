@@ -18,7 +18,7 @@ from kits.small import (
 )
 
 from bert_jax.layers.embeddings import padded_size
-from bert_jax.layers.encoder import Encoder
+from bert_jax.layers.network import Network
 from bert_jax.models import base as models
 from bert_jax.train import pretrain
 
@@ -47,7 +47,7 @@ def test_segments_with_a_memory_are_one_long_causal_row():
 
     @jax.jit
     def compute(params):
-        whole = network.apply(params, batch, method=Encoder.states)
+        whole = network.apply(params, batch, method=Network.states)
         return whole, network.apply(params, batch, method="states"), short.apply(params, batch)
 
     whole, states, of_short = compute(params)
@@ -119,7 +119,7 @@ def ponder():
 def test_a_loss_captures_the_halting_of_each_pass(ponder):
     objective, params, batch = ponder
     _, kept = objective.capture(params, batch, lambda module, name: name == "halt")
-    assert len(kept) == 3 and all("encoder/halt/" in path for path in kept)
+    assert len(kept) == 3 and all("network/halt/" in path for path in kept)
     assert all(halt.shape == batch["tokens"].shape for halt in kept.values())
     totals = {"ponder": objective.weights(batch)["ponder"]}
 
@@ -128,7 +128,7 @@ def test_a_loss_captures_the_halting_of_each_pass(ponder):
     def differentiate(params):
         return objective.loss(params, batch, totals, 0, train=False)[0]
 
-    gradients = differentiate(params)["encoder"]
+    gradients = differentiate(params)["network"]
     assert abs(gradients["halting"]["kernel"]).max() > 1e-3
     assert abs(gradients["blocks_0"]["attention"]["value"]["kernel"]).max() > 1e-4
 

@@ -212,8 +212,8 @@ def test_schedules_have_the_expected_rates(name, expected):
 # Layers of the small model above those of these parameters; its blocks are two.
 ABOVE = {"embedder/words": 3, "embedder_norm/scale": 3, "blocks_0/attention/query/kernel": 2}
 ABOVE |= {"blocks_1/feed_forward_norm/bias": 1, "pooler/kernel": 0}
-ABOVE = {f"encoder/{name}": above for name, above in ABOVE.items()}
-ABOVE |= {"mlm/dense/kernel": 0, "pair/kernel": 0, "encoder/final_norm/scale": 1}
+ABOVE = {f"network/{name}": above for name, above in ABOVE.items()}
+ABOVE |= {"mlm/dense/kernel": 0, "pair/kernel": 0, "network/final_norm/scale": 1}
 SHAPES = jax.eval_shape(small_objective("model.norm=pre").init, jax.random.key(0), small_batch())
 LAYERS = by_path(models.layers_above(SHAPES))
 
@@ -221,14 +221,14 @@ LAYERS = by_path(models.layers_above(SHAPES))
 def test_each_subtree_of_the_body_has_layers_of_its_own():
     sizes = dict.fromkeys(("embedder", "blocks_0", "blocks_1", "final_norm"), {"bias": 1})
     params = {
-        "encoder": {"encoder": sizes, "decoder": {"blocks_0": {"bias": 1}}},
+        "network": {"encoder": sizes, "decoder": {"blocks_0": {"bias": 1}}},
         "head": {"bias": 1},
     }
-    body = "encoder/encoder", "encoder/decoder"
+    body = "network/encoder", "network/decoder"
     above = models.layers_above(params, body)
-    layers = {name: part["bias"] for name, part in above["encoder"]["encoder"].items()}
+    layers = {name: part["bias"] for name, part in above["network"]["encoder"].items()}
     assert layers == {"embedder": 3, "blocks_0": 2, "blocks_1": 1, "final_norm": 1}
-    assert above["encoder"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
+    assert above["network"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
 
 
 def steps_of(number: int, *overrides) -> list[dict]:
@@ -269,7 +269,7 @@ def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
     then it has no weight decay."""
     keys = [f"optimizer.name={name}", "optimizer.unfreeze_every=2"]
     config = small_config(*keys, f"optimizer.weight_decay={decay}")
-    sizes = {"encoder": {"pooler": {"bias": 3}, "blocks_0": {"kernel": 2}}, "label": {"bias": 4}}
+    sizes = {"network": {"pooler": {"bias": 3}, "blocks_0": {"kernel": 2}}, "label": {"bias": 4}}
     params = jax.tree.map(jnp.ones, sizes)
     objective = base.Objective(
         init=None,
@@ -287,19 +287,19 @@ def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
         state, values, _ = train(state, batch)
         trained = 3 + 4 + 2 * (number == 2)
         assert float(values["gradient_norm"][0]) == pytest.approx(trained**0.5)
-        moments = optax.tree.get(state.opt_state, "nu")["encoder"]["blocks_0"]["kernel"]
+        moments = optax.tree.get(state.opt_state, "nu")["network"]["blocks_0"]["kernel"]
         assert (moments > 0).all() == (number == 2)
-        changes = jax.tree.map(jnp.subtract, before.params, state.params)["encoder"]["blocks_0"]
+        changes = jax.tree.map(jnp.subtract, before.params, state.params)["network"]["blocks_0"]
         assert (changes["kernel"] != 0).all() == (number == 2)
     np.testing.assert_allclose(changes["kernel"], 1e-3, rtol=0.02)
 
 
-def test_a_frozen_encoder_keeps_its_bits():
+def test_a_frozen_network_keeps_its_bits():
     before, *_, after = steps_of(3, "frozen=True", "weight_decay=0.1")
     assert changed(before, after) == {name for name in LAYERS if not LAYERS[name]}
 
 
-def test_a_frozen_encoder_has_no_gradients():
+def test_a_frozen_network_has_no_gradients():
     """They are not computed, and the clipped norm is that of the others."""
     params = jax.tree.map(lambda x: jnp.ones(x.shape[-1:]), SHAPES)
     select = partial(select_trained, small_config("optimizer.frozen=True"), 0)

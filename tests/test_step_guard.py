@@ -99,7 +99,7 @@ def test_metrics_are_means_over_the_applied_steps():
     assert all(np.isfinite(value) for value in means.values())
     assert np.isnan(metrics.means(values)["loss"])  # of the last step only
     # The rows that pad the vocabulary stay zero.
-    assert not state.params["encoder"]["embedder"]["words"][VOCABULARY.size :].any()
+    assert not state.params["network"]["embedder"]["words"][VOCABULARY.size :].any()
 
 
 def judged(losses, **limits):

@@ -52,7 +52,7 @@ def test_a_run_leaves_its_files(finished):
     assert steps == {"train": [5, 10, 15, 20], "heldout": [10, 20]}
     paths = workdir / "run.json", workdir / "summary.json"
     info, summary = (json.loads(path.read_text()) for path in paths)
-    assert info["parameters"] == summary["parameters"] > info["encoder_parameters"] > 0
+    assert info["parameters"] == summary["parameters"] > info["body_parameters"] > 0
     assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
     masked = f"mlm_loss_masked {summary['heldout']['mlm_loss_masked']:.2f}, "
     assert summary["heldout"]["headline"].startswith(masked)

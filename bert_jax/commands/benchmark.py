@@ -24,7 +24,7 @@ from bert_jax.runs.profiler import Traces
 from bert_jax.tasks import base as tasks
 
 # The text of the results, and of those of a phase.
-HEAD = "{parameters:,} parameters, {encoder_parameters:,} in the encoder; {dtype} on {hardware}"
+HEAD = "{parameters:,} parameters, {body_parameters:,} in the body; {dtype} on {hardware}"
 PHASE = (
     "{name}: {step_seconds:.4g} s a step (slowest of {steps}: {slowest_seconds:.4g}),"
     " {tokens_per_second:,.0f} tokens/s, {rows_per_second:,.1f} rows/s,"

@@ -30,7 +30,7 @@ def run(options, overrides) -> int:
         raise BadInput(f"--output {options.output}: {ends_path} would be replaced, too")
     lines = [text for _, text in predict.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    count = features.encoder_of(model).layers + 1
+    count = features.network_of(model).layers + 1
     layers = features.choose(options.layers, count, options.pool)
     room = load_model.trained_positions(model) - 2
     texts = model.tokenizer.encode(lines)

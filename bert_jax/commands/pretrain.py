@@ -30,5 +30,5 @@ def left_behind(options, config) -> Iterator[str]:
     if source not in ("", start) and not workdir.of_config(f"{options.workdir}/config.json"):
         yield (
             f"pretrain: the parameters of {source} are not used: this run starts from {start or 'random weights'};"
-            f" --workdir {source} continues that run, --config.init_from={source} takes its encoder"
+            f" --workdir {source} continues that run, --config.init_from={source} takes its network"
         )

@@ -43,9 +43,9 @@ MLM = (
     ("V", "bias", "bias"),
 )
 PARTS = (
-    ("encoder", "encoder/", "bert.embeddings.", EMBEDDINGS),
-    ("encoder", "encoder/blocks_{}/", "bert.encoder.layer.{}.", BLOCK),
-    ("pooler", "encoder/", "bert.", [("DD", "pooler", "pooler.dense")]),
+    ("network", "network/", "bert.embeddings.", EMBEDDINGS),
+    ("network", "network/blocks_{}/", "bert.encoder.layer.{}.", BLOCK),
+    ("pooler", "network/", "bert.", [("DD", "pooler", "pooler.dense")]),
     ("mlm", "mlm/", "cls.predictions.", MLM),
     ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
 )

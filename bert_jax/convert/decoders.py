@@ -83,7 +83,7 @@ MODERNBERT = decoder_of(
     BODY=("model.",),
     PARTS=(
         modernbert.PARTS[0],
-        ("encoder", "encoder/blocks_{}/", "model.layers.{}.", BLOCK),
+        ("network", "network/blocks_{}/", "model.layers.{}.", BLOCK),
         modernbert.PARTS[2],
         ("lm", "lm/", "lm_head.", modernbert.HEAD),
         ("lm", "lm/", "decoder.", (("V", "bias", "bias"),)),

@@ -165,7 +165,7 @@ def check(source: Source) -> None:
     number = len(source.shapes)
     if layers > number:
         raise BadInput(f"{directory}: {layers} layers in its config, but {number} tensors")
-    parts = source.parts() | {"encoder"}
+    parts = source.parts() | {"network"}
     settings = source.settings | {"outputs": source.labeler.outputs}
     unknown = dict(source.shapes)
     for parameter in source.table():

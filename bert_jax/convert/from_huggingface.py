@@ -121,7 +121,7 @@ def rename(
 ) -> dict[str, str]:
     """Returns {name in names.py: name in the file}.
 
-    Accepts older names, a bare encoder, and names inside of WRAPPERS; skips buffers.
+    Accepts older names, a bare network, and names inside of WRAPPERS; skips buffers.
 
     architecture: a file of names.ARCHITECTURES.
     is_read: (name) -> whether it is read.

@@ -41,8 +41,8 @@ BLOCK = (
     ("D", "feed_forward_norm", "ln_2"),
 )
 PARTS = (
-    ("encoder", "encoder/", "transformer.", NETWORK),
-    ("encoder", "encoder/blocks_{}/", "transformer.h.{}.", BLOCK),
+    ("network", "network/", "transformer.", NETWORK),
+    ("network", "network/blocks_{}/", "transformer.h.{}.", BLOCK),
 )
 # Of its other classes, whose heads are not read.
 LABEL_LAYERS = {

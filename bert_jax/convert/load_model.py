@@ -73,10 +73,10 @@ def trained(model: Model) -> dict[str, Any]:
 
 
 def trained_positions(model: Model) -> int:
-    """Returns the number of positions that training has reached, also that of the run whose encoder this one started
+    """Returns the number of positions that training has reached, also that of the run whose network this one started
     from.
 
-    Returns all of them for the encoder of another program, whose training is not known.
+    Returns all of them for the network of another program, whose training is not known.
     """
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
     positions = config.longest_row(model.config)

@@ -48,11 +48,11 @@ CONTEXT = (
     ("AD", "context/out", "encoder_attn.out_proj"),
     ("D", "context_norm", "encoder_attn_layer_norm"),
 )
-ENCODER = "encoder/encoder/"
-DECODER = "encoder/decoder/"
+ENCODER = "network/encoder/"
+DECODER = "network/decoder/"
 PARTS = (
-    ("encoder", ENCODER, "model.", [("VD", "embedder/words", "shared.weight")]),
-    ("encoder", ENCODER + "blocks_{}/", "model.encoder.layers.{}.", BLOCK),
+    ("network", ENCODER, "model.", [("VD", "embedder/words", "shared.weight")]),
+    ("network", ENCODER + "blocks_{}/", "model.encoder.layers.{}.", BLOCK),
     ("decoder", DECODER + "blocks_{}/", "model.decoder.layers.{}.", BLOCK + CONTEXT),
 )
 LABEL_LAYERS = {}

@@ -19,7 +19,7 @@ BARE = ("embeddings.", "layers.", "final_norm.")
 BUFFERS = ("model.embeddings.position_ids",)
 TIED = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
-ENCODER = (
+NETWORK = (
     ("VD", "embedder/words", "embeddings.tok_embeddings.weight"),
     ("D", "embedder_norm/scale", "embeddings.norm.weight"),
     ("D", "final_norm/scale", "final_norm.weight"),
@@ -41,9 +41,9 @@ HEAD = (
 )
 # Fine-tuned models have the part `head`, too; see heads.Classifier.
 PARTS = (
-    ("encoder", "encoder/", "model.", ENCODER),
-    ("encoder", "encoder/blocks_{}/", "model.layers.{}.", BLOCK),
-    ("encoder", "encoder/blocks_{}/", "model.layers.{}.", NORM, 1),  # none in layer 0
+    ("network", "network/", "model.", NETWORK),
+    ("network", "network/blocks_{}/", "model.layers.{}.", BLOCK),
+    ("network", "network/blocks_{}/", "model.layers.{}.", NORM, 1),  # none in layer 0
     ("head", "mlm/", "head.", HEAD),
     ("mlm", "mlm/", "decoder.", (("V", "bias", "bias"),)),
 )

@@ -25,8 +25,8 @@ FORMATS = ("huggingface", "google")
 #                   place in it and their number follow; 0, 1 for a tensor whose name does not end with `weight` or
 #                   `bias`
 #     LABEL_LAYERS  {objective: the layer of its labels}; "classifier" for others
-#     BODY          beginnings of the names outside of heads; the first is that of the encoder
-#     BARE          beginnings of names in an encoder without heads, which lack that of the encoder
+#     BODY          beginnings of the names outside of heads; the first is that of the network
+#     BARE          beginnings of names in a network without heads, which lack that of the network
 #     BUFFERS       tensors in files that are no parameters; {} is a number
 #     TIED          {name of a tensor: that of its copy}: the output matrix is the word embeddings
 #     KEYS          {key of config.json: (key of config.model, default)}; the default is 0 for a required key
@@ -94,7 +94,7 @@ GOOGLE = {
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # encoder, decoder, pooler, head, mlm, lm, pair or label
+    part: str  # network, decoder, pooler, head, mlm, lm, pair or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
@@ -278,7 +278,7 @@ def reorder(array: np.ndarray, parameter: Parameter, model, to_ours: bool = Fals
 
 
 def by_path(tree) -> dict[str, Any]:
-    """Returns {path: leaf} of a tree, with paths as 'encoder/blocks_0/attention/query/kernel'."""
+    """Returns {path: leaf} of a tree, with paths as 'network/blocks_0/attention/query/kernel'."""
     return {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 

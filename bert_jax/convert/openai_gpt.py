@@ -31,8 +31,8 @@ EMBEDDINGS = (
     ("PD", "embedder/positions", "positions_embed.weight"),
 )
 PARTS = (
-    ("encoder", "encoder/", "transformer.", EMBEDDINGS),
-    ("encoder", "encoder/blocks_{}/", "transformer.h.{}.", BLOCK),
+    ("network", "network/", "transformer.", EMBEDDINGS),
+    ("network", "network/blocks_{}/", "transformer.h.{}.", BLOCK),
 )
 
 # --- Settings: keys of OpenAIGPTConfig ------------------------------------------------------------

@@ -14,6 +14,7 @@ from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.inference.batches import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import row_end
 
@@ -22,28 +23,28 @@ POOLS = ("none", *pooling.POOLS)
 
 
 class States(nn.Module):
-    """An encoder whose output are the states of some layers, one after the other."""
+    """A network whose output are the states of some layers, one after the other."""
 
-    encoder: nn.Module
+    network: nn.Module
     layers: list[int]  # 0: the embeddings
     pool: str  # of POOLS
 
     def __call__(self, batch, keys):
         """Returns [B, L, D], or with pooling [B, 1, D]; [B, 1, 3 D] for concat."""
-        states = self.encoder.states(batch, keys)
+        states = self.network.states(batch, keys)
         x = jnp.concatenate([states[number] for number in self.layers], axis=-1)
         if self.pool == "none":
             return x
-        return pooling.pool(self.encoder, x, batch, self.pool)
+        return pooling.pool(self.network, x, batch, self.pool)
 
 
-def encoder_of(model) -> nn.Module:
-    """Returns the encoder of a loaded model. Raises BadInput if it has no hidden states of layers."""
-    network = base.make(model.config, model.vocabulary, sequences=1).network
-    encoder = getattr(network, "encoder", None)
-    if not hasattr(encoder, "states"):
+def network_of(model) -> nn.Module:
+    """Returns the network of a loaded model. Raises BadInput if it has no hidden states of layers."""
+    module = base.make(model.config, model.vocabulary, sequences=1).module
+    network = getattr(module, models.NETWORK, None)
+    if not hasattr(network, "states"):
         raise BadInput(f"model.name={model.config.model.name}: has no states of layers")
-    return encoder
+    return network
 
 
 def choose(text: str, count: int, pool: str) -> list[int]:
@@ -77,11 +78,11 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     layers: numbers of states, 0 for the embeddings.
     pool: of POOLS.
     """
-    encoder = encoder_of(model)
-    pooling.check(encoder, pool, "--pool")
-    objective = base.from_module(States(encoder, layers, pool), None, None)
+    network = network_of(model)
+    pooling.check(network, pool, "--pool")
+    objective = base.from_module(States(network, layers, pool), None, None)
     run = jax.jit(objective.outputs)
-    params = jax.device_put({"encoder": model.params["encoder"]})
+    params = jax.device_put({models.NETWORK: model.params[models.NETWORK]})
     vocabulary = model.vocabulary
     if not getattr(find_module("task", model.config.task.name), "BEGINS", True):
         vocabulary = vocabulary._replace(cls=None)

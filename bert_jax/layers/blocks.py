@@ -76,8 +76,8 @@ class Attention(nn.Module):
 
     scale: of the scores; 0: head_size ** -0.5.
     width: of the output; 0: that of all heads.
-    needs: what a subclass has that no kernel computes: BIAS, PROBABILITIES (or its own `mix`). The network's `specs`
-        have them, too, from which `plan` knows them.
+    needs: what a subclass has that no kernel computes: BIAS, PROBABILITIES (or its own `mix`). The `specs` of a Network
+        have those of its `attention_type`, from which `plan` knows them.
     """
 
     heads: int

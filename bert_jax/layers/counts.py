@@ -68,7 +68,7 @@ def parameters(params, vocabulary: int, body: tuple[str, ...]) -> dict[str, int]
     """Returns the numbers of parameters of the model and of its body, under their keys in run.json."""
     return {
         "parameters": count(params, vocabulary),
-        "encoder_parameters": count(params, vocabulary, tuple(f"{subtree}/" for subtree in body)),
+        "body_parameters": count(params, vocabulary, tuple(f"{subtree}/" for subtree in body)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Output heads on top of an encoder.
+"""Output heads on top of a network.
 
 B batch, L length, S packed sequences per row, D width, V padded vocabulary, C outputs.
 """
@@ -108,13 +108,13 @@ class Mix(nn.Module):
 
 
 class Classifier(nn.Module):
-    """An encoder with a dense layer on the vectors of tokens or, with `pool`, of packed sequences.
+    """A network with a dense layer on the vectors of tokens or, with `pool`, of packed sequences.
 
     is_summed: whether that layer reads the sum of the vectors of a row's packed sequences.
     has_lm: whether there is a head over the vocabulary beside it.
     """
 
-    encoder: nn.Module
+    network: nn.Module
     outputs: int
     features: str
     dropout: float
@@ -123,7 +123,7 @@ class Classifier(nn.Module):
     has_lm: bool = False
 
     def setup(self):
-        head = self.encoder.head
+        head = self.network.head
         self.mix = Mix()
         self.lm = LMHead(head) if self.has_lm else None
         self.mlm = LMHead(head) if head.is_shared else None
@@ -133,7 +133,7 @@ class Classifier(nn.Module):
     def __call__(self, batch, keys):
         """Returns label_logits float32[B, L, C], or float32[B, S, C] with `pool`, S = 1 if it is a sum; and with
         `has_lm` lm_logits float32[B, L, V] of the last states."""
-        states = self.encoder.states(batch, keys)
+        states = self.network.states(batch, keys)
         if self.features == "mix":
             x = self.mix(states)
         elif self.features == "last4":
@@ -141,13 +141,13 @@ class Classifier(nn.Module):
         else:
             x = states[-1]
         if self.pool:
-            x = pooling.pool(self.encoder, x, batch, self.pool)
-        if self.mlm and x.shape[-1] == self.encoder.head.width:
+            x = pooling.pool(self.network, x, batch, self.pool)
+        if self.mlm and x.shape[-1] == self.network.head.width:
             x = self.mlm(x)
         if self.is_summed:
             x = x.sum(axis=1, keepdims=True, dtype=jnp.float32)
         x = maybe_dropout(x, keys, DROPOUT, self.dropout)
         outputs = {"label_logits": self.label(x.astype(jnp.float32))}
         if self.has_lm:
-            outputs["lm_logits"] = self.lm(states[-1], self.encoder.vocabulary_logits)
+            outputs["lm_logits"] = self.lm(states[-1], self.network.vocabulary_logits)
         return outputs

@@ -8,7 +8,7 @@ Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a networ
     DECAY       rules in front of DECAY below
     warnings    (config) -> texts
 
-The network is the field `encoder` of an objective's module: its parameters are in the subtree `encoder` of all, beside
+The network is the field `network` of an objective's module: its parameters are in the subtree `network` of all, beside
 those of heads. The layers of a subtree of the body are its parts `blocks_0`, `blocks_1`, ...
 """
 
@@ -19,10 +19,10 @@ from flax import linen as nn
 
 from bert_jax.config_checks import find_module
 from bert_jax.layers import attention
-from bert_jax.layers.encoder import check_mesh
+from bert_jax.layers.network import check_mesh
 from bert_jax.parallel.mesh import RULES, match, path_name
 
-NETWORK = "encoder"  # the field of the module of an objective
+NETWORK = "network"  # the field of the module of an objective
 BODY = (NETWORK,)
 # (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
 # in the original BERT.

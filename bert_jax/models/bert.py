@@ -6,7 +6,7 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import encoder, pooling
+from bert_jax.layers import network, pooling
 from bert_jax.layers.dense import Dense
 
 DEFAULTS = {
@@ -36,7 +36,7 @@ DEFAULTS = {
 }
 
 
-class Encoder(encoder.Encoder, kw_only=True):
+class Bert(network.Network, kw_only=True):
     """The BERT encoder: rows of tokens to hidden states."""
 
     is_normal = True
@@ -54,16 +54,16 @@ class Encoder(encoder.Encoder, kw_only=True):
         return jnp.tanh(self.pooler(vectors))
 
 
-warnings = encoder.unused_positions
+warnings = network.unused_positions
 
 
-def make(config, vocabulary_size: int, **fields) -> Encoder:
-    """Returns the encoder of a config; see `encoder.make`."""
-    return encoder.make(Encoder, config, vocabulary_size, **fields)
+def make(config, vocabulary_size: int, **fields) -> Bert:
+    """Returns the network of a config; see `network.make`."""
+    return network.make(Bert, config, vocabulary_size, **fields)
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
-    encoder.check(config)
-    encoder.check_parts(config)
+    network.check(config)
+    network.check_parts(config)
     check_keys(config, at_least_one=["model.type_vocabulary"])

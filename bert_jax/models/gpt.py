@@ -7,7 +7,7 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 import math
 
 from bert_jax.config_checks import require
-from bert_jax.layers import encoder, pooling
+from bert_jax.layers import network, pooling
 from bert_jax.layers.heads import Head
 
 DEFAULTS = {
@@ -32,7 +32,7 @@ DEFAULTS = {
 CUT_DEVIATION = 0.8796  # standard deviation of a standard normal that is cut at two deviations
 
 
-class Encoder(encoder.Encoder, kw_only=True):
+class Gpt(network.Network, kw_only=True):
     """The decoder-only Transformer: rows of tokens to hidden states, of which each depends on no later token."""
 
     @property
@@ -54,20 +54,20 @@ class Encoder(encoder.Encoder, kw_only=True):
         return pooling.reduce(x, batch, "last")
 
 
-warnings = encoder.unused_positions
+warnings = network.unused_positions
 
 
-def make(config, vocabulary_size: int, **fields) -> Encoder:
-    """Returns the network of a config; see `encoder.make`."""
+def make(config, vocabulary_size: int, **fields) -> Gpt:
+    """Returns the network of a config; see `network.make`."""
     config = config.copy_and_resolve_references()
     config.model.initializer /= CUT_DEVIATION
-    return encoder.make(Encoder, config, vocabulary_size, **fields | {"causal": True})
+    return network.make(Gpt, config, vocabulary_size, **fields | {"causal": True})
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
-    encoder.check(config)
-    encoder.check_parts(config)
+    network.check(config)
+    network.check_parts(config)
     hint = "model.name='gpt' sees no later token; use causal_lm, or objective.causal=True"
     require(config.objective.name != "mlm", "objective.name", config, hint)
     require(config.objective.get("causal", True), "objective.causal", config, hint)

@@ -8,7 +8,7 @@ they agree with https://github.com/AnswerDotAI/ModernBERT.
 import math
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import encoder, pooling
+from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Spec
 from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.heads import Head
@@ -43,7 +43,7 @@ PHASE_DEFAULTS = {
 }
 
 
-class Encoder(encoder.Encoder, kw_only=True):
+class ModernBert(network.Network, kw_only=True):
     """The ModernBERT encoder: rows of tokens to hidden states."""
 
     full_every: int
@@ -90,14 +90,14 @@ class Encoder(encoder.Encoder, kw_only=True):
         return pooling.reduce(x, batch, self.pooling, self.causal)
 
 
-def make(config, vocabulary_size: int, **fields) -> Encoder:
-    """Returns the encoder of a config; see `encoder.make`."""
-    return encoder.make(Encoder, config, vocabulary_size, **fields)
+def make(config, vocabulary_size: int, **fields) -> ModernBert:
+    """Returns the network of a config; see `network.make`."""
+    return network.make(ModernBert, config, vocabulary_size, **fields)
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
-    encoder.check(config)
+    network.check(config)
     check_keys(
         config,
         choices={"model.pooling": ("first", "mean")},
@@ -106,7 +106,7 @@ def check(config) -> None:
     model = config.model
     is_even = model.window > 0 and model.window % 2 == 0
     require(is_even, "model.window", config, "expected an even number of tokens")
-    encoder.check_rotary(config)
+    network.check_rotary(config)
     for key in ("rotary_base", "local_rotary_base"):
         require(model[key] > 1, f"model.{key}", config, "expected more than 1")
         for name, phase in config.phases.items():

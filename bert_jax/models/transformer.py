@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
-from bert_jax.layers import encoder, pooling
+from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Branches, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks
 from bert_jax.layers.decoding import Split
@@ -42,7 +42,7 @@ BODY = ("encoder", "decoder")
 DECODER = 1 << 12  # number of the decoder's first dropout keys; those of the encoder are smaller
 
 
-class Encoder(encoder.Encoder, kw_only=True):
+class Encoder(network.Network, kw_only=True):
     """The encoder: rows of the source to hidden states. It has the word embeddings."""
 
     hidden_dropout: float
@@ -84,7 +84,7 @@ class Decoder(nn.Module):
         return [block.memorize(states) for block in self.blocks]
 
 
-class Network(nn.Module):
+class Transformer(nn.Module):
     """The encoder and the decoder."""
 
     encoder: Encoder
@@ -165,17 +165,19 @@ class Network(nn.Module):
         return logits, Split((source_ids, memories, caches), branches)
 
 
-def make(config, vocabulary_size: int, **fields) -> Network:
-    """Returns the network of a config; see `encoder.make`."""
+def make(config, vocabulary_size: int, **fields) -> Transformer:
+    """Returns the network of a config; see `network.make`."""
     config = config.copy_and_resolve_references()
     model = config.model
     model.initializer = model.initializer or model.width**-0.5
-    return Network(encoder.make(Encoder, config, vocabulary_size, **fields), model.decoder_layers)
+    return Transformer(
+        network.make(Encoder, config, vocabulary_size, **fields), model.decoder_layers
+    )
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
-    encoder.check(config)
+    network.check(config)
     is_lm = config.objective.name in ("mlm", "causal_lm")
     hint = "model.name='transformer' reads a source and a target; use translation"
     require(not is_lm, "objective.name", config, hint)

@@ -40,9 +40,9 @@ class Objective(NamedTuple):
     weights: Callable  # (batch) -> {term: total weight}, before any forward pass
     loss: Callable  # (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)})
     outputs: Callable  # (params, batch) -> {name: array[B, ...]}
-    network: nn.Module | None = None
-    method: Callable | None = None  # (params, name of a method of the network) -> the method
-    # (params, batch, is_chosen, keys=None) -> the network's output, and {path/method/number of the call: what it
+    module: nn.Module | None = None
+    method: Callable | None = None  # (params, name of a method of the module) -> the method
+    # (params, batch, is_chosen, key, *, train) -> the module's outputs, and {path/method/[number of the call]: what it
     # returned} of the methods that is_chosen(module, name) selects. It sees only what runs: what costs something runs
     # if module.is_mutable_collection("intermediates").
     capture: Callable | None = None
@@ -86,24 +86,25 @@ def from_module(
         batch = with_keys(jax.tree.map(jnp.asarray, batch))
         return module.init(rng, batch, None)["params"]
 
-    def loss(params, batch, totals, key, *, train):
+    def forward(params, batch, key, train: bool, **options):
         keys = row_keys(batch, key, "dropout") if train else None
-        batch = with_keys(batch, key)
-        outputs = module.apply({"params": params}, batch, keys)
-        metrics = terms(outputs, batch)
+        return module.apply({"params": params}, with_keys(batch, key), keys, **options)
+
+    def loss(params, batch, totals, key, *, train):
+        outputs = forward(params, batch, key, train)
+        metrics = terms(outputs, with_keys(batch, key))
         scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
         return scalar, metrics
 
     def outputs(params, batch):
-        batch = with_keys(batch)
         if decode:
-            return decode(partial(method, params), batch)
-        return module.apply({"params": params}, batch, None)
+            return decode(partial(method, params), with_keys(batch))
+        return forward(params, batch, prng.EVALUATION, train=False)
 
     def method(params, name: str):
         return partial(module.apply, {"params": params}, method=name)
 
-    def capture(params, batch, is_chosen: Callable, keys=None):
+    def capture(params, batch, is_chosen: Callable, key=prng.EVALUATION, *, train=False):
         def select(part, name: str) -> bool:
             is_kept = is_chosen(part, name)
             if is_kept:
@@ -111,7 +112,7 @@ def from_module(
             return is_kept
 
         options = dict(capture_intermediates=select, mutable=["intermediates"])
-        outputs, kept = module.apply({"params": params}, with_keys(batch), keys, **options)
+        outputs, kept = forward(params, batch, key, train, **options)
         leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
         if not leaves:
             hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"

@@ -1,4 +1,4 @@
-"""Causal LM (arXiv:1801.10198): predicts every token from the ones before it, by any encoder and its vocabulary head.
+"""Causal LM (arXiv:1801.10198): predicts every token from the ones before it, by any network and its vocabulary head.
 
 B batch, L length, V padded vocabulary. It reads, besides the arrays of the batch contract,
 
@@ -25,26 +25,26 @@ def check(config) -> None:
 
 
 class LanguageModel(nn.Module):
-    """An encoder with causal attention and a head over the vocabulary, tied to the word embeddings."""
+    """A network with causal attention and a head over the vocabulary, tied to the word embeddings."""
 
-    encoder: nn.Module
+    network: nn.Module
 
     def setup(self):
-        self.lm = heads.LMHead(self.encoder.head)
+        self.lm = heads.LMHead(self.network.head)
 
     def __call__(self, batch, keys):
         """Returns lm_logits float32[B, L, V]: at each position those of the next token."""
-        x = self.encoder(batch, keys)
-        return {"lm_logits": self.lm(x, self.encoder.vocabulary_logits)}
+        x = self.network(batch, keys)
+        return {"lm_logits": self.lm(x, self.network.vocabulary_logits)}
 
     def start(self, batch, length: int):
-        """Returns the cache of prompts; see `layers.encoder.Encoder.start`."""
-        return self.encoder.start(batch, length)
+        """Returns the cache of prompts; see `layers.network.Network.start`."""
+        return self.network.start(batch, length)
 
     def step(self, tokens, cache):
         """Returns float32[B, V], the logits after one more token int32[B] of each row, and the cache with it."""
-        x, cache = self.encoder.read_next(tokens, cache)
-        return self.lm(x, self.encoder.vocabulary_logits), cache
+        x, cache = self.network.read_next(tokens, cache)
+        return self.lm(x, self.network.vocabulary_logits), cache
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:

@@ -84,13 +84,13 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         # Logits over the vocabulary would be copied to the host.
         return {"label_logits": call("__call__")(batch, None)["label_logits"]}
 
-    encoder = models.make(config, vocabulary.size, **fields)
+    network = models.make(config, vocabulary.size, **fields)
     pool = keys.get("pool", "")
-    is_valid = encoder.causal or not lm_weight
+    is_valid = network.causal or not lm_weight
     require(is_valid, "objective.lm_weight", config, "the attention is not causal")
-    pooling.check(encoder, pool, "config.objective.pool")
+    pooling.check(network, pool, "config.objective.pool")
     module = heads.Classifier(
-        encoder,
+        network,
         outputs,
         keys.features,
         keys.dropout,

@@ -15,23 +15,23 @@ DEFAULTS = {}
 
 
 class Pretrainer(nn.Module):
-    """An encoder with the masked-LM head and, if `has_pairs`, a two-class head on the pooled [CLS] vectors."""
+    """A network with the masked-LM head and, if `has_pairs`, a two-class head on the pooled [CLS] vectors."""
 
-    encoder: nn.Module
+    network: nn.Module
     has_pairs: bool
 
     def setup(self):
-        head = self.encoder.head
+        head = self.network.head
         self.mlm = heads.LMHead(head)
         if self.has_pairs:
             self.pair = Dense(2, head.options.initializer, head.options.gradient_dtype)
 
     def __call__(self, batch, keys):
-        x = self.encoder(batch, keys)
+        x = self.network(batch, keys)
         vectors = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
-        outputs = {"mlm_logits": self.mlm(vectors, self.encoder.vocabulary_logits)}
+        outputs = {"mlm_logits": self.mlm(vectors, self.network.vocabulary_logits)}
         if self.has_pairs:
-            pooled = self.encoder.summary(x, batch)
+            pooled = self.network.summary(x, batch)
             outputs["pair_logits"] = self.pair(pooled.astype(jnp.float32))
         return outputs
 

@@ -44,8 +44,8 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "span_accuracy": base.weighted_mean(hits, weight),
         }
 
-    encoder = models.make(config, vocabulary.size, **fields)
-    module = heads.Classifier(encoder, 2, config.objective.features, config.objective.dropout)
+    network = models.make(config, vocabulary.size, **fields)
+    module = heads.Classifier(network, 2, config.objective.features, config.objective.dropout)
     return base.from_module(
         module,
         weights,

@@ -41,17 +41,17 @@ def check(config) -> None:
 class Translator(nn.Module):
     """An encoder-decoder with logits at each token of the target."""
 
-    encoder: nn.Module  # the whole network
+    network: nn.Module
 
     def __call__(self, batch, keys):
         """Returns target_logits float32[B, T, V]: at each token those of the next one."""
-        return {"target_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
+        return {"target_logits": self.network.vocabulary_logits(self.network(batch, keys))}
 
     def start(self, batch, length: int):
-        return self.encoder.start(batch, length)
+        return self.network.start(batch, length)
 
     def step(self, tokens, cache):
-        return self.encoder.step(tokens, cache)
+        return self.network.step(tokens, cache)
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:

@@ -87,7 +87,7 @@ def count_slices(devices) -> int:
 
 
 def path_name(path) -> str:
-    """Formats a JAX key path, as 'encoder/blocks_0/attention/query/kernel'."""
+    """Formats a JAX key path, as 'network/blocks_0/attention/query/kernel'."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
 
 

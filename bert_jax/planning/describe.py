@@ -18,7 +18,7 @@ def describe(values: dict) -> str:
     lines = [
         f"{values['topology']} ({values['accelerator_type']}): chips {values['chips']}, hosts"
         f" {values['hosts']}, mesh {mesh}; {values['parameters']:,} parameters,"
-        f" {values['encoder_parameters']:,} in the encoder; {values['dtype']}"
+        f" {values['body_parameters']:,} in the body; {values['dtype']}"
     ]
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])

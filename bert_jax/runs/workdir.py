@@ -33,7 +33,7 @@ from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, json_file, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-FORMAT = 9  # of run.json and config.json
+FORMAT = 10  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
 WANDB = "wandb/"

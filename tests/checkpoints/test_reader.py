@@ -200,7 +200,7 @@ def test_restored_arrays_are_compared_with_the_saved_fingerprints(run):
     directory = run / "checkpoints/9"
     leaves = reader.read_manifest(directory)
     reader.check_restored(directory, leaves)
-    name = "params/encoder/pooler/bias"
+    name = "params/network/pooler/bias"
     leaves[name] = Leaf(leaves[name].dtype, leaves[name].shape, "0" * 16)
     with pytest.raises(Unfinished, match=name):
         reader.check_restored(directory, leaves)

@@ -40,7 +40,7 @@ def test_the_reported_numbers_are_consistent(tmp_path, monkeypatch):
     vocabulary = expected_vocabulary(config, print)
     objective = base.make(config, vocabulary)
     params = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
-    assert parameters == counts.count(params, 200) > measured["encoder_parameters"]
+    assert parameters == counts.count(params, 200) > measured["body_parameters"]
     assert 0 < numbers["step_seconds"] <= numbers["slowest_seconds"]
     assert numbers["rows_per_second"] == pytest.approx(16 / numbers["step_seconds"])
     # Synthetic rows are full.

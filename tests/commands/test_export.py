@@ -35,7 +35,7 @@ def export(directory, *options) -> str:
 
 def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
     config, vocabulary, _, params = make_run(tmp_path / "run")
-    params["encoder"]["pooler"]["bias"] = np.arange(32, dtype=np.float32) / 3
+    params["network"]["pooler"]["bias"] = np.arange(32, dtype=np.float32) / 3
     save(tmp_path / "run", 9, params)
     export(tmp_path, "--json", "-")
     values = json.loads(capsys.readouterr().out)

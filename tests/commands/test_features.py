@@ -69,7 +69,7 @@ def test_vectors_of_lines(run, pool, layers, number):
 
 
 @pytest.mark.slow
-def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
+def test_the_network_of_a_causal_lm_looks_back_only(tmp_path):
     make_run(tmp_path / "run", "objective.name=causal_lm", "task.name=token_blocks")
     (tmp_path / "lines.txt").write_text("one two\none two three\n")
     vectors = features(tmp_path)

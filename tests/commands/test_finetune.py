@@ -52,7 +52,7 @@ def test_random_weights_have_the_network_of_the_model(tuned, tmp_path, capsys):
     assert random.tokenizer.fingerprint == source.tokenizer.fingerprint
     assert random.config.model.width == source.config.model.width == 32
     assert "imported" not in random.info
-    words = [model.params["encoder"]["embedder"]["words"] for model in (source, random)]
+    words = [model.params["network"]["embedder"]["words"] for model in (source, random)]
     assert abs(np.corrcoef(*map(np.ravel, words))[0, 1]) < 0.1
 
 

@@ -99,15 +99,15 @@ def test_a_run_starts_with_the_body_and_fresh_rows_for_new_pieces(source, tmp_pa
     keys["phases.main.length"] = 8
     tune(run, tmp_path, **keys)
     after = params(tmp_path / "run")
-    words = after["encoder"]["embedder"].pop("words")
-    old = np.asarray(before["encoder"]["embedder"]["words"])[:501]
+    words = after["network"]["embedder"].pop("words")
+    old = np.asarray(before["network"]["embedder"]["words"])[:501]
     np.testing.assert_array_equal(words[:501], old)
     new = words[501:505]
     assert 0.01 < new.std() < 0.04 and not words[505:].any()
-    expected = before["encoder"] | {"embedder": dict(before["encoder"]["embedder"])}
+    expected = before["network"] | {"embedder": dict(before["network"]["embedder"])}
     del expected["embedder"]["words"]
     expected.pop("pooler", None)
-    assert_same_bits(after["encoder"], expected)
+    assert_same_bits(after["network"], expected)
     saved = json.loads((tmp_path / "run/config.json").read_text())
     assert saved["objective"]["causal"] is True
 
@@ -159,7 +159,7 @@ def train_lm(directory, texts, **changes):
     assert pretrain(config, directory / "run") == 0
     losses = [line["loss"] for line in lines(directory / "run") if line["split"] == "train"]
     assert losses[-1] < losses[0] - 0.05
-    return params(directory / "run")["encoder"]["embedder"]["words"]
+    return params(directory / "run")["network"]["embedder"]["words"]
 
 
 @pytest.mark.full
@@ -184,7 +184,7 @@ def test_the_three_steps_of_ulmfit(tmp_path):
     keys |= {"optimizer.learning_rate": 3e-2, "optimizer.weight_decay": 0.0}
     keys |= {"phases.main.length": 16}
     last = labelled.tune(labelled.load("glue:sst2", keys), classifier / "run")
-    words = params(classifier / "run")["encoder"]["embedder"]["words"]
+    words = params(classifier / "run")["network"]["embedder"]["words"]
     assert (words[MASK] == second[MASK]).all() and (words[MASK] != first[MASK]).any()
     assert (words != second).any()
     losses = [line["loss"] for line in lines(classifier / "run") if line["split"] == "train"]

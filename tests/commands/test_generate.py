@@ -62,7 +62,7 @@ def expected(model):
             return jnp.where(special, -1e9, logits), caches
 
         def apply(*arguments, method):
-            return model.objective.network.apply({"params": params}, *arguments, method=method)
+            return model.objective.module.apply({"params": params}, *arguments, method=method)
 
         caches = apply(batch, length + 3 * decoding.rooms(T)[0], method="start")
         stop = decoding.Stop(model.vocabulary.sep, T)
@@ -144,11 +144,11 @@ def test_draws_are_those_of_the_seed_and_the_sample(model):
 @pytest.mark.slow
 def test_a_text_ends_at_the_end_token_or_in_front_of_a_string(model):
     """The text in front is that of a request without an end. [PAD] and [END] are never drawn."""
-    words = model.params["encoder"]["embedder"]["words"]
+    words = model.params["network"]["embedder"]["words"]
     embedder = {"words": words.at[ASCII_END:].set(0)}
-    encoder = model.params["encoder"]
-    encoder = encoder | {"embedder": encoder["embedder"] | embedder}
-    model = model._replace(params=model.params | {"encoder": encoder})
+    network = model.params["network"]
+    network = network | {"embedder": network["embedder"] | embedder}
+    model = model._replace(params=model.params | {"network": network})
     ((text,),) = texts(model, DRAWS, ["a"])
     place = next(place for place in range(2, T) if text[place] not in text[:place])
     token = model.tokenizer.encode([text[place]])[0][0]

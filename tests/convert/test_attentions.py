@@ -25,11 +25,11 @@ KEYS = {
     "marian": ("model.layers=2", "model.decoder_layers=3", "model.feed_forward=48", *TRANSLATION),
 }
 # {field of their outputs: (blocks of our network, part of a block, ids of the queries)}
-ENCODER = {"attentions": ("encoder", "attention", "sequence_ids")}
+ENCODER = {"attentions": ("network", "attention", "sequence_ids")}
 BOTH = {
-    "encoder_attentions": ("encoder/encoder", "attention", "sequence_ids"),
-    "decoder_attentions": ("encoder/decoder", "attention", "target_sequence_ids"),
-    "cross_attentions": ("encoder/decoder", "context", "target_sequence_ids"),
+    "encoder_attentions": ("network/encoder", "attention", "sequence_ids"),
+    "decoder_attentions": ("network/decoder", "attention", "target_sequence_ids"),
+    "cross_attentions": ("network/decoder", "context", "target_sequence_ids"),
 }
 
 

@@ -41,7 +41,7 @@ def test_settings_and_names_are_those_of_transformers(exported):
         # Here a token sees half of the window besides itself, there itself among them.
         expected |= {"model_type": "modernbert-decoder", "local_attention": 8 + 2}
         prefix, bias = "lm_head.dense", "decoder.bias"
-        query = jax.device_get(params)["encoder"]["blocks_1"]["attention"]["query"]["kernel"]
+        query = jax.device_get(params)["network"]["blocks_1"]["attention"]["query"]["kernel"]
         np.testing.assert_array_equal(tensors["model.layers.1.attn.q_proj.weight"], query.T)
     assert values == values | expected
     np.testing.assert_array_equal(tensors[f"{prefix}.weight"], head["dense"]["kernel"].T)
@@ -78,9 +78,9 @@ def test_an_encoder_starts_from_a_decoder_and_back(name, tmp_path):
         command = ["import", "--source", str(output), "--workdir", str(workdir), *overrides]
         assert main(command) == 0
         model = load_model.open_model(workdir)
-        body = load_model.open_model(tmp_path / source).params["encoder"]
-        assert_same_params(model.params["encoder"], body, model.vocabulary)
-        assert model.info["fresh"][-1] == {"encoder": "mlm", "decoder": "lm"}[target]
+        body = load_model.open_model(tmp_path / source).params["network"]
+        assert_same_params(model.params["network"], body, model.vocabulary)
+        assert model.info["fresh"][-1] == {"network": "mlm", "decoder": "lm"}[target]
 
 
 def test_a_window_of_one_token_is_refused(tmp_path):

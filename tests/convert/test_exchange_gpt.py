@@ -64,7 +64,7 @@ def test_names_and_layouts_are_those_of_transformers(exported):
     """They are spelled out here."""
     (_, vocabulary, _, params), directory = exported
     tensors = load_file(directory / WEIGHTS)
-    network = jax.device_get(params)["encoder"]
+    network = jax.device_get(params)["network"]
     words, positions = EMBEDDINGS[read_json(directory / "config.json")["model_type"]]
     block, attention = network["blocks_1"], network["blocks_1"]["attention"]
     joint = [attention[name] for name in ("query", "key", "value")]
@@ -108,7 +108,7 @@ def test_settings_and_card_are_those_of_the_run(exported):
     expected = {"bos_token": begin, "eos_token": end, "model_max_length": 32}
     assert words == words | expected
     card = (directory / "README.md").read_text()
-    for part in ("pipeline_tag: text-generation", "parts: encoder", title):
+    for part in ("pipeline_tag: text-generation", "parts: network", title):
         assert part in card, part
 
 

@@ -95,7 +95,7 @@ def test_settings_are_those_of_marian(exported):
     lengths = {"max_length": config.model.max_length + 1, "bert_jax_extra_pieces": 9}
     assert generation == special | searches | lengths
     card = (directory / "README.md").read_text()
-    for part in ("pipeline_tag: translation", "bert-jax pretrain", "parts: encoder, decoder"):
+    for part in ("pipeline_tag: translation", "bert-jax pretrain", "parts: network, decoder"):
         assert part in card, part
 
 
@@ -104,7 +104,7 @@ def test_hidden_states_have_all_sines_first(exported):
     (*_, params), directory = exported
     tensors = load_file(directory / WEIGHTS)
     order = [*range(0, 32, 2), *range(1, 32, 2)]
-    block = jax.device_get(params)["encoder"]["decoder"]["blocks_2"]
+    block = jax.device_get(params)["network"]["decoder"]["blocks_2"]
     there = "model.decoder.layers.2"
     for name, array in {
         "encoder_attn.q_proj.weight": block["context"]["query"]["kernel"][order].T,
@@ -334,7 +334,7 @@ def test_logits_are_those_of_transformers(opened):
 
     ours, theirs = opened
     batch = draw_pairs(ours.vocabulary.size)
-    call = jax.jit(ours.objective.network.apply)
+    call = jax.jit(ours.objective.module.apply)
     logits = call({"params": ours.params}, batch, None)["target_logits"]
     with torch.no_grad():
         target = torch.tensor(batch["target_tokens"]).long()
@@ -355,7 +355,7 @@ def test_translations_are_those_of_generate(opened, keys):
     search = decoding.Search(4, keys.get("length_penalty", 0.6), "transformers")
 
     def decode(params):
-        call = partial(ours.objective.network.apply, {"params": params})
+        call = partial(ours.objective.module.apply, {"params": params})
         cache = call(batch, search.beams * length, method="start")
         step = partial(call, method="step")
         first = np.full(len(batch["tokens"]), kit.BEGIN)

@@ -37,13 +37,13 @@ def test_an_exported_decoder_is_imported_again(exported):
     assert values["architectures"] == ["DecoderForCausalLM"]
     assert "pipeline_tag: text-generation" in (directory / "README.md").read_text()
     tensors = load_file(directory / "model.safetensors")
-    attention = "encoder/blocks_1/attention"
+    attention = "network/blocks_1/attention"
     for leaf, name in (("kernel", "weight"), ("bias", "bias")):
         parts = [ours[f"{attention}/{part}/{leaf}"] for part in ("query", "key", "value")]
         expected = np.concatenate(parts, axis=-1)
         np.testing.assert_array_equal(tensors[f"transformer.h.1.attn.c_attn.{name}"], expected)
     up = tensors["transformer.h.1.mlp.c_fc.weight"]
-    np.testing.assert_array_equal(up, ours["encoder/blocks_1/feed_forward/up/kernel"])
+    np.testing.assert_array_equal(up, ours["network/blocks_1/feed_forward/up/kernel"])
     bare = {name.removeprefix("transformer."): array for name, array in tensors.items()}
     bare |= {"h.1.attn.mask": np.ones((8, 8), np.uint8), "score.weight": np.ones((2, 32))}
     for stored in (tensors, bare | {"lm_head.weight": bare["wte.weight"]}):
@@ -67,7 +67,7 @@ def test_axes_of_an_architecture_have_its_sizes(monkeypatch):
     """Factorized embeddings, and kernels of three axes, which have one layout everywhere."""
     rows = [("VE", "words", "words.weight"), ("ED", "up", "up"), ("DHK", "query/kernel", "q", 0, 1)]
     table = SimpleNamespace(
-        PARTS=[("encoder", "", "", rows)],
+        PARTS=[("network", "", "", rows)],
         sizes=lambda model: {"E": 3, "H": model["heads"], "K": model["width"] // model["heads"]},
     )
     monkeypatch.setitem(names.ARCHITECTURES, "made up", table)

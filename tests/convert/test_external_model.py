@@ -77,10 +77,10 @@ def test_all_spellings_of_tensor_names_are_read(spell, tmp_path):
 
 @pytest.mark.parametrize("spell", [dict, old_names, with_buffers])
 def test_a_model_without_heads_is_read(spell, tmp_path):
-    tensors = external_models.make_tensors(parts=("encoder", "pooler"))
+    tensors = external_models.make_tensors(parts=("network", "pooler"))
     bare = {name.removeprefix("bert."): array for name, array in spell(tensors).items()}
     model = open_directory(external_models.write_huggingface(tmp_path / "model", bare))
-    check_same(model.params, tensors, ("encoder", "pooler"))
+    check_same(model.params, tensors, ("network", "pooler"))
     assert model.info["fresh"] == ["mlm", "pair"]
 
 
@@ -95,12 +95,12 @@ def test_16_bit_tensors_are_read_exactly(form, dtype, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("heads", [(), ("mlm",), ("pooler",), ("pooler", "pair"), ("mlm", "pair")])
 def test_heads_may_be_absent(form, heads, tmp_path):
-    parts = {"encoder", *heads}
+    parts = {"network", *heads}
     tensors = external_models.make_tensors(form, parts)
     model = open_directory(write(form, tmp_path / "model", tensors))
     paired = bool(parts & {"pooler", "pair"})
     assert model.config.task.pair_task == ("nsp" if paired else "none")
-    needed = {"encoder", "mlm"} | ({"pooler", "pair"} if paired else set())
+    needed = {"network", "mlm"} | ({"pooler", "pair"} if paired else set())
     assert model.info["fresh"] == sorted(needed - parts)
     check_same(model.params, tensors, parts, form)
 

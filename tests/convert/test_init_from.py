@@ -63,7 +63,7 @@ def test_a_run_starts_from_the_parameters_of_another_run(finished, random, tmp_p
     info = json.loads((tmp_path / "run/run.json").read_text())
     number = f"{info['parameters']:,}"
     (line,) = (line for line in log.splitlines() if line.startswith("init_from"))
-    assert f"{number} parameters" in line and "(encoder, mlm, pair); fresh: nothing" in line
+    assert f"{number} parameters" in line and "(mlm, network, pair); fresh: nothing" in line
     expected = {"source": source.name, "step": 20, "positions": 32}
     assert info["imported"] == info["imported"] | expected
 
@@ -86,7 +86,7 @@ def test_a_part_that_the_source_lacks_is_fresh(finished, random, tmp_path):
     *_, source = make_run(tmp_path / "source", *keys, words=words)
     started = begin(settings, tmp_path / "run", init_from=tmp_path / "source", **START)
     fresh = params(random)
-    assert_same_bits(started["encoder"], source["encoder"] | {"pooler": fresh["encoder"]["pooler"]})
+    assert_same_bits(started["network"], source["network"] | {"pooler": fresh["network"]["pooler"]})
     assert_same_bits(started["mlm"], source["mlm"])
     assert_same_bits(started["pair"], fresh["pair"])
     info = json.loads((tmp_path / "run/run.json").read_text())
@@ -272,8 +272,8 @@ def test_another_model_or_tokenizer_is_refused(finished, tmp_path, monkeypatch, 
 
 
 @pytest.mark.full
-def test_run_json_names_the_encoder_of_the_parameters_alone(finished, tmp_path):
-    """A start that was killed before its first checkpoint is not resumed, so its encoder is forgotten."""
+def test_run_json_names_the_network_of_the_parameters_alone(finished, tmp_path):
+    """A start that was killed before its first checkpoint is not resumed, so its network is forgotten."""
     settings, source = finished
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Loop, "run", killed)

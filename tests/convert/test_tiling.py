@@ -48,7 +48,7 @@ def test_every_array_is_that_of_the_published_rule(finished, tmp_path, capsys):
     after = by_path(params(tmp_path / "run"))
     layers = [0, 0, 1, 1, 1]  # round(i * 2 / 5), at most 1
     compared = 0
-    new = after.pop("encoder/blocks_1/attention_norm/scale")
+    new = after.pop("network/blocks_1/attention_norm/scale")
     np.testing.assert_array_equal(new, np.ones(72))
     for path, array in after.items():
         source = path
@@ -65,7 +65,7 @@ def test_every_array_is_that_of_the_published_rule(finished, tmp_path, capsys):
 
 def test_layers_are_those_at_the_same_depth():
     def before(layers: int, old: int) -> list[int]:
-        paths = [tiling.path_before(f"encoder/blocks_{n}/x", layers, old) for n in range(layers)]
+        paths = [tiling.path_before(f"network/blocks_{n}/x", layers, old) for n in range(layers)]
         return [int(re.search(r"\d+", path)[0]) for path in paths]
 
     assert before(28, 22)[:6] == [0, 1, 2, 2, 3, 4] and before(28, 22)[-1] == 21

@@ -57,7 +57,7 @@ def test_kernels_have_the_layout_of_pytorch(tmp_path, run):
     """The names are spelled out here, independently of names.py."""
     write(tmp_path / "out", run)
     tensors = load_file(tmp_path / "out/model.safetensors")
-    block = run[-1]["encoder"]["blocks_1"]
+    block = run[-1]["network"]["blocks_1"]
     for name, ours in (
         ("attention.self.query", block["attention"]["query"]),
         ("intermediate.dense", block["feed_forward"]["up"]),
@@ -192,16 +192,16 @@ def test_the_card_names_task_labels_and_scores(tmp_path):
 
 
 @pytest.mark.parametrize(("keys", "fresh"), [((), {"mlm", "pair"}), (MODERN, {"mlm"})])
-def test_the_encoder_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
+def test_the_network_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
     """With the head of ModernBERT; the last layer is not."""
     run = labeled_run(tmp_path / "run", *keys)
     write(tmp_path / "out", run)
     model = load_model.open_model(tmp_path / "out")
     assert model.info["fresh"] == sorted(fresh)
     ours, theirs = names.by_path(run[-1]), names.by_path(model.params)
-    for path in ours.keys() - {"encoder/embedder/words", "label/kernel", "label/bias"}:
+    for path in ours.keys() - {"network/embedder/words", "label/kernel", "label/bias"}:
         np.testing.assert_array_equal(theirs[path], ours[path])
-    assert ours["encoder/embedder/words"].shape == theirs["encoder/embedder/words"].shape
+    assert ours["network/embedder/words"].shape == theirs["network/embedder/words"].shape
 
 
 PREDICTED = {

@@ -94,7 +94,7 @@ def test_padding_stays_zero_if_a_vocabulary_grows_past_a_multiple_of_128(source,
     extended, report = extend(source, tmp_path, more)
     assert report["added"] == 64 and source.pieces < 128 < extended.pieces
     before, after = open_source(source), open_source(extended)
-    words = np.asarray(after.params["encoder"]["embedder"]["words"])
+    words = np.asarray(after.params["network"]["embedder"]["words"])
     assert len(words) == 256 and not words[extended.pieces :].any()
     assert words[: extended.pieces].any(axis=1).all()
     arrays = small.synthetic(4, 16, 3, source.pieces)

@@ -11,7 +11,7 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.commands import prepare
 from bert_jax.data import recommendation
-from bert_jax.layers import encoder
+from bert_jax.layers import network
 
 RECIPES = [configs.load(name).model for name, *_ in recommendation.RECIPES["bert"]]
 ORDER = {(model.layers, model.width): number for number, model in enumerate(RECIPES)}
@@ -90,7 +90,7 @@ def test_the_changes_make_the_recommended_run_of_a_config(name, tokens, speed):
         ]
         assert np.allclose(*shares, atol=0.05)
         assert after.phase_order == before.phase_order and after.corpus == before.corpus
-        assert encoder.unused_positions(after) == []
+        assert network.unused_positions(after) == []
         assert after.evaluate.every == after.checkpoint.every <= max(5000, run["steps"])
         assert after.schedule.warmup < run["steps"] / 2
         if is_short:

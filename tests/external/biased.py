@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from bert_jax.layers import encoder
+from bert_jax.layers import network
 from bert_jax.layers.attention_spec import BIAS
 from bert_jax.models import bert
 
@@ -23,4 +23,4 @@ class Encoder(bert.Encoder):
 
 
 def make(config, vocabulary_size, **fields):
-    return encoder.make(Encoder, config, vocabulary_size, **fields)
+    return network.make(Encoder, config, vocabulary_size, **fields)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import encoder
+from bert_jax.layers import network
 
 DEFAULTS = {
     "layers": 2,
@@ -20,11 +20,11 @@ DEFAULTS = {
 
 
 def check(config):
-    encoder.check(config)
+    network.check(config)
     check_keys(config, at_least_one=["model.feed_forward"])
 
 
-class Decoder(encoder.Encoder, kw_only=True):
+class Decoder(network.Network, kw_only=True):
     norm: str = "pre"
 
     @property
@@ -38,4 +38,4 @@ class Decoder(encoder.Encoder, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    return encoder.make(Decoder, config, vocabulary_size, **fields)
+    return network.make(Decoder, config, vocabulary_size, **fields)

@@ -34,8 +34,8 @@ BLOCK = (
     ("FD", "feed_forward/down", "mlp.c_proj"),
 )
 PARTS = (
-    ("encoder", "encoder/", "transformer.", EMBEDDINGS),
-    ("encoder", "encoder/blocks_{}/", "transformer.h.{}.", BLOCK),
+    ("network", "network/", "transformer.", EMBEDDINGS),
+    ("network", "network/blocks_{}/", "transformer.h.{}.", BLOCK),
 )
 LABEL_LAYERS = {"classifier": "score"}
 

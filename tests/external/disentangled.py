@@ -8,19 +8,15 @@ import numpy as np
 from external import decoder
 from jax.sharding import PartitionSpec as P
 
-from bert_jax.layers import blocks, encoder
+from bert_jax.layers import blocks, network
 from bert_jax.layers.attention_spec import BIAS
-from bert_jax.layers.blocks import Dropouts
 from bert_jax.layers.dense import truncated_normal
-from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.norm import LayerNorm
 
-DEFAULTS = (
-    decoder.DEFAULTS
-    | {
-        "buckets": 0,  # number of distances in one direction; far ones share one, by the logarithm. 0: `max_length`
-    }
-)
+DEFAULTS = decoder.DEFAULTS | {
+    # number of distances in one direction; far ones share one, by the logarithm. 0: `max_length`
+    "buckets": 0,
+}
 RULES = ((r"relative$", P()),)
 DECAY = ((r"relative$", True),)
 check = decoder.check
@@ -54,31 +50,21 @@ def relative_positions(length: int, buckets: int, longest: int):
     return np.clip(numbers + buckets, 0, 2 * buckets - 1).astype(np.int32)
 
 
-class Encoder(encoder.Encoder, kw_only=True):
+class Encoder(network.Network, kw_only=True):
     buckets: int
-
-    @property
-    def specs(self):
-        return [spec._replace(needs=Attention.needs) for spec in super().specs]
+    positions: str = "relative"
+    is_normal = True
+    attention_type = Attention
 
     def make_attention(self, spec):
         """The scores are sums of three products."""
-        scale = (3 * spec.head_size) ** -0.5
-        return Attention(self.heads, spec, self.options, scale, parent=None)
+        return super().make_attention(spec, scale=(3 * spec.head_size) ** -0.5)
 
     def setup(self):
-        self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
-        self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
-        self.final_norm = None
-        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        self.blocks = self.make_blocks(self.specs, dropouts)
+        super().setup()
         shape = 2 * (self.buckets or self.max_length), self.width
         self.relative = self.param("relative", truncated_normal(self.initializer), shape)
         self.relative_norm = LayerNorm(self.epsilon, self.dtype)
-
-    def embed(self, batch, keys=None):
-        x = self.embedder(batch["tokens"], None, None)
-        return maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
 
     def make_inputs(self, mask, positions):
         buckets = self.buckets or self.max_length
@@ -88,4 +74,4 @@ class Encoder(encoder.Encoder, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    return encoder.make(Encoder, config, vocabulary_size, **fields)
+    return network.make(Encoder, config, vocabulary_size, **fields)

@@ -15,17 +15,17 @@ def check(config): ...
 
 
 class Generator(nn.Module):
-    encoder: nn.Module
+    network: nn.Module
 
     def __call__(self, batch, keys=None):
-        return {"lm_logits": self.encoder.vocabulary_logits(self.encoder(batch, keys))}
+        return {"lm_logits": self.network.vocabulary_logits(self.network(batch, keys))}
 
     def start(self, batch, length):
-        return self.encoder.start(batch, batch["tokens"].shape[1] + length)
+        return self.network.start(batch, batch["tokens"].shape[1] + length)
 
     def step(self, tokens, cache):
-        x, cache = self.encoder.read_next(tokens, cache)
-        return self.encoder.vocabulary_logits(x), cache
+        x, cache = self.network.read_next(tokens, cache)
+        return self.network.vocabulary_logits(x), cache
 
 
 def make(config, vocabulary, **fields):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 from external import universal
 from jax.scipy.special import rel_entr
 
-from bert_jax import prng
 from bert_jax.config_checks import check_keys
 from bert_jax.models import base as models
 from bert_jax.objectives import base, mlm
@@ -48,11 +47,7 @@ def make(config, vocabulary, **fields):
         }
 
     def loss(params, batch, totals, key, *, train):
-        row_keys = None
-        if train:
-            key = prng.fold(jnp.uint32(key), jnp.uint32(prng.purpose("dropout")))
-            row_keys = prng.fold(key, batch["rows"].astype(jnp.uint32))
-        outputs, kept = objective.capture(params, batch, is_halt, row_keys)
+        outputs, kept = objective.capture(params, batch, is_halt, key, train=train)
         metrics = terms(outputs | {"halts": [*kept.values()]}, batch)
         scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
         return scalar, metrics

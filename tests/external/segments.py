@@ -9,10 +9,9 @@ from external import decoder, relative
 
 from bert_jax import prng
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import encoder
+from bert_jax.layers import network
 from bert_jax.layers.attention_spec import Mask
-from bert_jax.layers.blocks import Dropouts, Inputs
-from bert_jax.layers.norm import LayerNorm
+from bert_jax.layers.blocks import Inputs
 
 DEFAULTS = decoder.DEFAULTS | {
     "segment": 8,  # tokens of a segment
@@ -32,22 +31,11 @@ class Decoder(decoder.Decoder, kw_only=True):
     segment: int
     memory: int
     reach: int
-
-    @property
-    def specs(self):
-        return [spec._replace(needs=relative.Attention.needs) for spec in super().specs]
+    positions: str = "relative"
+    attention_type = relative.Attention
 
     def make_attention(self, spec):
-        return relative.Attention(self.heads, spec, self.options, reach=self.reach, parent=None)
-
-    def setup(self):
-        self.embedder = self.make_embedder(max_length=0, type_vocabulary=0)
-        self.final_norm = LayerNorm(self.epsilon)
-        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        self.blocks = self.make_blocks(self.specs, dropouts)
-
-    def embed(self, batch, keys=None):
-        return self.embedder(batch["tokens"], None, None)
+        return super().make_attention(spec, reach=self.reach)
 
     def states(self, batch, keys=None):
         """Does what that of the base class does, if the memory has all tokens in front of each segment."""
@@ -78,4 +66,4 @@ class Decoder(decoder.Decoder, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    return encoder.make(Decoder, config, vocabulary_size, **fields)
+    return network.make(Decoder, config, vocabulary_size, **fields)

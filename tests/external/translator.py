@@ -33,7 +33,7 @@ class Decoder(nn.Module):
         return [block.memorize(states) for block in self.blocks]
 
 
-class Network(nn.Module):
+class Translator(nn.Module):
     encoder: nn.Module
     layers: int
 
@@ -83,4 +83,4 @@ class Network(nn.Module):
 
 def make(config, vocabulary_size, **fields):
     encoder = bert.make(config, vocabulary_size, **fields)
-    return Network(encoder, config.model.decoder_layers)
+    return Translator(encoder, config.model.decoder_layers)

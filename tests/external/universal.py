@@ -8,25 +8,21 @@ import jax.numpy as jnp
 from external import decoder
 from flax import linen as nn
 
-from bert_jax.layers import encoder
-from bert_jax.layers.blocks import Dropouts
-from bert_jax.layers.norm import LayerNorm
+from bert_jax.layers import network
 
 DEFAULTS = decoder.DEFAULTS
 check = decoder.check
 
 
-class Encoder(encoder.Encoder, kw_only=True):
+class Encoder(network.Network, kw_only=True):
+    is_normal = True
+
     def setup(self):
-        self.embedder = self.make_embedder(self.max_length, type_vocabulary=0)
-        self.embedder_norm = LayerNorm(self.epsilon, self.dtype)
-        self.final_norm = None
-        dropouts = Dropouts(attention=self.dropout, feed_forward=self.dropout)
-        self.blocks = self.make_blocks(self.specs[:1], dropouts) * self.layers
+        super().setup()
         self.halting = nn.Dense(1)
 
-    def embed(self, batch, keys=None):
-        return self.embedder_norm(self.embedder(batch["tokens"], batch["positions"], None))
+    def make_blocks(self, specs, *options):
+        return super().make_blocks(specs[:1], *options) * self.layers
 
     def halt(self, x):
         """Returns float32[B, L]: the probability that a token halts after a pass, if it has not yet."""
@@ -51,4 +47,4 @@ def distribution(halts: list):
 
 
 def make(config, vocabulary_size, **fields):
-    return encoder.make(Encoder, config, vocabulary_size, **fields)
+    return network.make(Encoder, config, vocabulary_size, **fields)

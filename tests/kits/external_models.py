@@ -18,7 +18,7 @@ HEADS = 2
 WORDS = ("the", "bank", "river", "un", "able", "##able", "##ion", "walk", "old", ",", ".")
 PIECES = [*SPECIAL.values(), *WORDS, *ascii_lowercase]
 PIECES += [f"##{letter}" for letter in ascii_lowercase]
-PARTS = ("encoder", "pooler", "mlm", "pair")
+PARTS = ("network", "pooler", "mlm", "pair")
 
 # Config keys of a run that continues an imported model.
 SETTINGS = {key: value for key, value in SMALL.items() if not key.startswith(("model.", "token"))}

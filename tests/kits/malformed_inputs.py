@@ -15,7 +15,7 @@ from bert_jax.tokenizers.wordpiece import WordPiece
 FORMATS = names.FORMATS
 CONFIGS = {"huggingface": "config.json", "google": "bert_config.json"}
 WEIGHTS = "model.safetensors"
-WORDS, UP = "encoder/embedder/words", "encoder/blocks_1/feed_forward/up/kernel"
+WORDS, UP = "network/embedder/words", "network/blocks_1/feed_forward/up/kernel"
 
 
 def write(form: str, directory, *arguments, **changes):

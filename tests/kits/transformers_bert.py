@@ -85,7 +85,7 @@ def hidden_states(config, vocabulary, params, batch) -> dict:
     module = mlm.Pretrainer(models.make(config, vocabulary.size), paired)
     captured = lambda module, method: method in ("states", "summary")  # noqa: E731
     _, state = module.apply({"params": params}, batch, None, capture_intermediates=captured)
-    outputs = state["intermediates"]["encoder"]
+    outputs = state["intermediates"]["network"]
     states = dict(hidden_states=jax.numpy.stack(outputs["states"][0]))
     return states | (dict(pooled=outputs["summary"][0][:, 0]) if paired else {})
 

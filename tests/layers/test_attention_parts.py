@@ -410,13 +410,13 @@ def test_capture_reads_probabilities_of_a_differentiated_loss(keys, remat):
         return sum((p**2).sum() for p in kept.values()), (outputs, kept)
 
     (_, (outputs, kept)), gradients = jax.value_and_grad(total, has_aux=True)(params)
-    layers = len([name for name in params["encoder"] if name.startswith("blocks_")])
+    layers = len([name for name in params["network"] if name.startswith("blocks_")])
     assert len(kept) == layers and all("attention/probabilities" in path for path in kept)
     for p in kept.values():
         np.testing.assert_allclose(p.sum(-1)[:, 0][batch["sequence_ids"] > 0], 1, atol=1e-5)
     exact = objective.outputs(params, batch)
     np.testing.assert_allclose(outputs["mlm_logits"], exact["mlm_logits"], atol=1e-5)
-    assert abs(gradients["encoder"]["blocks_0"]["attention"]["query"]["kernel"]).max() > 0
+    assert abs(gradients["network"]["blocks_0"]["attention"]["query"]["kernel"]).max() > 0
 
 
 @pytest.mark.parametrize("keys", [(), MODERN], ids=["bert", "modernbert"])
@@ -432,12 +432,12 @@ def test_captured_probabilities_are_those_of_the_output(keys):
 
     kept = objective.capture(params, batch, is_chosen)[1]
     paths = [path for path in kept if "/probabilities/" in path]
-    assert len(paths) == len([name for name in params["encoder"] if name.startswith("blocks_")])
+    assert len(paths) == len([name for name in params["network"] if name.startswith("blocks_")])
     for path in paths:
         layer, _, _ = path.partition("/probabilities/")
         values = kept[f"{layer}/keys_and_values/[0]/[1]"]
         mixed = np.einsum("bhlm,bmhk->blhk", kept[path], values)
-        out = params["encoder"][layer.split("/")[1]]["attention"]["out"]
+        out = params["network"][layer.split("/")[1]]["attention"]["out"]
         expected = mixed.reshape(*mixed.shape[:2], -1) @ out["kernel"] + out.get("bias", 0)
         difference = abs(kept[f"{layer}/__call__/[0]/[0]"] - expected)
         assert difference[batch["sequence_ids"] > 0].max() < 2e-5

@@ -26,7 +26,7 @@ def test_padding_does_not_change_outputs():
 def test_vocabulary_padding_has_no_effect():
     objective, batch = small_objective(), small_batch()
     params = small_params(objective)
-    words = params["encoder"]["embedder"]["words"]
+    words = params["network"]["embedder"]["words"]
     assert words.shape == (256, 32)
     assert (words[VOCABULARY.size :] == 0).all() and (words[: VOCABULARY.size] != 0).any(1).all()
     logits = jax.jit(objective.outputs)(params, batch)["mlm_logits"]

@@ -52,7 +52,7 @@ def test_prompts_are_continued_by_the_cache_as_without_it(keys, monkeypatch):
     grows."""
     monkeypatch.setattr(decoding, "ROOM", 1)
     objective, params, tokens = make(*keys)
-    call = jax.jit(objective.network.apply, static_argnames="method")
+    call = jax.jit(objective.module.apply, static_argnames="method")
     params = {"params": params}
     first = tokens[np.arange(len(SIZES)), SIZES - 1]
 
@@ -61,7 +61,7 @@ def test_prompts_are_continued_by_the_cache_as_without_it(keys, monkeypatch):
 
     @jax.jit
     def start(batch):
-        return objective.network.apply(params, batch, 24 + decoding.rooms(NEW)[0], method="start")
+        return objective.module.apply(params, batch, 24 + decoding.rooms(NEW)[0], method="start")
 
     caches = start(make_batch(tokens[:, :24], SIZES))
     decoded = decoding.greedy(step, caches, jnp.asarray(first), decoding.Stop(-1, NEW))
@@ -100,7 +100,7 @@ def test_rotary_positions_tell_places_by_their_distances():
     """In one layer: by more, the states themselves depend on the order."""
     keys = "model.name=gpt", "model.positions=rotary", "model.layers=1"
     objective, params, tokens = make(*keys)
-    assert params["encoder"]["embedder"].keys() == {"words"}
+    assert params["network"]["embedder"].keys() == {"words"}
     last = np.arange(len(SIZES)), SIZES - 1
     outputs = jax.jit(objective.outputs)
 
@@ -119,10 +119,10 @@ def test_rotary_positions_tell_places_by_their_distances():
 def test_embeddings_have_dropout():
     """Of a tenth, in each row other elements; the others are scaled."""
     objective, params, tokens = make("model.name=gpt")
-    network = objective.network.encoder
+    network = objective.module.network
     batch = make_batch(np.repeat(tokens[:1], len(SIZES), axis=0), SIZES)
     keys = np.arange(len(SIZES), dtype=np.uint32)
-    params = {"params": params["encoder"]}
+    params = {"params": params["network"]}
     plain = np.asarray(network.apply(params, batch, method="embed"))
     dropped = np.asarray(network.apply(params, batch, keys, method="embed"))
     is_kept = dropped != 0

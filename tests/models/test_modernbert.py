@@ -16,6 +16,7 @@ from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention_kernel, attention_xla, counts
 from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
@@ -25,15 +26,15 @@ SMALL = (*MODERN, "task.pair_task=none")
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "encoder"),
+    ("name", "parameters", "body"),
     [("modern_base", 149_655_232, 149_014_272), ("modern_large", 395_881_664, 394_781_696)],
 )
-def test_sizes_are_the_published_ones(name, parameters, encoder):
+def test_sizes_are_the_published_ones(name, parameters, body):
     vocabulary = Vocabulary(50_368, *range(5))
     made = base.make(config.load(name, ["dtype=float32"]), vocabulary)
     params = jax.eval_shape(made.init, jax.random.key(0), zeros(8))
-    expected = {"parameters": parameters, "encoder_parameters": encoder}
-    assert counts.parameters(params, vocabulary.size, ("encoder",)) == expected
+    expected = {"parameters": parameters, "body_parameters": body}
+    assert counts.parameters(params, vocabulary.size, models.BODY) == expected
 
 
 @pytest.mark.slow
@@ -49,7 +50,7 @@ def test_initial_values_are_those_of_megatron():
             expected = 0.8796 * 0.1 / (math.sqrt(8) if is_small else 1)
             np.testing.assert_allclose(array.std(), expected, rtol=0.05, err_msg=path)
     assert [path for path in params if path.endswith("bias")] == ["mlm/bias"]
-    assert "encoder/blocks_0/attention_norm/scale" not in params
+    assert "network/blocks_0/attention_norm/scale" not in params
 
 
 @pytest.mark.slow
@@ -143,7 +144,7 @@ def test_loss_and_gradients_do_not_depend_on_the_mesh():
     expected, mesh = compute(params, rows), small.mesh_of((2, 2, 2))
     with jax.set_mesh(mesh):
         placed = jax.device_put(params, meshes.parameters(params, mesh))
-        gate = placed["encoder"]["blocks_1"]["feed_forward"]["gate"]["kernel"]
+        gate = placed["network"]["blocks_1"]["feed_forward"]["gate"]["kernel"]
         assert tuple(gate.sharding.spec) == ("fsdp", "tensor")
         actual = compute(placed, jax.device_put(rows, meshes.rows(mesh)))
     jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), actual, expected)

@@ -38,7 +38,7 @@ def make(*overrides):
 
 
 def logits_of(objective, params, batch):
-    call = objective.network.apply
+    call = objective.module.apply
     return np.asarray(jax.jit(call)({"params": params}, batch, None)["target_logits"])
 
 
@@ -182,10 +182,10 @@ def test_the_base_model_has_the_parameters_of_the_paper():
     config = small_config("model.name=transformer", "objective.name=translation", *keys)
     objective = base.make(config, VOCABULARY._replace(size=37_000))
     params = jax.eval_shape(objective.init, jax.random.key(0), ALONE)
-    assert models.body(config) == ("encoder/encoder", "encoder/decoder")
+    assert models.body(config) == ("network/encoder", "network/decoder")
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     assert size == pytest.approx(63e6, rel=0.01)
-    blocks = params["encoder"]["encoder"]
+    blocks = params["network"]["encoder"]
     del blocks["embedder"]
     assert sum(leaf.size for leaf in jax.tree.leaves(blocks)) == pytest.approx(19e6, rel=0.01)
 

@@ -66,7 +66,7 @@ def test_the_loss_is_that_of_the_paper(name):
     batch = make_batch()
     params = init(objective)
     lm = base.make(small_config("objective.name=causal_lm", "model.layers=1"), VOCABULARY)
-    in_both = {"encoder": params["encoder"], "lm": params["lm"]}
+    in_both = {"network": params["network"], "lm": params["lm"]}
     logits = jax.jit(lm.outputs)(in_both, batch)["lm_logits"][..., : VOCABULARY.size]
     outputs = jax.jit(objective.outputs)(params, batch)
     assert outputs.keys() == {"label_logits"}
@@ -94,7 +94,7 @@ def test_without_its_weight_there_is_no_lm_and_the_labels_have_the_same_bits():
     plain = base.make(config_of(), VOCABULARY)
     both = base.make(config_of(**{"objective.lm_weight": 0.5}), VOCABULARY)
     params = init(both)
-    without = {name: params[name] for name in ("encoder", "label")}
+    without = {name: params[name] for name in ("network", "label")}
     assert jax.eval_shape(plain.init, jax.random.key(0), batch).keys() == without.keys()
     assert plain.weights(batch).keys() == {"label"}
     metrics = []
@@ -113,11 +113,11 @@ def test_the_vector_is_that_of_the_last_token_which_alone_sees_all():
     objective = base.make(config, VOCABULARY)
     params = init(objective)
     network = models.make(config, VOCABULARY.size, causal=True)
-    assert objective.network.encoder == network
+    assert objective.module.network == network
 
     @jax.jit
     def states(batch):
-        return network.apply({"params": params["encoder"]}, batch, None)
+        return network.apply({"params": params["network"]}, batch, None)
 
     before = states(batch)
     last = batch["cls_positions"] + np.array([SIZES_OF_TEXTS[row % 2] for row in range(ROWS)]) - 1
@@ -182,7 +182,7 @@ def test_an_lm_may_be_beside_labels_of_tokens():
 def test_all_heads_have_networks_of_both_directions(name):
     for is_causal in (False, True):
         config = labelled.load(name, {"task.labels": "0,1,2,3", "objective.causal": is_causal})
-        assert base.make(config, VOCABULARY).network.encoder.causal == is_causal
+        assert base.make(config, VOCABULARY).module.network.causal == is_causal
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -192,7 +192,7 @@ def test_the_layers_of_gpt_have_their_places(norm):
     objective = base.make(config, VOCABULARY)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), make_batch())
     above = models.layers_above(shapes, models.body(config))
-    found = {name: {*jax.tree.leaves(part)} for name, part in above.pop("encoder").items()}
+    found = {name: {*jax.tree.leaves(part)} for name, part in above.pop("network").items()}
     final = {"final_norm": {1}} if norm == "pre" else {}
     assert found == {"embedder": {3}, "blocks_0": {2}, "blocks_1": {1}} | final
     assert {*jax.tree.leaves(above)} == {0}

@@ -107,7 +107,7 @@ def test_logits_equal_transformers_decoder():
     config = transformers_bert.config_of(theirs, "objective.name=causal_lm")
     vocabulary = transformers_bert.vocabulary_of(theirs)
     ours = transformers_bert.params_of(tensors)
-    ours = {"encoder": ours["encoder"], "lm": ours["mlm"]}
+    ours = {"network": ours["network"], "lm": ours["mlm"]}
     outputs = jax.jit(base.make(config, vocabulary).outputs)(ours, transformers_bert.batch_of(rows))
     real = rows["attention_mask"] > 0
     actual = np.asarray(outputs["lm_logits"])[..., : vocabulary.size]

@@ -67,7 +67,7 @@ def test_the_encoder_of_a_transformer_classifies_alone():
     made = objective_of(sizes | {"model.name": "transformer", "model.layers": 2})
     batch = small_batch() | targets("classes")
     params = made.init(jax.random.key(0), batch)
-    assert set(params["encoder"]) == {"encoder"}
+    assert set(params["network"]) == {"encoder"}
     logits = np.asarray(made.outputs(params, batch)["label_logits"])
     assert logits.shape == (16, 1, 3) and np.ptp(logits[:, 0, 0]) > 0
 
@@ -93,10 +93,10 @@ def test_layers_are_mixed_or_joined():
     """Learned weights of zero are the mean of the layers; a large one chooses its layer (ELMo)."""
     batch = small_batch() | targets("classes")
     config = labelled.load("glue:sst2", KEYS)
-    encoder = models.make(config, VOCABULARY.size)
+    network = models.make(config, VOCABULARY.size)
     made = objective(**{"objective.features": "mix", "objective.pool": "first"})
     params = made.init(jax.random.key(0), batch)
-    states = encoder.apply({"params": params["encoder"]}, batch, None, method="states")
+    states = network.apply({"params": params["network"]}, batch, None, method="states")
     assert len(states) == 6 and params["mix"]["weights"].shape == (6,)
 
     def logits(vectors, kernel):
@@ -109,7 +109,7 @@ def test_layers_are_mixed_or_joined():
     found = made.outputs(params, batch)["label_logits"][:, 0]
     np.testing.assert_allclose(found, logits(3 * firsts[2], kernel), atol=1e-5)
     last4 = objective(**{"objective.features": "last4", "objective.pool": "first"})
-    params = params | last4.init(jax.random.key(1), batch) | {"encoder": params["encoder"]}
+    params = params | last4.init(jax.random.key(1), batch) | {"network": params["network"]}
     del params["mix"]
     found = last4.outputs(params, batch)["label_logits"][:, 0]
     joined = np.concatenate(firsts[-4:], axis=-1)

@@ -24,9 +24,9 @@ def test_large_parameters_and_their_moments_are_sharded():
     parts = jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), shapes, shardings)
     moments = next(part for part in parts.opt_state.inner if hasattr(part, "mu"))
     assert moments.mu == moments.nu == parts.params
-    encoder = parts.params["encoder"]
-    assert encoder["blocks_0"]["attention"]["query"]["kernel"] == (16, 16)  # of 32 x 32
-    assert encoder["embedder"]["words"] == (64, 32)  # of 256 x 32
+    network = parts.params["network"]
+    assert network["blocks_0"]["attention"]["query"]["kernel"] == (16, 16)  # of 32 x 32
+    assert network["embedder"]["words"] == (64, 32)  # of 256 x 32
     small = ("positions", "segments", "pair")
     for path, leaf in jax.tree.leaves_with_path(shapes.params):
         name = meshes.path_name(path)
@@ -36,13 +36,13 @@ def test_large_parameters_and_their_moments_are_sharded():
 
 def test_a_parameter_that_no_rule_names_is_refused(monkeypatch):
     """For example that of Flax's Embed; the file of a model may have a rule for it, which comes first."""
-    shapes = {"encoder": {"words": {"embedding": jax.ShapeDtypeStruct((50, 50), np.float32)}}}
+    shapes = {"network": {"words": {"embedding": jax.ShapeDtypeStruct((50, 50), np.float32)}}}
     mesh = mesh_of((2, 2, 2))
     rules = ((r"words/embedding$", P("tensor")), *meshes.RULES)
     assert jax.tree.leaves(meshes.parameters(shapes, mesh, rules))[0].spec == P("tensor")
-    with pytest.raises(BadInput, match="encoder/words/embedding"):
+    with pytest.raises(BadInput, match="network/words/embedding"):
         meshes.parameters(shapes, mesh)
-    with pytest.raises(BadInput, match="encoder/words/embedding"):
+    with pytest.raises(BadInput, match="network/words/embedding"):
         models.decayed(small_config(), shapes)
     monkeypatch.setattr(bert, "DECAY", ((r"words/embedding$", False),), raising=False)
     assert jax.tree.leaves(models.decayed(small_config(), shapes)) == [False]

@@ -1,4 +1,4 @@
-"""The base class of the encoders makes and applies their blocks; the functions check the config keys that they share.
+"""The base class of networks makes and applies their blocks; the functions check the config keys that they share.
 
 B batch, L length, D width, V padded vocabulary.
 """
@@ -30,7 +30,7 @@ from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
 
 
-class Encoder(nn.Module, kw_only=True):
+class Network(nn.Module, kw_only=True):
     """Rows of tokens to hidden states.
 
     A subclass may have `summary(x, batch)`: the vector of each packed sequence, [B, S, D], of the last states x.
@@ -63,6 +63,7 @@ class Encoder(nn.Module, kw_only=True):
     bias: ClassVar[bool] = True  # whether layers have biases
     is_normal: ClassVar[bool] = False  # whether embeddings are normalized
     position_scale: ClassVar[float] = 1.0  # see Embedder
+    attention_type: ClassVar[type[Attention]] = Attention
 
     @property
     def out_initializer(self) -> float:
@@ -183,11 +184,12 @@ class Encoder(nn.Module, kw_only=True):
             self.remat == "attention",
             self.sequences,
             self.is_counted,
+            self.attention_type.needs,
         )
 
-    def make_attention(self, spec: Spec) -> Attention:
-        """Returns the attention of a layer, for a Block."""
-        return Attention(self.heads, spec, self.options, parent=None)
+    def make_attention(self, spec: Spec, **fields) -> Attention:
+        """Returns the attention of a layer, for a Block. fields: the others of `attention_type`."""
+        return self.attention_type(self.heads, spec, self.options, parent=None, **fields)
 
     def make_blocks(
         self, specs: list[Spec], dropouts: Dropouts, is_normal=False, has_context=False
@@ -235,15 +237,15 @@ class Encoder(nn.Module, kw_only=True):
         return self.embedder.vocabulary_logits(x, bias)
 
 
-def make(encoder: type[Encoder], config, vocabulary_size: int, **fields) -> Encoder:
-    """Returns the encoder of a class and of a config whose data types are resolved (no `auto`). Keys of the model that
+def make(network: type[Network], config, vocabulary_size: int, **fields) -> Network:
+    """Returns the network of a class and of a config whose data types are resolved (no `auto`). Keys of the model that
     are no fields of the class are those of other parts.
 
     fields: what the objective and the program decide.
     """
-    names = {field.name for field in dataclasses.fields(encoder)} - {"name"}
+    names = {field.name for field in dataclasses.fields(network)} - {"name"}
     keys = {name: value for name, value in config.model.items() if name in names}
-    return encoder(
+    return network(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
@@ -273,7 +275,7 @@ def unused_positions(config) -> list[str]:
 
 
 def check(config) -> None:
-    """Raises BadInput for the first invalid value among the keys of all encoders."""
+    """Raises BadInput for the first invalid value among the keys of all of them."""
     check_keys(
         config,
         choices={
