@@ -96,7 +96,9 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, bias: Callable 
     name = choose(spec, case)
     if name != "fused":
         mask, q_BLHK, k_BMHK = rotate(mask, q_BLHK, k_BMHK)
-    implementation = partial(xla, bias=bias) if bias else IMPLEMENTATIONS[name]
+    implementation = IMPLEMENTATIONS[name]
+    if bias:
+        implementation = partial(implementation, bias=bias)
     return implementation(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
 
 

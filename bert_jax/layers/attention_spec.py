@@ -33,8 +33,7 @@ class Spec(NamedTuple):
     def to_context(self) -> "Spec":
         """Returns that of attention to a second sequence, whose rows a named kernel may not suit."""
         name = "xla" if self.implementation == "xla" else "auto"
-        needs = *self.needs, OTHER_KEYS
-        return self._replace(implementation=name, causal=False, window=0, needs=needs)
+        return self._replace(implementation=name, causal=False, window=0, needs=(OTHER_KEYS,))
 
 
 class Mask(NamedTuple):

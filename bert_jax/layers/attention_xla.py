@@ -99,9 +99,9 @@ def probabilities(scores_BHLM, scores: Scores, keys, dropout: float, dtype):
 
 def probabilities_of(spec: Spec, mask: Mask, q_BLHK, k_BMHK, bias):
     """Returns float32[B, H, L, M]: those of all pairs, without dropout. bias: float32[B, H, L, M], added to the scores,
-    or None for that of the mask."""
+    or None."""
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    scores = Scores(attention_mask(mask, spec), mask.bias if bias is None else bias)
+    scores = Scores(attention_mask(mask, spec), bias)
     return probabilities(scores_BHLM, scores, None, 0.0, jnp.float32)
 
 

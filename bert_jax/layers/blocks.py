@@ -7,7 +7,7 @@ keys: of dropout, see dropout.py.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,8 +76,6 @@ class Attention(nn.Module):
 
     scale: of the scores; 0: head_size ** -0.5.
     width: of the output; 0: that of all heads.
-    needs: what a subclass has that no kernel computes: BIAS, PROBABILITIES (or its own `mix`). The `specs` of a Network
-        have those of its `attention_type`, from which `plan` knows them.
     """
 
     heads: int
@@ -85,7 +83,6 @@ class Attention(nn.Module):
     options: LayerOptions
     scale: float = 0.0
     width: int = 0
-    needs: ClassVar[tuple[str, ...]] = ()
 
     def setup(self):
         options = self.options
@@ -101,6 +98,13 @@ class Attention(nn.Module):
     def split_heads(self, y):
         return y.reshape(*y.shape[:-1], self.heads, self.spec.head_size)
 
+    @classmethod
+    def needs(cls) -> tuple[str, ...]:
+        """Returns what a subclass has replaced that no kernel computes, for `Spec.needs`."""
+        needs = {"bias": BIAS, "probabilities": PROBABILITIES, "mix": PROBABILITIES}
+        is_own = {name: getattr(cls, name) is not getattr(Attention, name) for name in needs}
+        return tuple(need for name, need in needs.items() if is_own[name])
+
     def queries(self, x):
         """Returns [B, L, H, K], already scaled, of x[B, L, D]."""
         return self.split_heads(self.query(x))
@@ -110,7 +114,9 @@ class Attention(nn.Module):
         return self.split_heads(self.key(states)), self.split_heads(self.value(states))
 
     def bias(self, q_BLHK, k_BMHK, inputs: Inputs):
-        """Returns float32[B, H, L, M], which is added to the scores, or None."""
+        """Returns float32[B, H, L, M], which is added to the scores, or None. The queries are scaled, and both are
+        rotated."""
+        return inputs.mask.bias
 
     def probabilities(self, q_BLHK, k_BMHK, inputs: Inputs):
         """Returns float32[B, H, L, M], without dropout. `capture` reads them."""
@@ -148,21 +154,22 @@ class Attention(nn.Module):
 
     def __call__(self, x, inputs: Inputs, keys) -> tuple:
         """Returns ([B, L, width], the cache with the tokens of x, or None)."""
-        spec = self.spec._replace(needs=(*self.spec.needs, *self.needs))
+        needs = self.needs()
+        spec = self.spec._replace(needs=(*self.spec.needs, *needs))
         cache = inputs.cache
         q_BLHK, k_BMHK, v_BMHK = self.project(x, inputs.source)
         is_captured = self.is_mutable_collection("intermediates")
         if self.is_initializing() or cache is not None:
             # `init` runs on a short row, which kernels do not support. Parameters are the same.
             spec = spec._replace(implementation="xla", remat=False)
-        if cache is not None or is_captured or PROBABILITIES in self.needs:
+        if cache is not None or is_captured or PROBABILITIES in needs:
             mask, q_BLHK, k_BMHK = attention.rotate(inputs.mask, q_BLHK, k_BMHK)
             inputs = inputs._replace(mask=mask)
         if cache is not None:
             cache = cache.append(k_BMHK, v_BMHK)
             k_BMHK = cache.keys.swapaxes(1, 2)
             v_BMHK = cache.values.swapaxes(1, 2)
-        if PROBABILITIES in self.needs:
+        if PROBABILITIES in needs:
             # What is captured inside of jax.checkpoint would be a tracer that has ended.
             is_remat = spec.remat and not is_captured
             weigh = jax.checkpoint(self.weigh) if is_remat else self.weigh
@@ -171,7 +178,7 @@ class Attention(nn.Module):
             if is_captured:
                 self.probabilities(q_BLHK, k_BMHK, inputs)
             vectors = q_BLHK, k_BMHK, v_BMHK
-            bias = partial(self.bias, inputs=inputs) if BIAS in self.needs else None
+            bias = partial(self.bias, inputs=inputs) if BIAS in needs else None
             mixed_BLHK = attention.attend(spec, inputs.mask, *vectors, keys, bias)
         return self.out(mixed_BLHK.reshape(*x.shape[:-1], -1)), cache
 

@@ -184,7 +184,7 @@ class Network(nn.Module, kw_only=True):
             self.remat == "attention",
             self.sequences,
             self.is_counted,
-            self.attention_type.needs,
+            self.attention_type.needs(),
         )
 
     def make_attention(self, spec: Spec, **fields) -> Attention:
@@ -204,13 +204,16 @@ class Network(nn.Module, kw_only=True):
         hidden = self.feed_forward or 4 * self.width
         blocks = []
         for number, spec in enumerate(specs):
+            context = None
+            if has_context:
+                context = Attention(self.heads, spec.to_context(), options, parent=None)
             block = block_type(
                 self.make_attention(spec),
                 FeedForward(hidden, options, self.gated, dropouts.hidden, parent=None),
                 partial(LayerNorm, options.epsilon, bias=options.bias),
                 dropouts,
                 self.norm,
-                self.make_attention(spec.to_context()) if has_context else None,
+                context,
                 is_normal and number == 0,
                 parent=None,
             )

@@ -56,7 +56,12 @@ class Objective(NamedTuple):
 
 
 def from_module(
-    module: nn.Module, weights: Callable, terms: Callable, decode: Callable | None = None, **fields
+    module: nn.Module,
+    weights: Callable,
+    terms: Callable,
+    decode: Callable | None = None,
+    captured: Callable | None = None,
+    **fields,
 ) -> Objective:
     """Returns the objective of a Flax module and of functions. Only its functions call Flax's `init` and `apply`.
 
@@ -66,6 +71,8 @@ def from_module(
     terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
     decode: (call, batch) -> the objective's outputs, if these are not the module's. call: (name of a method of the
         module) -> the method as a function, such as `step` for decoding.py.
+    captured: chooses what the loss captures, as `is_chosen` of Objective.capture. `terms` finds it as the output
+        `captured`.
     fields: the others of the Objective.
 
     The batch of these functions also has the keys that those of what is sampled derive from, while training or not:
@@ -91,7 +98,11 @@ def from_module(
         return module.apply({"params": params}, with_keys(batch, key), keys, **options)
 
     def loss(params, batch, totals, key, *, train):
-        outputs = forward(params, batch, key, train)
+        if captured:
+            outputs, kept = capture(params, batch, captured, key, train=train)
+            outputs = outputs | {"captured": kept}
+        else:
+            outputs = forward(params, batch, key, train)
         metrics = terms(outputs, with_keys(batch, key))
         scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
         return scalar, metrics
@@ -105,19 +116,24 @@ def from_module(
         return partial(module.apply, {"params": params}, method=name)
 
     def capture(params, batch, is_chosen: Callable, key=prng.EVALUATION, *, train=False):
+        chosen = set()
+
         def select(part, name: str) -> bool:
             is_kept = is_chosen(part, name)
             if is_kept:
                 check_transformation(part, name)
+                chosen.add("/".join((*part.path, name)))
             return is_kept
 
         options = dict(capture_intermediates=select, mutable=["intermediates"])
         outputs, kept = forward(params, batch, key, train, **options)
         leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
-        if not leaves:
-            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
-            raise BadInput(f"capture: no chosen method ran, or {hint}")
-        return outputs, {path_name(path): leaf for path, leaf in leaves}
+        arrays = {path_name(path): leaf for path, leaf in leaves}
+        for chosen_path in chosen or ("no method",):
+            if not any(path.startswith(f"{chosen_path}/") for path in arrays):
+                hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
+                raise BadInput(f"capture: {chosen_path} is not kept; {hint}")
+        return outputs, arrays
 
     return Objective(init, weights, loss, outputs, module, method, capture, **fields)
 

@@ -10,7 +10,7 @@ DEFAULTS = bert.DEFAULTS
 check = bert.check
 
 
-class Encoder(bert.Encoder):
+class Biased(bert.Bert):
     @property
     def specs(self):
         return [spec._replace(needs=(BIAS,)) for spec in super().specs]
@@ -23,4 +23,4 @@ class Encoder(bert.Encoder):
 
 
 def make(config, vocabulary_size, **fields):
-    return network.make(Encoder, config, vocabulary_size, **fields)
+    return network.make(Biased, config, vocabulary_size, **fields)

@@ -1,9 +1,7 @@
 """A small causal decoder: pre-norm blocks, learned positions, and logits by the word embeddings."""
 
-import jax.numpy as jnp
-
 from bert_jax.config_checks import check_keys
-from bert_jax.layers import network
+from bert_jax.layers import network, pooling
 
 DEFAULTS = {
     "layers": 2,
@@ -27,15 +25,9 @@ def check(config):
 class Decoder(network.Network, kw_only=True):
     norm: str = "pre"
 
-    @property
-    def specs(self):
-        return [self.make_spec()._replace(causal=True)] * self.layers
-
     def summary(self, x, batch):
-        """Returns [B, 1, D]: the vector of the last token."""
-        last = (batch["sequence_ids"] > 0).sum(axis=1) - 1
-        return jnp.take_along_axis(x, last[:, None, None], axis=1)
+        return pooling.reduce(x, batch, "last")
 
 
 def make(config, vocabulary_size, **fields):
-    return network.make(Decoder, config, vocabulary_size, **fields)
+    return network.make(Decoder, config, vocabulary_size, **fields | {"causal": True})

@@ -9,7 +9,6 @@ from external import decoder
 from jax.sharding import PartitionSpec as P
 
 from bert_jax.layers import blocks, network
-from bert_jax.layers.attention_spec import BIAS
 from bert_jax.layers.dense import truncated_normal
 from bert_jax.layers.norm import LayerNorm
 
@@ -24,8 +23,6 @@ check = decoder.check
 
 class Attention(blocks.Attention):
     """`extra`: the number int32[L, L] of the relative position of each key, and the embeddings [R, D] of these."""
-
-    needs = (BIAS,)
 
     def bias(self, q, k, inputs):
         numbers, table = inputs.extra

@@ -35,7 +35,7 @@ def make(config, vocabulary, **fields):
 
     def terms(outputs, batch):
         nats = base.cross_entropy(outputs["mlm_logits"], batch["masked_targets"])
-        halts = outputs["halts"]
+        halts = [*outputs["captured"].values()]
         shares = universal.distribution(halts)
         expected = universal.distribution([jnp.full_like(halt, keys.halting) for halt in halts])
         divergence = keys.charge * rel_entr(shares, expected).sum(axis=0)
@@ -46,14 +46,7 @@ def make(config, vocabulary, **fields):
             "passes": base.weighted_mean(passes, real_tokens(batch)),
         }
 
-    def loss(params, batch, totals, key, *, train):
-        outputs, kept = objective.capture(params, batch, is_halt, key, train=train)
-        metrics = terms(outputs | {"halts": [*kept.values()]}, batch)
-        scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
-        return scalar, metrics
-
     network = models.make(config, vocabulary.size, **fields)
     module = mlm.Pretrainer(network, has_pairs=False)
     reads = "masked_positions", "masked_targets", "masked_weights"
-    objective = base.from_module(module, weights, terms, reads=reads)
-    return objective._replace(loss=loss)
+    return base.from_module(module, weights, terms, captured=is_halt, reads=reads)

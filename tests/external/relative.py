@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 from bert_jax.layers import blocks
-from bert_jax.layers.attention_spec import BIAS, PROBABILITIES
 from bert_jax.layers.dense import truncated_normal
 
 RULES = ((r"relative_(keys|values)$", P()),)
@@ -18,7 +17,6 @@ DECAY = ((r"relative_(keys|values)$", True),)
 
 class Attention(blocks.Attention):
     reach: int = 1  # keys that are farther away have the relative position of this distance
-    needs = BIAS, PROBABILITIES
 
     def setup(self):
         super().setup()

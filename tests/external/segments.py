@@ -66,4 +66,4 @@ class Decoder(decoder.Decoder, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    return network.make(Decoder, config, vocabulary_size, **fields)
+    return network.make(Decoder, config, vocabulary_size, **fields | {"causal": True})

@@ -139,16 +139,17 @@ SYSTEMS = [
     ((*TRANSLATION, "model.attention=splash"), 512, "splash and splash and fused"),
     ((*TRANSLATION, "model.attention=xla"), 512, "xla and xla and xla"),
     (("model.name=external.biased",), 512, "xla"),
+    (("model.name=external.disentangled", "task.pair_task=none"), 512, "xla"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "length", "expected"), SYSTEMS)
 def test_what_is_reported_is_what_attends(monkeypatch, changes, length, expected):
-    """To the masks of a model: keys of another sequence, a bias."""
+    """To the masks of a model, such as keys of another sequence, and to an attention of its own."""
     on_tpu(monkeypatch)
     names = []
 
-    def record(name, spec, mask, q, *others):
+    def record(name, spec, mask, q, *others, bias=None):
         names.append(name)
         return q
 
