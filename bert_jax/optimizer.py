@@ -9,20 +9,19 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config_checks import find_module
-from bert_jax.optimizers.base import layers_above
+from bert_jax.models import base as models
 
 
-def make(config, rate, peak=None) -> optax.GradientTransformationExtraArgs:
+def make(config, rate, peak) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer of a config.
 
     rate: step -> learning rate.
-    peak: step -> the highest rate of the schedule in force; None: that of the config.
+    peak: step -> the highest rate of the schedule in force.
     """
     keys = config.optimizer
     clip = optax.identity()
     if keys.clip:
         clip = clip_by_norm(keys.clip)
-    peak = peak or (lambda step: keys.learning_rate)
     scale = find_module("optimizer", keys.name).make(config, peak)
     return optax.chain(clip, scale, scale_by_rate(config, rate))
 
@@ -54,7 +53,7 @@ def scale_by_rate(config, rate) -> optax.GradientTransformationExtraArgs:
         size = -rate(step)
         updates = jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates)
         if factor != 1:
-            above = layers_above(config, updates)
+            above = models.layers_above(config, updates)
             updates = jax.tree.map(lambda u, layers: factor**layers * u, updates, above)
         return updates, state
 

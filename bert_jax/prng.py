@@ -71,10 +71,7 @@ EVALUATION = key(PURPOSE["evaluation"])
 
 def purpose(name: str) -> np.uint32:
     """Returns the number of a purpose: that of PURPOSE, or for other names a hash, which is 2**31 or more."""
-    number = PURPOSE.get(name)
-    if number is None:
-        number = zlib.crc32(name.encode()) | 1 << 31
-    return np.uint32(number)
+    return np.uint32(PURPOSE.get(name, zlib.crc32(name.encode()) | 1 << 31))
 
 
 def below(bits, bound):

@@ -55,7 +55,7 @@ def test_ten_steps_equal_the_original_optimizer(golden, case):
     config = transformers_bert.config_of(theirs)
     objective = base.make(config, transformers_bert.vocabulary_of(theirs))
     rate = rate_of("linear", **read_json(golden["schedule"]))
-    update = optimizer.make(config, rate)
+    update = optimizer.make(config, rate, None)
     params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
     state = step.State(jnp.int32(0), params, step_guard.guarded(jax.jit(update.init)(params)))
     train = partial(step.train, objective=objective, optimizer=update, seed=0)

@@ -22,7 +22,7 @@ STATE_BYTES = 12  # per parameter: itself and two moments in float32
 def shapes_and_shardings(name: str, *mesh: str):
     resolved = config.load(name, ["dtype=float32", *mesh])
     objective = base.make(resolved, VOCABULARY)
-    update = optimizer.make(resolved, lambda step: 1e-4)
+    update = optimizer.make(resolved, lambda step: 1e-4, None)
     example = small.synthetic(1, 8, 1, VOCABULARY.size)
     shapes = jax.eval_shape(partial(step.init, objective, update, 1, example))
     return shapes, meshes.state(shapes, meshes.make_mesh(resolved))

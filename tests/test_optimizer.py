@@ -65,7 +65,7 @@ def run(chain, params, gradients, select=step.DEFAULTS.select):
 
 def make(*overrides, rate=RATE):
     config = small_config(*[f"optimizer.{override}" for override in overrides])
-    return optimizer.make(config, rate)
+    return optimizer.make(config, rate, lambda step: config.optimizer.learning_rate)
 
 
 def test_an_optimizer_comes_from_outside():
@@ -215,7 +215,7 @@ ABOVE |= {"blocks_1/feed_forward_norm/bias": 1, "pooler/kernel": 0}
 ABOVE = {f"network/{name}": above for name, above in ABOVE.items()}
 ABOVE |= {"mlm/dense/kernel": 0, "pair/kernel": 0, "network/final_norm/scale": 1}
 SHAPES = jax.eval_shape(small_objective("model.norm=pre").init, jax.random.key(0), small_batch())
-LAYERS = by_path(models.layers_above(SHAPES))
+LAYERS = by_path(models.layers_above(small_config(), SHAPES))
 
 
 def test_each_subtree_of_the_body_has_layers_of_its_own():
@@ -224,8 +224,7 @@ def test_each_subtree_of_the_body_has_layers_of_its_own():
         "network": {"encoder": sizes, "decoder": {"blocks_0": {"bias": 1}}},
         "head": {"bias": 1},
     }
-    body = "network/encoder", "network/decoder"
-    above = models.layers_above(params, body)
+    above = models.layers_above(config.load("transformer_base"), params)
     layers = {name: part["bias"] for name, part in above["network"]["encoder"].items()}
     assert layers == {"embedder": 3, "blocks_0": 2, "blocks_1": 1, "final_norm": 1}
     assert above["network"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
@@ -234,7 +233,7 @@ def test_each_subtree_of_the_body_has_layers_of_its_own():
 def steps_of(number: int, *overrides) -> list[dict]:
     """Returns parameters with the tree of the small model before and after each of some steps, {path: array}."""
     settings = small_config(*[f"optimizer.{override}" for override in overrides])
-    chain = optimizer.make(settings, lambda step: 0.01)
+    chain = optimizer.make(settings, lambda step: 0.01, None)
     select = partial(select_trained, settings)
     draw = np.random.default_rng(0)
     noise = lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32)  # noqa: E731
@@ -277,7 +276,7 @@ def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
         loss=lambda params, *_, train: (sum(x.sum() for x in jax.tree.leaves(params)), {}),
         outputs=None,
     )
-    update = optimizer.make(config, lambda step: 1e-3)
+    update = optimizer.make(config, lambda step: 1e-3, lambda step: 1e-3)
     options = step.Options(select=partial(select_trained, config))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, options=options)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))

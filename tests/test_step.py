@@ -17,7 +17,7 @@ def test_dropout_follows_seed_step_and_row():
     """Dropout differs if and only if the seed, the step or the row does."""
     objective = small_objective("model.layers=1")
     batch = small_batch()
-    update = optimizer.make(small_config(), lambda step: 0.0)
+    update = optimizer.make(small_config(), lambda step: 0.0, None)
     state = jax.jit(partial(step.init, objective, update, 3))(batch)
     function = partial(step.train, objective=objective, optimizer=update)
     function = jax.jit(function, static_argnames="seed")

@@ -38,7 +38,7 @@ def make_step(apply_if=step_guard.apply_if):
         return poison(value, rows["bad"].sum()), values
 
     objective = original._replace(loss=loss)
-    update = optimizer.make(config, rate_of("linear", 1e-2, 2, 20))
+    update = optimizer.make(config, rate_of("linear", 1e-2, 2, 20), None)
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
     options = step.Options(apply_if=apply_if)
     train = partial(step.train, objective=objective, optimizer=update, seed=3, options=options)

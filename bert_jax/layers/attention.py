@@ -78,13 +78,11 @@ class Case(NamedTuple):
     keys: int = 0  # M; it matters with keys of a second sequence
 
 
-def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, bias: Callable | None = None):
+def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
-    q_BLHK: the queries, already scaled by 1 / sqrt(K).
+    q_BLHK: the queries, already scaled.
     keys: of dropout, uint32[B], or None for no dropout.
-    bias: (q, k) -> float32[B, H, L, M], added to the scores, or None. `spec.needs` names it. The backward pass computes
-        it again with the scores, if these are not saved.
 
     Raises BadInput if the implementation of `spec` does not support this.
     """
@@ -96,10 +94,13 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, bias: Callable 
     name = choose(spec, case)
     if name != "fused":
         mask, q_BLHK, k_BMHK = rotate(mask, q_BLHK, k_BMHK)
-    implementation = IMPLEMENTATIONS[name]
-    if bias:
-        implementation = partial(implementation, bias=bias)
-    return implementation(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+    return IMPLEMENTATIONS[name](spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
+
+
+def is_recomputed(spec: Spec, length: int) -> bool:
+    """Returns whether the backward pass computes probabilities of plain operations again. length: the longer one of
+    queries and keys."""
+    return spec.remat or (length > LONGEST_SAVED and gpu.is_target())
 
 
 def rotate(mask: Mask, q_BLHK, k_BMHK) -> tuple:
@@ -108,17 +109,6 @@ def rotate(mask: Mask, q_BLHK, k_BMHK) -> tuple:
         q_BLHK = rotary.rotate(q_BLHK, *mask.angles)
         k_BMHK = rotary.rotate(k_BMHK, *(mask.key_angles or mask.angles))
     return mask._replace(angles=(), key_angles=()), q_BLHK, k_BMHK
-
-
-def resolve(spec: Spec, config, phase, mesh) -> str:
-    """Returns the implementation that trains a layer in a phase of a config on a mesh; raises BadInput like `choose`.
-
-    `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length.
-    """
-    heads = config.model.heads // mesh.shape["tensor"]
-    shape = phase.length, heads, config.dtype
-    case = Case(*device_and_kernels(mesh), *shape, keys=phase.length)
-    return choose(spec, case, f"phases.{phase.name}.")
 
 
 def choose(spec: Spec, case: Case, phase: str = "") -> str:
@@ -206,16 +196,10 @@ def capability(kind: str) -> int:
 # --- Implementations: (spec, mask, q, k, v, keys) -> [B, L, H, K] ----------------------------------
 
 
-def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, bias: Callable | None = None):
-    """Computes attention by plain operations. bias: as in `attend`."""
-
-    def compute(mask, q_BLHK, k_BMHK, v_BMHK, keys):
-        if bias:
-            mask = mask._replace(bias=bias(q_BLHK, k_BMHK))
-        return attention_xla.attend(spec, mask, q_BLHK, k_BMHK, v_BMHK, keys)
-
-    is_large = max(q_BLHK.shape[1], k_BMHK.shape[1]) > LONGEST_SAVED
-    if spec.remat or (is_large and gpu.is_target()):
+def xla(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
+    """Computes attention by plain operations."""
+    compute = partial(attention_xla.attend, spec)
+    if is_recomputed(spec, max(q_BLHK.shape[1], k_BMHK.shape[1])):
         compute = jax.checkpoint(compute)
     return compute(mask, q_BLHK, k_BMHK, v_BMHK, keys)
 

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 
 # Names of what kernels may lack, in Mask.properties and in Spec.needs.
 OTHER_KEYS = "ids of other keys"
-BIAS = "a bias"
-PROBABILITIES = "probabilities of its own"
+PAIRS = "a mask of pairs"
+POSITIONS = "positions"
+KEY_ANGLES = "angles of the keys"
+OWN_WEIGHTS = "weights of its own"
 
 
 class Spec(NamedTuple):
@@ -28,7 +30,7 @@ class Spec(NamedTuple):
     sequences: int = 0  # packed in a row, at most; 0: not known
     # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.
     is_counted: bool = False
-    needs: tuple[str, ...] = ()  # what the attention or its masks have, such as BIAS
+    needs: tuple[str, ...] = ()  # what the attention or its masks have, such as PAIRS
 
     def to_context(self) -> "Spec":
         """Returns that of attention to a second sequence, whose rows a named kernel may not suit."""
@@ -48,16 +50,14 @@ class Mask(NamedTuple):
     key_angles: tuple = ()  # those of the keys, if they differ
     positions: tuple = ()  # int32[B, L] of queries and int32[B, M] of keys, if they are not 0, 1, 2, ...
     pairs: Any = None  # bool[B, L, M], further pairs that are left out where it is False
-    bias: Any = None  # float32[B, H, L, M], added to the scores; axes of size 1 are repeated
 
     def properties(self) -> tuple[str, ...]:
         """Returns what the mask has besides the ids of one sequence and angles, in the words of a message."""
         fields = {
             OTHER_KEYS: self.key_ids,
-            "a mask of pairs": self.pairs,
-            BIAS: self.bias,
-            "positions": self.positions or None,
-            "angles of the keys": self.key_angles or None,
+            PAIRS: self.pairs,
+            POSITIONS: self.positions or None,
+            KEY_ANGLES: self.key_angles or None,
         }
         return tuple(name for name, array in fields.items() if array is not None)
 

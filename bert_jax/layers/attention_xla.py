@@ -4,7 +4,6 @@ B batch, L length, M memory length, H heads, K head size.
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +20,9 @@ PARTS = 4  # at most; a local layer is faster than with 2 or 8, on two cores
 FEW = 8  # queries of a row, as in decoding: the copies of keys and values would take longer than the products
 
 
-class Scores(NamedTuple):
-    """The mask and the bias of the scores of all pairs, which are applied before the softmax."""
-
-    mask: jax.Array  # bool[B, 1, L, M]: where it is False, a key does not exist
-    bias: jax.Array | None = None  # float32[B, H, L, M], added
-
-
 def attention_mask(mask: Mask, spec: Spec, before: int = 0):
-    """Returns bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L to which L attends.
+    """Returns bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L to which L attends. Other
+    keys do not exist.
 
     before: the number of keys in front of the first query.
     """
@@ -51,10 +44,10 @@ def attention_mask(mask: Mask, spec: Spec, before: int = 0):
     return result
 
 
-def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
-    """Computes attention to the keys where the mask of `scores` is True: on CPUs by `attention_on_cpu`, on NVIDIA GPUs
-    by `attention_on_gpu`.
+def masked_attention(q_BLHK, k_BMHK, v_BMHK, is_seen, keys, dropout: float):
+    """Computes attention: on CPUs by `attention_on_cpu`, on NVIDIA GPUs by `attention_on_gpu`.
 
+    is_seen: an `attention_mask`.
     keys: uint32[B], of dropout at this rate, or None.
     """
     default = partial(masked_softmax, dropout=dropout)
@@ -66,7 +59,7 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
         q_BLHK,
         k_BMHK,
         v_BMHK,
-        scores,
+        is_seen,
         keys,
         cpu=cpu,
         cuda=cuda,
@@ -76,7 +69,7 @@ def masked_attention(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
 
 # All are traced on every device. Under `jax.jit`, that is once for all layers.
 @partial(jax.jit, static_argnames=("dropout", "axes"))
-def masked_softmax(q, k, v, scores: Scores, keys, dropout: float, axes=("blhk", "bmhk")):
+def masked_softmax(q, k, v, is_seen, keys, dropout: float, axes=("blhk", "bmhk")):
     """Computes `masked_attention`. axes: their order in q and the result, and in k and v."""
     q_axes, k_axes = axes
     scores_BHLM = jnp.einsum(
@@ -85,15 +78,13 @@ def masked_softmax(q, k, v, scores: Scores, keys, dropout: float, axes=("blhk", 
         k,
         preferred_element_type=jnp.float32,
     )
-    probabilities_BHLM = probabilities(scores_BHLM, scores, keys, dropout, q.dtype)
+    probabilities_BHLM = probabilities(scores_BHLM, is_seen, keys, dropout, q.dtype)
     return jnp.einsum(f"bhlm,{k_axes}->{q_axes}", probabilities_BHLM, v)
 
 
-def probabilities(scores_BHLM, scores: Scores, keys, dropout: float, dtype):
+def probabilities(scores_BHLM, is_seen, keys, dropout: float, dtype):
     """Returns dtype[B, H, L, M]: the softmax of scores float32[B, H, L, M], with dropout."""
-    if scores.bias is not None:
-        scores_BHLM += scores.bias
-    scores_BHLM = jnp.where(scores.mask, scores_BHLM, MASKED)
+    scores_BHLM = jnp.where(is_seen, scores_BHLM, MASKED)
     return maybe_dropout(nn.softmax(scores_BHLM), keys, 0, dropout).astype(dtype)
 
 
@@ -101,12 +92,13 @@ def probabilities_of(spec: Spec, mask: Mask, q_BLHK, k_BMHK, bias):
     """Returns float32[B, H, L, M]: those of all pairs, without dropout. bias: float32[B, H, L, M], added to the scores,
     or None."""
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    scores = Scores(attention_mask(mask, spec), bias)
-    return probabilities(scores_BHLM, scores, None, 0.0, jnp.float32)
+    if bias is not None:
+        scores_BHLM += bias
+    return probabilities(scores_BHLM, attention_mask(mask, spec), None, 0.0, jnp.float32)
 
 
 @partial(jax.jit, static_argnames="dropout")
-def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
+def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, is_seen, keys, dropout: float):
     """Computes `masked_attention` in parts of the rows at the same time, in another order of axes.
 
     XLA's CPU backend computes the products of all rows and heads of one operation one after another, and small ones by
@@ -117,15 +109,15 @@ def attention_on_cpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
     is_split = constraints.is_split(get_abstract_mesh())
     count = 1 if is_split else max(1, min(PARTS, len(q_BLHK) // 2))
 
-    def attend_part(q_BLHK, k_BMHK, v_BMHK, scores, keys):
+    def attend_part(q_BLHK, k_BMHK, v_BMHK, is_seen, keys):
         q_BHLK = jax.lax.optimization_barrier(q_BLHK.transpose(0, 2, 1, 3))
         k_BHKM = jax.lax.optimization_barrier(k_BMHK.transpose(0, 2, 3, 1))
         v_BHKM = jax.lax.optimization_barrier(v_BMHK.transpose(0, 2, 3, 1))
         axes = "bhlk", "bhkm"
-        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, scores, keys, dropout, axes)
+        mixed_BHLK = masked_softmax(q_BHLK, k_BHKM, v_BHKM, is_seen, keys, dropout, axes)
         return mixed_BHLK.swapaxes(1, 2)
 
-    arrays, structure = jax.tree.flatten((q_BLHK, k_BMHK, v_BMHK, scores, keys))
+    arrays, structure = jax.tree.flatten((q_BLHK, k_BMHK, v_BMHK, is_seen, keys))
     split = [jnp.array_split(x, count) for x in arrays]
     parts = [structure.unflatten(arrays) for arrays in zip(*split, strict=True)]
     return jnp.concatenate([attend_part(*part) for part in parts])
@@ -157,7 +149,7 @@ products_on_gpu.defvjp(_products_forward, _products_backward)
 
 
 @partial(jax.jit, static_argnames="dropout")
-def attention_on_gpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: float):
+def attention_on_gpu(q_BLHK, k_BMHK, v_BMHK, is_seen, keys, dropout: float):
     """Computes `masked_attention` with heads in front of tokens, as cuBLAS reads them.
 
     Without the barriers, XLA writes two transposed copies of keys and of gradients, one for each product. The backward
@@ -168,7 +160,7 @@ def attention_on_gpu(q_BLHK, k_BMHK, v_BMHK, scores: Scores, keys, dropout: floa
     q_BHLK, k_BHMK, v_BHMK = jax.lax.optimization_barrier(tuple(arrays))
     scores_BHLM = products_on_gpu(q_BHLK, k_BHMK)
     compute = jax.checkpoint(partial(probabilities, dropout=dropout, dtype=q_BLHK.dtype))
-    probabilities_BHLM = compute(scores_BHLM, scores, keys)
+    probabilities_BHLM = compute(scores_BHLM, is_seen, keys)
     mixed_BHLK = jnp.einsum("bhlm,bhmk->bhlk", probabilities_BHLM, v_BHMK)
     return jax.lax.optimization_barrier(mixed_BHLK).swapaxes(1, 2)
 
@@ -187,11 +179,8 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, block: int = 0)
     if not block:
         block = 1 if spec.is_counted else half
     if not spec.window or length <= spec.window + block or mask.properties():
-        bias = mask.bias
-        if bias is not None:
-            bias = jnp.broadcast_to(bias, (batch, *bias.shape[1:]))  # rows are computed in parts
-        scores = Scores(attention_mask(mask, spec), bias)
-        return masked_attention(q_BLHK, k_BMHK, v_BMHK, scores, keys, spec.dropout)
+        is_seen = attention_mask(mask, spec)
+        return masked_attention(q_BLHK, k_BMHK, v_BMHK, is_seen, keys, spec.dropout)
     count = -(-length // block)
     missing = count * block - length
 
@@ -208,6 +197,6 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys, block: int = 0)
     key_ids = make_rows(mask.query_ids, half)
     if keys is not None:
         keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
-    scores = Scores(attention_mask(Mask(query_ids, key_ids), spec, half))
-    mixed = masked_attention(q, k, v, scores, keys, spec.dropout)
+    is_seen = attention_mask(Mask(query_ids, key_ids), spec, half)
+    mixed = masked_attention(q, k, v, is_seen, keys, spec.dropout)
     return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]

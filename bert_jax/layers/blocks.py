@@ -16,8 +16,7 @@ from flax import linen as nn
 from bert_jax import prng
 from bert_jax.layers import attention, attention_xla, gpu
 from bert_jax.layers.attention_spec import (
-    BIAS,
-    PROBABILITIES,
+    OWN_WEIGHTS,
     Cache,
     Mask,
     Memory,
@@ -100,10 +99,10 @@ class Attention(nn.Module):
 
     @classmethod
     def needs(cls) -> tuple[str, ...]:
-        """Returns what a subclass has replaced that no kernel computes, for `Spec.needs`."""
-        needs = {"bias": BIAS, "probabilities": PROBABILITIES, "mix": PROBABILITIES}
-        is_own = {name: getattr(cls, name) is not getattr(Attention, name) for name in needs}
-        return tuple(need for name, need in needs.items() if is_own[name])
+        """Returns what no kernel computes, for `Spec.needs`: OWN_WEIGHTS if a subclass replaces one of these."""
+        names = "bias", "probabilities", "mix"
+        is_own = any(getattr(cls, name) is not getattr(Attention, name) for name in names)
+        return (OWN_WEIGHTS,) if is_own else ()
 
     def queries(self, x):
         """Returns [B, L, H, K], already scaled, of x[B, L, D]."""
@@ -114,9 +113,8 @@ class Attention(nn.Module):
         return self.split_heads(self.key(states)), self.split_heads(self.value(states))
 
     def bias(self, q_BLHK, k_BMHK, inputs: Inputs):
-        """Returns float32[B, H, L, M], which is added to the scores, or None. The queries are scaled, and both are
-        rotated."""
-        return inputs.mask.bias
+        """Returns float32[B, H, L, M], which is added to the scores, or None; axes of size 1 are repeated. The queries
+        are scaled, and both are rotated."""
 
     def probabilities(self, q_BLHK, k_BMHK, inputs: Inputs):
         """Returns float32[B, H, L, M], without dropout. `capture` reads them."""
@@ -154,32 +152,31 @@ class Attention(nn.Module):
 
     def __call__(self, x, inputs: Inputs, keys) -> tuple:
         """Returns ([B, L, width], the cache with the tokens of x, or None)."""
-        needs = self.needs()
-        spec = self.spec._replace(needs=(*self.spec.needs, *needs))
+        spec = self.spec
         cache = inputs.cache
         q_BLHK, k_BMHK, v_BMHK = self.project(x, inputs.source)
         is_captured = self.is_mutable_collection("intermediates")
-        if self.is_initializing() or cache is not None:
-            # `init` runs on a short row, which kernels do not support. Parameters are the same.
-            spec = spec._replace(implementation="xla", remat=False)
-        if cache is not None or is_captured or PROBABILITIES in needs:
+        is_own = self.needs() or self.is_initializing()
+        if is_own or is_captured or cache is not None:
             mask, q_BLHK, k_BMHK = attention.rotate(inputs.mask, q_BLHK, k_BMHK)
             inputs = inputs._replace(mask=mask)
         if cache is not None:
+            spec = spec._replace(implementation="xla", remat=False)
             cache = cache.append(k_BMHK, v_BMHK)
             k_BMHK = cache.keys.swapaxes(1, 2)
             v_BMHK = cache.values.swapaxes(1, 2)
-        if PROBABILITIES in needs:
-            # What is captured inside of jax.checkpoint would be a tracer that has ended.
-            is_remat = spec.remat and not is_captured
-            weigh = jax.checkpoint(self.weigh) if is_remat else self.weigh
-            mixed_BLHK = weigh(q_BLHK, k_BMHK, v_BMHK, inputs, keys)
+        vectors = q_BLHK, k_BMHK, v_BMHK
+        if is_own:
+            weigh = self.weigh
+            is_recomputed = attention.is_recomputed(spec, max(x.shape[1], k_BMHK.shape[1]))
+            # In jax.checkpoint, what is captured, and parameters that are made, would be tracers that have ended.
+            if is_recomputed and not (is_captured or self.is_initializing()):
+                weigh = jax.checkpoint(weigh)
+            mixed_BLHK = weigh(*vectors, inputs, keys)
         else:
             if is_captured:
                 self.probabilities(q_BLHK, k_BMHK, inputs)
-            vectors = q_BLHK, k_BMHK, v_BMHK
-            bias = partial(self.bias, inputs=inputs) if BIAS in needs else None
-            mixed_BLHK = attention.attend(spec, inputs.mask, *vectors, keys, bias)
+            mixed_BLHK = attention.attend(spec, inputs.mask, *vectors, keys)
         return self.out(mixed_BLHK.reshape(*x.shape[:-1], -1)), cache
 
 
@@ -259,7 +256,7 @@ class Block(nn.Module):
 
     norm: post, if the sums are normalized, norm(x + layer(x)) (arXiv:1706.03762); pre, if the inputs are, x +
     layer(norm(x)).
-    is_normal: whether x is normalized already, so that a pre-norm block's attention takes it as it is.
+    is_normal: whether x and `source` are normalized already: a pre-norm block's attention takes them as they are.
     """
 
     attention: nn.Module
@@ -281,12 +278,10 @@ class Block(nn.Module):
 
     def __call__(self, x, inputs: Inputs, keys) -> tuple:
         """Returns ([B, L, D], the cache with the tokens of x, or None)."""
-        y = x
-        if not self.is_normal:
-            y = self.normalize_input(x, self.attention_norm)
+        norm = None if self.is_normal else self.attention_norm
+        y = self.normalize_input(x, norm)
         if inputs.source is not None:
-            source = self.normalize_input(inputs.source, self.attention_norm)
-            inputs = inputs._replace(source=source)
+            inputs = inputs._replace(source=self.normalize_input(inputs.source, norm))
         y, cache = self.attention(y, inputs, keys)
         y = maybe_dropout(y, keys, ATTENTION, self.dropouts.attention)
         x = self.add(x, y, self.attention_norm)
@@ -302,7 +297,7 @@ class Block(nn.Module):
         return self.add(x, y, self.feed_forward_norm), cache
 
     def normalize_input(self, x, norm):
-        return norm(x) if self.norm == "pre" else x
+        return norm(x) if norm and self.norm == "pre" else x
 
     def add(self, x, y, norm):
         """Returns the sum of a layer's input x and output y."""
@@ -310,9 +305,12 @@ class Block(nn.Module):
         return constraints.stream(norm(y) if self.norm == "post" else y)
 
 
-def apply_blocks(blocks: list, x, keys, inputs: list[Inputs], first: int = 1) -> tuple[list, list]:
+def apply_blocks(
+    blocks: list, x, keys, inputs: list[Inputs], final_norm=None, first: int = 1
+) -> tuple[list, list]:
     """Returns x and the output of each block, [B, L, D] each, and their caches with the tokens of x, or Nones.
 
+    final_norm: of the last output, or None.
     first: number of the first block's dropout keys.
     """
     states = [x]
@@ -322,4 +320,6 @@ def apply_blocks(blocks: list, x, keys, inputs: list[Inputs], first: int = 1) ->
         x, cache = block(x, of_layer, layer_keys)
         states.append(x)
         caches.append(cache)
+    if final_norm:
+        states[-1] = final_norm(x)
     return states, caches

@@ -10,18 +10,6 @@ from bert_jax.parallel.mesh import path_name
 PADDED = ("embedder/words", "lm/bias")  # ends of the paths of parameters that pad the vocabulary
 
 
-def step_flops(loss, params, *shapes) -> float:
-    """Returns the FLOPs of the matrix products of a step, with those of the backward pass.
-
-    loss: a function of the parameters and other arrays, traced on trees of jax.ShapeDtypeStruct. Its attention must be
-    `is_counted`, since products inside of kernels are not seen, and blocks have products outside of a window. What the
-    backward pass recomputes (`train.remat`) is not counted. Products whose result is masked are counted: attention
-    between packed sequences, and to later tokens.
-    """
-    program = jax.make_jaxpr(loss)(params, *shapes)
-    return float(products(program.jaxpr, [True] * len(jax.tree.leaves(params))))
-
-
 def products(jaxpr, trained=()) -> int:
     """Returns the FLOPs of the matrix products and convolutions of a jaxpr: 2 x size of the result x number of summed
     products of each, and in the backward pass as many for each factor that depends on what is trained.

@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.errors import BadInput
-from bert_jax.layers import blocks, rotary
+from bert_jax.layers import rotary
 from bert_jax.layers.attention_spec import Branches, Cache, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import (
     ACTIVATIONS,
@@ -22,6 +22,7 @@ from bert_jax.layers.blocks import (
     FeedForward,
     Inputs,
     LayerOptions,
+    apply_blocks,
 )
 from bert_jax.layers.decoding import Split
 from bert_jax.layers.dropout import maybe_dropout
@@ -136,7 +137,8 @@ class Network(nn.Module, kw_only=True):
         keys: uint32[B], one per row, or None for no dropout.
         """
         inputs = self.make_inputs(Mask(batch["sequence_ids"]), batch["positions"])
-        return self.apply_blocks(self.embed(batch, keys), keys, inputs)[0]
+        x = self.embed(batch, keys)
+        return apply_blocks(self.blocks, x, keys, inputs, self.final_norm)[0]
 
     def start(self, batch, length: int) -> Split:
         """Returns the cache of rows that have one sequence each, with padding at its end: it has all its tokens but the
@@ -170,7 +172,8 @@ class Network(nn.Module, kw_only=True):
         }
         inputs = self.make_inputs(mask, positions)
         inputs = [x._replace(cache=cache) for x, cache in zip(inputs, caches, strict=True)]
-        states, caches = self.apply_blocks(self.embed(batch), None, inputs)
+        x = self.embed(batch)
+        states, caches = apply_blocks(self.blocks, x, None, inputs, self.final_norm)
         return states[-1], caches
 
     def make_spec(self, dropout: float = 0.0, window: int = 0) -> Spec:
@@ -228,13 +231,6 @@ class Network(nn.Module, kw_only=True):
                 angles[base] = rotary.angles(positions, self.width // self.heads, base)
         return [Inputs(mask._replace(angles=angles[base])) for base in self.rotary_bases]
 
-    def apply_blocks(self, x, keys, inputs: list[Inputs]) -> tuple[list, list]:
-        """Does what `blocks.apply_blocks` does. The last states are normalized if there is a `final_norm`."""
-        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs)
-        if self.final_norm:
-            states[-1] = self.final_norm(states[-1])
-        return states, caches
-
     def vocabulary_logits(self, x, bias=None):
         """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `embeddings.Embedder`."""
         return self.embedder.vocabulary_logits(x, bias)
@@ -277,19 +273,28 @@ def unused_positions(config) -> list[str]:
     ]
 
 
+CHOICES = {
+    "attention": ("auto", "xla", "fused", "splash", "cudnn"),
+    "activation": tuple(ACTIVATIONS),
+    "norm": ("post", "pre"),
+    "positions": ("learned", "rotary"),
+}
+
+
 def check(config) -> None:
-    """Raises BadInput for the first invalid value among the keys of all of them."""
+    """Raises BadInput for the first invalid value among the keys of all networks, and of those that some have."""
+    model = config.model
+
+    def present(*keys):
+        return [f"model.{key}" for key in keys if key in model]
+
     check_keys(
         config,
-        choices={
-            "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
-            "model.activation": tuple(ACTIVATIONS),
-        },
-        shares=["model.dropout"],
-        at_least_one=[f"model.{key}" for key in ("layers", "width", "heads", "max_length")],
-        not_negative=["model.initializer"],
+        choices={f"model.{key}": CHOICES[key] for key in CHOICES if key in model},
+        shares=present("dropout", "attention_dropout", "hidden_dropout"),
+        at_least_one=present("layers", "decoder_layers", "width", "heads", "max_length"),
+        not_negative=present("initializer", "feed_forward"),
     )
-    model = config.model
     require(model.epsilon > 0, "model.epsilon", config, "expected more than 0")
     divides = model.width % model.heads == 0
     hint = f"does not divide model.width={model.width}"
@@ -297,17 +302,7 @@ def check(config) -> None:
     hint = f"expected at most model.max_length={model.max_length}"
     for name, phase in config.phases.items():
         require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)
-
-
-def check_parts(config) -> None:
-    """Raises BadInput for the first invalid value among the keys that BERT and GPT have besides."""
-    check_keys(
-        config,
-        choices={"model.norm": ("post", "pre"), "model.positions": ("learned", "rotary")},
-        shares=["model.attention_dropout"],
-        not_negative=["model.feed_forward"],
-    )
-    if config.model.positions == "rotary":
+    if model.get("positions") == "rotary":
         check_rotary(config)
 
 

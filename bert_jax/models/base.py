@@ -23,7 +23,6 @@ from bert_jax.layers.network import check_mesh
 from bert_jax.parallel.mesh import RULES, match, path_name
 
 NETWORK = "network"  # the field of the module of an objective
-BODY = (NETWORK,)
 # (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
 # in the original BERT.
 DECAY = (
@@ -49,12 +48,16 @@ def resolve(config, phase, mesh, **fields) -> str:
     """Returns the implementations of attention that train a phase on a mesh, such as `xla and xla`, each kind of layers
     by itself; '' if the network has no `specs`.
 
-    Raises BadInput if the model does not divide over the mesh, or for what an implementation does not support.
+    `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length. Raises BadInput if the
+    model does not divide over the mesh, or for what an implementation does not support.
     """
     specs = getattr(make(config, 0, **fields), "specs", ())
-    if specs:
-        check_mesh(config, mesh)
-    names = [attention.resolve(spec, config, phase, mesh) for spec in dict.fromkeys(specs)]
+    if not specs:
+        return ""
+    check_mesh(config, mesh)
+    shape = phase.length, config.model.heads // mesh.shape["tensor"], config.dtype
+    case = attention.Case(*attention.device_and_kernels(mesh), *shape, keys=phase.length)
+    names = [attention.choose(spec, case, f"phases.{phase.name}.") for spec in dict.fromkeys(specs)]
     return " and ".join(names)
 
 
@@ -100,21 +103,22 @@ def subtree_of(path: str, body: Iterable[str]) -> str:
     return next((subtree for subtree in body if path.startswith(f"{subtree}/")), "")
 
 
-def layers_above(params, body: tuple[str, ...] = BODY):
+def layers_above(config, params):
     """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
 
     The layers are, from the top: the heads with the pooler, each block of a subtree of the body, and its embeddings.
     The norm after the last block belongs to it. Each subtree is counted by itself: the last blocks of an encoder and of
     a decoder have one layer above.
     """
+    subtrees = body(config)
     blocks = {}
     for path, _ in jax.tree.leaves_with_path(params):
-        subtree, part = split(path_name(path), body)
+        subtree, part = split(path_name(path), subtrees)
         if part.startswith("blocks_"):
             blocks.setdefault(subtree, set()).add(part)
 
     def above(path, _):
-        subtree, part = split(path_name(path), body)
+        subtree, part = split(path_name(path), subtrees)
         if not subtree or part == "pooler":
             return 0
         if part == "final_norm":

@@ -65,5 +65,4 @@ def make(config, vocabulary_size: int, **fields) -> Bert:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     network.check(config)
-    network.check_parts(config)
     check_keys(config, at_least_one=["model.type_vocabulary"])

@@ -67,7 +67,6 @@ def make(config, vocabulary_size: int, **fields) -> Gpt:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     network.check(config)
-    network.check_parts(config)
     hint = "model.name='gpt' sees no later token; use causal_lm, or objective.causal=True"
     require(config.objective.name != "mlm", "objective.name", config, hint)
     require(config.objective.get("causal", True), "objective.causal", config, hint)

@@ -73,11 +73,9 @@ class Decoder(nn.Module):
 
     def __call__(self, x, keys, inputs: list[Inputs]) -> tuple:
         """Returns the hidden states [B, T, D] of the last layer, and the caches with the tokens of x."""
-        states, caches = apply_blocks(self.blocks, x, keys, inputs, DECODER + 1)
-        x = states[-1]
-        if self.final_norm:
-            x = self.final_norm(x)
-        return x, caches
+        parts = self.blocks, x, keys, inputs, self.final_norm
+        states, caches = apply_blocks(*parts, first=DECODER + 1)
+        return states[-1], caches
 
     def memorize(self, states) -> list:
         """Returns each block's keys and values of the source's states."""
@@ -98,7 +96,7 @@ class Transformer(nn.Module):
 
     @property
     def head(self) -> Head:
-        return self.encoder.head
+        return self.encoder.head._replace(has_dense=False, has_bias=False)
 
     @property
     def spec(self) -> Spec:
@@ -181,9 +179,4 @@ def check(config) -> None:
     is_lm = config.objective.name in ("mlm", "causal_lm")
     hint = "model.name='transformer' reads a source and a target; use translation"
     require(not is_lm, "objective.name", config, hint)
-    check_keys(
-        config,
-        choices={"model.norm": ("post", "pre")},
-        shares=["model.attention_dropout", "model.hidden_dropout"],
-        at_least_one=["model.decoder_layers", "model.feed_forward"],
-    )
+    check_keys(config, at_least_one=["model.feed_forward"])

@@ -51,8 +51,6 @@ class Objective(NamedTuple):
     headline: str = ""
     heads: dict = {}  # {output: the parts of the parameters that it needs besides the model's body}
     vocabulary_outputs: tuple[str, ...] = ()  # the outputs that are logits over the vocabulary
-    # (unigram entropy in nats) -> the line of the log with losses to compare with
-    reference_losses: Callable = lambda entropy: ""
 
 
 def from_module(
@@ -80,7 +78,7 @@ def from_module(
     """
 
     def derive(key, purpose: str):
-        return prng.fold(jnp.uint32(key), jnp.uint32(prng.PURPOSE[purpose]))
+        return prng.fold(jnp.uint32(key), jnp.uint32(prng.purpose(purpose)))
 
     def row_keys(batch, key, purpose: str):
         return prng.fold(derive(key, purpose), batch["rows"].astype(jnp.uint32))
@@ -187,10 +185,12 @@ def check_arrays(config, objective: Objective, arrays: dict) -> None:
 
 
 def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
-    """Returns the FLOPs of a training step, which `model_flops_utilization` counts; see `counts.step_flops`.
+    """Returns the FLOPs of the matrix products of a training step, which `model_flops_utilization` counts.
 
     params, rows: arrays or shapes of the parameters, and of a whole global batch. Traces the model: about a second for
-    BERT-large.
+    BERT-large. Its attention is `is_counted`, since products inside of kernels are not seen, and blocks have products
+    outside of a window. What the backward pass recomputes (`train.remat`) is not counted. Products whose result is
+    masked are counted: attention between packed sequences, and to later tokens.
     """
     objective = make(config, vocabulary, is_counted=True)
 
@@ -199,7 +199,8 @@ def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
         params = select_trained(config, 0, params, jax.lax.stop_gradient(params))
         return objective.loss(params, rows, objective.weights(rows), jnp.uint32(0), train=False)[0]
 
-    return counts.step_flops(loss, params, rows)
+    program = jax.make_jaxpr(loss)(params, rows)
+    return float(counts.products(program.jaxpr, [True] * len(jax.tree.leaves(params))))
 
 
 # --- Losses ---------------------------------------------------------------------------------------

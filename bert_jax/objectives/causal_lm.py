@@ -7,8 +7,6 @@ B batch, L length, V padded vocabulary. It reads, besides the arrays of the batc
 and tokens that are not masked.
 """
 
-import math
-
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -63,10 +61,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "lm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
         }
 
-    def reference_losses(entropy: float) -> str:
-        untrained = math.log(vocabulary.size)
-        return f"for comparison: loss {untrained:.2f} nats untrained, {entropy:.2f} from token frequencies"
-
     return base.from_module(
         LanguageModel(models.make(config, vocabulary.size, causal=True, **fields)),
         weights,
@@ -75,5 +69,4 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         headline="lm_loss",
         heads={"lm_logits": {"lm"}},
         vocabulary_outputs=("lm_logits",),
-        reference_losses=reference_losses,
     )

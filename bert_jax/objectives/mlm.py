@@ -1,7 +1,5 @@
 """Masked LM (arXiv:1810.04805), with next-sentence prediction, sentence order (arXiv:1909.11942) or neither."""
 
-import math
-
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -73,15 +71,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(logits, labels), weight)
         return metrics
 
-    def reference_losses(entropy: float) -> str:
-        text = (
-            f"for comparison: masked-LM loss {math.log(vocabulary.size):.2f} nats untrained, {entropy:.2f} at [MASK] "
-            f"positions from token frequencies"
-        )
-        if has_pairs:
-            text += f"; pair loss {math.log(2):.2f} untrained"
-        return text
-
     reads = ["masked_positions", "masked_targets", "masked_weights"]
     if has_pairs:
         reads += ["pair_labels", "pair_weights"]
@@ -94,7 +83,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         headline="mlm_loss_masked",
         heads={"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}},
         vocabulary_outputs=("mlm_logits",),
-        reference_losses=reference_losses,
     )
 
 

@@ -3,8 +3,6 @@
 B batch, T length of the target, V padded vocabulary. It reads the arrays of models/transformer.py.
 """
 
-import math
-
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -107,10 +105,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "is_cut": decoded.is_cut,
         }
 
-    def reference_losses(entropy: float) -> str:
-        untrained = math.log(vocabulary.size)
-        return f"for comparison: target_nll {untrained:.2f} nats untrained, {entropy:.2f} from token frequencies"
-
     network = models.make(config, vocabulary.size, **fields)
     require(hasattr(network, "step"), "model.name", config, "has no decoder")
     return base.from_module(
@@ -121,5 +115,4 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         reads=("target_tokens", "target_positions", "target_sequence_ids"),
         headline="target_nll",
         vocabulary_outputs=("target_logits",),
-        reference_losses=reference_losses,
     )

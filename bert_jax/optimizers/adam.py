@@ -9,13 +9,12 @@ import optax
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.models import base as models
-from bert_jax.optimizers.base import first_steps
 
 DEFAULTS = {
     "beta1": 0.9,  # decay rate of Adam's first moment
     "beta2": 0.999,  # decay rate of Adam's second moment
     "epsilon": 1e-6,  # epsilon of Adam
-    # whether to correct the bias of Adam's moments; the original code does not, stable_adamw always does
+    # whether to correct the bias of Adam's moments; the original code does not
     "bias_correction": False,
     # data type of Adam's first moment: float32, or bfloat16 for half of its memory
     "moment_dtype": "float32",
@@ -69,12 +68,15 @@ def correct_bias(config, count, step, beta: float, moments):
     `step` counts skipped steps, too, which makes their updates smaller at most.
     """
 
-    def correct(moment, first: int):
-        if not (config.optimizer.bias_correction or first):
+    keys = config.optimizer
+
+    def correct(moment, above: int):
+        first = above * keys.unfreeze_every
+        if not (keys.bias_correction or first):
             return moment
         updates = count
         if first:
             updates = jnp.maximum(step + 1 - first, 1)
         return moment / (1 - beta**updates)
 
-    return jax.tree.map(correct, moments, first_steps(config, moments))
+    return jax.tree.map(correct, moments, models.layers_above(config, moments))

@@ -4,7 +4,8 @@ The file of an optimizer has `DEFAULTS`, its keys beside those of all runs, `che
 
     make(config, peak) -> optax.GradientTransformation
 
-which applies the weight decay (to what `models.decayed` names), but neither the clipping nor the learning rate.
+which applies the weight decay (to what `models.decayed` names), but neither the clipping nor the learning rate: its
+updates have the sign of the gradient, as those of `optax.scale_by_adam`, and the chain multiplies them by -rate.
 
 config: all keys.
 peak: step -> the highest rate of the schedule in force.
@@ -14,17 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models import base as models
-
-
-def first_steps(config, params):
-    """Returns a tree of ints: the step from which on each parameter is trained, see `unfreeze_every`."""
-    every = config.optimizer.unfreeze_every
-    return jax.tree.map(lambda above: above * every, layers_above(config, params))
-
-
-def layers_above(config, params):
-    """Returns a tree of ints: the number of layers above that of each parameter; see models/base.py."""
-    return models.layers_above(params, models.body(config))
 
 
 def select_trained(config, step, new, old):
@@ -39,4 +29,4 @@ def select_trained(config, step, new, old):
             return jnp.where(step >= first, new, old)
         return new
 
-    return jax.tree.map(select, layers_above(config, new), new, old)
+    return jax.tree.map(select, models.layers_above(config, new), new, old)

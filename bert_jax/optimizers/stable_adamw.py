@@ -12,7 +12,10 @@ import optax
 from bert_jax.config_checks import require
 from bert_jax.optimizers import adam
 
-DEFAULTS = adam.DEFAULTS
+DEFAULTS = {
+    **adam.DEFAULTS,
+    "bias_correction": True,  # whether to correct the bias of Adam's moments
+}
 
 
 def check(config) -> None:
@@ -25,9 +28,7 @@ def check(config) -> None:
 
 
 def make(config, peak) -> optax.GradientTransformationExtraArgs:
-    config = config.copy_and_resolve_references()
     keys = config.optimizer
-    keys.bias_correction = True
     init, adamw = adam.adamw(config, lambda step: keys.weight_decay / peak(step))
 
     def update(gradients, state, params, *, step, **_):

@@ -1,5 +1,6 @@
 """run.json and the head of the log: what is being trained, and reference values for its loss."""
 
+import math
 import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -72,7 +73,11 @@ def describe(config, info: dict) -> str:
     )
     phases = [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     objective = base.make(config, Vocabulary(**info["vocabulary"]))
-    losses = objective.reference_losses(info["unigram_entropy"])
+    losses = ""
+    if objective.headline:
+        untrained = math.log(info["vocabulary"]["size"])
+        losses = f"for comparison: {objective.headline} {untrained:.2f} nats untrained"
+        losses += f", {info['unigram_entropy']:.2f} from token frequencies"
     bits = ""
     if not info.get("deterministic", True):
         bits = f"a restart may give other last bits; {gpu.DETERMINISTIC} in XLA_FLAGS prevents that"

@@ -130,7 +130,7 @@ def test_losses_of_a_run_equal_those_of_pytorch(theirs, tmp_path):
     tensors = {name: value.detach().numpy() for name, value in model.named_parameters()}
     params = jax.tree.map(jnp.array, transformers_bert.params_of(tensors))
     objective = base.make(config, vocabulary)
-    update = optimizer.make(config, rate_of("linear", **RATE))
+    update = optimizer.make(config, rate_of("linear", **RATE), None)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     train = partial(step.train, objective=objective, optimizer=update, seed=0)
     train = jax.jit(train)

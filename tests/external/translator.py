@@ -26,8 +26,9 @@ class Decoder(nn.Module):
     final_norm: nn.Module
 
     def __call__(self, x, keys, inputs):
-        states, caches = blocks.apply_blocks(self.blocks, x, keys, inputs, FIRST)
-        return self.final_norm(states[-1]), caches
+        parts = self.blocks, x, keys, inputs, self.final_norm
+        states, caches = blocks.apply_blocks(*parts, first=FIRST)
+        return states[-1], caches
 
     def memorize(self, states):
         return [block.memorize(states) for block in self.blocks]

@@ -52,6 +52,7 @@ LOST = {
     "task.name=": ("phases.main.max_predictions",),
     "model.name=": ("model.attention_dropout",),
     "optimizer.name=adafactor": ("optimizer.beta2", "optimizer.bias_correction"),
+    "optimizer.name=stable_adamw": ("optimizer.bias_correction",),
 }
 
 

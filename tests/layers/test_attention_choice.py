@@ -17,7 +17,7 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
-from bert_jax.layers.attention_spec import OTHER_KEYS, Spec
+from bert_jax.layers.attention_spec import OTHER_KEYS, OWN_WEIGHTS, Spec
 from bert_jax.objectives import base as objectives
 from bert_jax.parallel.cards import CARDS
 from bert_jax.runs import continuation
@@ -138,18 +138,17 @@ SYSTEMS = [
     (TRANSLATION, 2048, "splash and splash and xla"),
     ((*TRANSLATION, "model.attention=splash"), 512, "splash and splash and fused"),
     ((*TRANSLATION, "model.attention=xla"), 512, "xla and xla and xla"),
-    (("model.name=external.biased",), 512, "xla"),
-    (("model.name=external.disentangled", "task.pair_task=none"), 512, "xla"),
+    (("model.name=external.sparse",), 512, "xla"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "length", "expected"), SYSTEMS)
 def test_what_is_reported_is_what_attends(monkeypatch, changes, length, expected):
-    """To the masks of a model, such as keys of another sequence, and to an attention of its own."""
+    """To the masks of a model: keys of another sequence, a mask of pairs."""
     on_tpu(monkeypatch)
     names = []
 
-    def record(name, spec, mask, q, *others, bias=None):
+    def record(name, spec, mask, q, *others):
         names.append(name)
         return q
 
@@ -165,6 +164,21 @@ def test_what_is_reported_is_what_attends(monkeypatch, changes, length, expected
     names.clear()
     jax.eval_shape(loss_of(objective), params, batch)
     assert expected == " and ".join(names)
+
+
+def test_an_attention_of_its_own_has_no_kernel(monkeypatch):
+    on_tpu(monkeypatch)
+    keys = ["model.name=external.disentangled", "task.pair_task=none", "model.width=128"]
+    keys += ["model.heads=2", "model.max_length=512", "phases.main.length=512"]
+    for name, expected in (("auto", "xla"), ("fused", None)):
+        config = small_config(*keys, f"model.attention={name}")
+        (phase,) = configs.phases(config)
+        resolve = partial(tasks.attention, config, phase, mesh_of((1, 1, 1)))
+        if expected:
+            assert resolve() == expected
+        else:
+            with pytest.raises(BadInput, match=OWN_WEIGHTS):
+                resolve()
 
 
 @needs_libtpu

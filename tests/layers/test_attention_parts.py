@@ -13,7 +13,7 @@ from kits.small import MODERN, small_batch, small_objective, small_params
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_xla, rotary
 from bert_jax.layers.attention import Case
-from bert_jax.layers.attention_spec import BIAS, PROBABILITIES, Mask, Spec, empty_cache
+from bert_jax.layers.attention_spec import OWN_WEIGHTS, PAIRS, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Attention, Block, FeedForward, Inputs, LayerOptions
 from bert_jax.layers.norm import LayerNorm
 
@@ -250,14 +250,9 @@ def test_a_bias_is_not_rounded_to_the_16_bits_of_queries():
     """Near 100, numbers of bfloat16 are half a unit apart."""
     bias = 100 + 0.1 * np.arange(SIZE, dtype=np.float32)[None, None, None]
     q = jnp.zeros((1, SIZE, 1, SIZE), jnp.bfloat16)
-    v = jnp.eye(SIZE, dtype=q.dtype)[None, :, None]  # the values mix to the probabilities
-    spec = Spec("xla", SIZE, needs=(BIAS,))
     mask = Mask(np.ones((1, SIZE), np.int32))
-    exact = np.broadcast_to(softmax(bias), (1, 1, SIZE, SIZE))
-    p = attention_xla.probabilities_of(spec, mask, q, q, bias)
-    np.testing.assert_allclose(p, exact, atol=1e-6)
-    mixed = attention.attend(spec, mask, q, q, v, None, lambda q, k: bias)
-    np.testing.assert_allclose(mixed[:, :, 0], exact[:, 0], atol=1e-3)
+    p = attention_xla.probabilities_of(Spec("xla", SIZE), mask, q, q, bias)
+    np.testing.assert_allclose(p, np.broadcast_to(softmax(bias), p.shape), atol=1e-6)
 
 
 class Weighed(Attention):
@@ -283,11 +278,11 @@ def test_a_layer_that_weighs_by_itself_is_like_others(fields, dtype):
             y = y.astype(jnp.float32) * (IDS > 0)[..., None]
             return jnp.square(y).sum(), y
 
-        return jax.grad(total, has_aux=True)(params)
+        return jax.tree.map(lambda y: y / abs(y).max(), jax.grad(total, has_aux=True)(params))
 
-    assert (Attention.needs(), Weighed.needs()) == ((), (PROBABILITIES,))
+    assert (Attention.needs(), Weighed.needs()) == ((), (OWN_WEIGHTS,))
     params = Attention(HEADS, spec, OPTIONS).init(KEY, X, Inputs(mask), None)
-    tolerance = 1e-4 if dtype == jnp.float32 else 0.1
+    tolerance = 1e-4 if dtype == jnp.float32 else 0.03
     close = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
     jax.tree.map(close, compute(Weighed, params), compute(Attention, params))
 
@@ -378,7 +373,7 @@ def make_block(norm="post"):
     return block, block.init(jax.random.key(0), X, Inputs(Mask(IDS)), None)
 
 
-@pytest.mark.parametrize("needs", [BIAS, PROBABILITIES])
+@pytest.mark.parametrize("needs", [OWN_WEIGHTS, PAIRS])
 def test_kernels_are_not_chosen_for_what_they_lack(needs):
     spec = Spec("auto", 64, sequences=1)
     case = Case("TPU v5 lite", ("fused", "splash"), 512, 4, "bfloat16")

@@ -102,44 +102,25 @@ def test_packed_pairs_equal_separate_rows(norm):
         np.testing.assert_array_equal(compute(params, x, memory, *ones), alone)
 
 
-def test_a_mask_of_pairs_and_a_bias_change_the_scores():
-    """A bias of minus infinity leaves out what a mask of pairs leaves out; windows and gradients are as without."""
+def test_a_mask_of_pairs_leaves_out_what_other_ids_do():
+    """Gradients and windows are as with ids; a mask of all pairs changes nothing."""
     block, _ = make_block(window=4)
-    x = draw(2, LENGTH, WIDTH)
+    x, draws = draw(2, 2, LENGTH, WIDTH)
     ids = np.ones((2, LENGTH), np.int32)
-    pairs = DRAW.random((2, LENGTH, LENGTH)) < 0.5
-    pairs |= np.eye(LENGTH, dtype=bool)
-    bias = np.where(pairs, 0, -1e9).astype(np.float32)[:, None].repeat(HEADS, axis=1)
+    groups = DRAW.integers(1, 3, ids.shape)
+    pairs = groups[:, :, None] == groups[:, None]
     params = block.init(jax.random.key(0), x, Inputs(Mask(ids)), None)
 
     def total(params, mask):
         return (block.apply(params, x, Inputs(mask), None)[0] * draws).sum()
 
-    draws = draw(2, LENGTH, WIDTH)
-    learn = jax.value_and_grad(total)
+    learn = jax.jit(jax.value_and_grad(total))
+    close = partial(np.testing.assert_allclose, atol=1e-4)
     by_pairs = learn(params, Mask(ids, pairs=pairs))
-    jax.tree.map(
-        partial(np.testing.assert_allclose, atol=1e-4),
-        by_pairs,
-        learn(params, Mask(ids, bias=bias)),
-    )
+    jax.tree.map(close, by_pairs, learn(params, Mask(groups)))
     everything = learn(params, Mask(ids, pairs=np.ones_like(pairs)))
-    jax.tree.map(
-        partial(np.testing.assert_allclose, atol=1e-4), everything, learn(params, Mask(ids))
-    )
+    jax.tree.map(close, everything, learn(params, Mask(ids)))
     assert abs(float(by_pairs[0] - everything[0])) > 1e-2
-
-
-def test_a_bias_of_one_row_is_that_of_all():
-    """Also where CPUs compute rows in parts."""
-    block, _ = make_block()
-    x = draw(6, LENGTH, WIDTH)
-    ids = np.ones((6, LENGTH), np.int32)
-    bias = draw(1, HEADS, LENGTH, LENGTH)
-    params = block.init(jax.random.key(0), x, Inputs(Mask(ids)), None)
-    shared, _ = block.apply(params, x, Inputs(Mask(ids, bias=bias)), None)
-    repeated, _ = block.apply(params, x, Inputs(Mask(ids, bias=bias.repeat(6, axis=0))), None)
-    np.testing.assert_array_equal(shared, repeated)
 
 
 def test_what_a_cache_does_not_have_yet_is_not_seen():

@@ -28,14 +28,6 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import plan
 
 
-def test_an_objective_may_have_reference_losses():
-    for pair_task, is_paired in (("sop", True), ("none", False)):
-        losses = small_objective(f"task.pair_task={pair_task}").reference_losses(5.0)
-        assert "5.3" in losses and "5.00" in losses
-        assert ("pair loss 0.69" in losses) == is_paired
-    assert base.Objective(None, None, None, None).reference_losses(5.0) == ""
-
-
 def test_the_rows_of_a_task_decide_whether_there_are_pairs():
     """A change of the task needs no key of the objective."""
     for name, terms in (("sentence_pairs", {"mlm", "nsp"}), ("full_sentences", {"mlm"})):

@@ -191,7 +191,7 @@ def test_the_layers_of_gpt_have_their_places(norm):
     config = config_of(**{"model.name": "gpt", "model.norm": norm, "model.layers": 2})
     objective = base.make(config, VOCABULARY)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), make_batch())
-    above = models.layers_above(shapes, models.body(config))
+    above = models.layers_above(config, shapes)
     found = {name: {*jax.tree.leaves(part)} for name, part in above.pop("network").items()}
     final = {"final_norm": {1}} if norm == "pre" else {}
     assert found == {"embedder": {3}, "blocks_0": {2}, "blocks_1": {1}} | final

@@ -17,7 +17,7 @@ from bert_jax.parallel import mesh as meshes
 
 
 def test_large_parameters_and_their_moments_are_sharded():
-    update = optimizer.make(small_config(), lambda step: 0.0)
+    update = optimizer.make(small_config(), lambda step: 0.0, None)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh_of((2, 2, 2)))
