@@ -343,10 +343,10 @@ def xlnet_params(layer) -> dict:
     }
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_memory_in_front_is_a_long_causal_row(norm):
+@pytest.mark.parametrize(("norm", "is_normal"), [("pre", False), ("pre", True), ("post", False)])
+def test_a_memory_in_front_is_a_long_causal_row(norm, is_normal):
     """The states in front are a part of `source`, normalized like x. Queries and keys have rotary positions."""
-    block, params = make_block(norm)
+    block, params = make_block(norm, is_normal)
     ones = np.ones_like(IDS)
     places = np.broadcast_to(np.arange(LENGTH), ones.shape)
     angles = rotary.angles(places, SIZE, 100.0)
@@ -363,13 +363,13 @@ def test_a_memory_in_front_is_a_long_causal_row(norm):
     np.testing.assert_allclose(result, whole[:, 4:], atol=2e-6)
 
 
-def make_block(norm="post"):
+def make_block(norm: str, is_normal: bool):
     """Returns a causal block and its parameters."""
     parts = (
         Attention(HEADS, Spec("xla", SIZE, causal=True), OPTIONS),
         FeedForward(8, OPTIONS, False),
     )
-    block = Block(*parts, nn.LayerNorm, norm=norm)
+    block = Block(*parts, nn.LayerNorm, norm=norm, is_normal=is_normal)
     return block, block.init(jax.random.key(0), X, Inputs(Mask(IDS)), None)
 
 
