@@ -206,7 +206,7 @@ def get_config(
     # steps after which one more layer is trained: first heads and pooler alone, then also the last block, ..., and at
     # last the embeddings (ULMFiT). 0: all are trained from the start
     config.optimizer.unfreeze_every = 0
-    # whether heads and pooler alone are trained, on a network that stays as it is. Its dropout stays, too: for fixed
+    # whether heads and pooler alone are trained; what is below them stays as it is. Its dropout stays, too: for fixed
     # features, set model.dropout and model.attention_dropout to 0
     config.optimizer.frozen = False
 

@@ -1,14 +1,18 @@
 """Networks from outside of the package (tests/external) whose blocks have an attention of their own: a memory in front
 of segments, passes through one block that are charged for, and attention to content and positions apart."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
 from kits import corpora
 from kits.objectives import assert_halves_add_up
+from kits.paths import ROOT
 from kits.runs import lines
 from kits.small import (
     VOCABULARY,
+    loss_of,
     overrides,
     small_batch,
     small_config,
@@ -107,6 +111,24 @@ def deberta_params(model) -> dict:
             "feed_forward_norm": norm(f"{layer}.output.LayerNorm"),
         }
     return params
+
+
+def test_the_layers_of_the_page_share_a_bias(tmp_path, monkeypatch):
+    """docs/networks.md: it is learned, and each distance has its own."""
+    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/networks.md").read_text(), re.DOTALL)
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page/t5.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    objective = small_objective("model.name=page.t5", "task.pair_task=none")
+    params = small_params(objective)
+    gradients = jax.jit(jax.grad(loss_of(objective)))(params, small_batch(rows=2))["network"]
+    assert (abs(gradients["distances"]).max(axis=1) > 1e-6).all()
+    assert gradients["blocks_1"].keys() == {
+        "attention",
+        "attention_norm",
+        "feed_forward",
+        "feed_forward_norm",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The batch contract: the arrays that every objective of encoders reads. Imports no TensorFlow.
+"""The batch contract: the arrays that every objective reads. Imports no TensorFlow.
 
 B rows over all hosts, L length, S sequences packed in a row (1 without packing).
 
