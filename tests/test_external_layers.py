@@ -13,6 +13,7 @@ from kits.runs import lines
 from kits.small import (
     VOCABULARY,
     loss_of,
+    mesh_of,
     overrides,
     small_batch,
     small_config,
@@ -24,12 +25,12 @@ from kits.small import (
 from bert_jax.layers.embeddings import padded_size
 from bert_jax.layers.network import Network
 from bert_jax.models import base as models
+from bert_jax.parallel import mesh as meshes
 from bert_jax.train import pretrain
 
 SEGMENTS = "model.name=external.segments", "objective.name=causal_lm", "task.name=token_blocks"
 PONDER = "model.name=external.universal", "model.layers=3", "objective.name=external.ponder"
 DISENTANGLED = "model.name=external.disentangled", "task.pair_task=none", "model.max_length=40"
-KEYS = {"mesh.fsdp": 2, "mesh.tensor": 2, "train.remat": "attention", "phases.main.steps": 10}
 # Of transformers' DeBERTa, as the keys above.
 SIZES = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 SIZES |= dict(vocab_size=200, max_position_embeddings=40, type_vocab_size=0, layer_norm_eps=1e-5)
@@ -178,21 +179,35 @@ def test_halves_of_a_batch_add_up_with_captured_values(ponder):
     assert_halves_add_up(*ponder)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """The keys of a corpus, which all networks share."""
-    directory = tmp_path_factory.mktemp("layers")
-    corpora.write(directory / "corpus.txt", corpora.make_text(150))
-    return {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["external.segments", "external.disentangled"])
+def test_gradients_on_a_mesh_are_those_of_one_device(name):
+    """With parallel heads, and layers that are computed again."""
+    names = f"model.name={name}", "task.pair_task=none", "model.max_length=40"
+    objective = small_objective(*names, "train.remat=attention")
+    batch = synthetic(batch=4, length=32, predictions=5, vocabulary=VOCABULARY.size, sequences=2)
+    params = jax.jit(objective.init)(jax.random.key(0), batch)
+    rules = models.shardings(small_config(*names))
+
+    def learn(mesh):
+        with jax.set_mesh(mesh):
+            placed = jax.device_put(params, meshes.parameters(params, mesh, rules))
+            gradients = jax.jit(jax.grad(loss_of(objective)))(
+                placed, jax.device_put(batch, meshes.rows(mesh))
+            )
+        return jax.flatten_util.ravel_pytree(jax.device_get(gradients))[0]
+
+    expected = learn(mesh_of((1, 1, 1)))
+    scale = abs(expected).max()
+    np.testing.assert_allclose(learn(mesh_of((2, 2, 2))) / scale, expected / scale, atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "names", [(*SEGMENTS, "model.segment=16"), PONDER, DISENTANGLED], ids=lambda names: names[0]
-)
-def test_it_trains(data, tmp_path, names):
-    """On eight devices, with tensor parallelism and layers that are computed again."""
-    config = small_config(*overrides(data | KEYS), *names)
-    assert pretrain(config, tmp_path) == 0
-    first, last = [line["loss"] for line in lines(tmp_path) if line["split"] == "train"]
+def test_it_trains(tmp_path):
+    """A network and an objective from outside, on eight devices."""
+    corpora.write(tmp_path / "corpus.txt", corpora.make_text(150))
+    keys = {"corpus.source": tmp_path / "corpus.txt", "store": tmp_path / "store"}
+    config = small_config(*overrides(keys | {"phases.main.steps": 10}), *PONDER)
+    assert pretrain(config, tmp_path / "run") == 0
+    first, last = [line["loss"] for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert last < first - 0.1
