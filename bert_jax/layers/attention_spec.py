@@ -62,13 +62,6 @@ class Mask(NamedTuple):
         return tuple(name for name, array in fields.items() if array is not None)
 
 
-class Memory(NamedTuple):
-    """The keys and values of a second sequence. Heads come first, as in a Cache."""
-
-    keys: jax.Array  # [B, H, M, K]
-    values: jax.Array  # [B, H, M, K]
-
-
 class Cache(NamedTuple):
     """The keys and values of a layer, for the tokens of each row so far: arrays of a fixed size.
 

@@ -19,7 +19,6 @@ from bert_jax.layers.attention_spec import (
     OWN_WEIGHTS,
     Cache,
     Mask,
-    Memory,
     Spec,
 )
 from bert_jax.layers.dense import Dense, joint_affine
@@ -62,7 +61,7 @@ class Inputs(NamedTuple):
     """What a layer reads besides the states x[B, L, D]: arrays alone, since under `remat` numbers become tracers."""
 
     mask: Mask
-    # States [B, M, D] that keys and values are made of instead of x, or a Memory of them.
+    # States [B, M, D] that keys and values are made of instead of x; of a second sequence, or what `memorize` returns.
     source: Any = None
     context: "Inputs | None" = None  # of the attention to a second sequence, its source
     cache: Cache | None = None  # of the tokens in front of x
@@ -127,7 +126,7 @@ class Attention(nn.Module):
 
     def project(self, x, source) -> tuple:
         """Returns queries of x, keys and values of `source`: one product, if a GPU computes all three of x."""
-        if isinstance(source, Memory):
+        if isinstance(source, tuple):
             return self.queries(x), *(y.swapaxes(1, 2) for y in source)
         methods = type(self).queries, type(self).keys_and_values
         is_own = methods != (Attention.queries, Attention.keys_and_values)
@@ -140,9 +139,10 @@ class Attention(nn.Module):
         vectors = joint_affine(x, [*kernels], [*biases], self.options.gradient_dtype)
         return tuple(map(self.split_heads, vectors))
 
-    def memorize(self, states) -> Memory:
-        """Returns the keys and values of a second sequence, of its states [B, M, D]."""
-        return Memory(*(y.swapaxes(1, 2) for y in self.keys_and_values(states)))
+    def memorize(self, states) -> tuple:
+        """Returns the keys and values [B, H, M, K] of a second sequence, of its states [B, M, D]. Heads come first, as
+        in a Cache."""
+        return tuple(y.swapaxes(1, 2) for y in self.keys_and_values(states))
 
     def weigh(self, q_BLHK, k_BMHK, v_BMHK, inputs: Inputs, keys):
         """Returns [B, L, H, K], by `probabilities` and `mix`."""
@@ -272,8 +272,8 @@ class Block(nn.Module):
         self.context_norm = self.make_norm()
         self.feed_forward_norm = self.make_norm()
 
-    def memorize(self, states) -> Memory:
-        """Returns the keys and values of the second sequence, of its states [B, M, D]."""
+    def memorize(self, states) -> tuple:
+        """Returns what `Attention.memorize` does."""
         return self.context.memorize(states)
 
     def __call__(self, x, inputs: Inputs, keys) -> tuple:
