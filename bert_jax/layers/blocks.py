@@ -69,8 +69,8 @@ class Inputs(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Multi-head attention of x[B, L, D] -> [B, L, width]. A subclass replaces some of the methods in front of
-    `__call__`.
+    """Multi-head attention of x[B, L, D] -> [B, L, width]. A subclass replaces `queries`, `keys_and_values`, `bias`,
+    `probabilities` or `mix`.
 
     scale: of the scores; 0: head_size ** -0.5.
     width: of the output; 0: that of all heads.
@@ -98,7 +98,7 @@ class Attention(nn.Module):
 
     @classmethod
     def needs(cls) -> tuple[str, ...]:
-        """Returns what no kernel computes, for `Spec.needs`: OWN_WEIGHTS if a subclass replaces one of these."""
+        """Returns what no kernel computes, for `Spec.needs`: OWN_WEIGHTS if a subclass replaces some of it."""
         names = "bias", "probabilities", "mix"
         is_own = any(getattr(cls, name) is not getattr(Attention, name) for name in names)
         return (OWN_WEIGHTS,) if is_own else ()
