@@ -80,7 +80,7 @@ def test_an_encoder_starts_from_a_decoder_and_back(name, tmp_path):
         model = load_model.open_model(workdir)
         body = load_model.open_model(tmp_path / source).params["network"]
         assert_same_params(model.params["network"], body, model.vocabulary)
-        assert model.info["fresh"][-1] == {"network": "mlm", "decoder": "lm"}[target]
+        assert model.info["fresh"][-1] == {"encoder": "mlm", "decoder": "lm"}[target]
 
 
 def test_a_window_of_one_token_is_refused(tmp_path):
