@@ -50,7 +50,7 @@ def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAU
 
     def sums(batch, params, totals, key, number):
         def part(params, rows):
-            # What is not trained has no gradient, and does not count in its norm.
+            # Parameters that are not trained have no gradient, and do not count in its norm.
             params = options.select(number, params, jax.lax.stop_gradient(params))
             return objective.loss(params, rows, totals, key, train=True)
 

@@ -58,7 +58,7 @@ class Dropouts(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a layer reads besides the states x[B, L, D]: arrays alone, since under `remat` numbers become tracers."""
+    """The inputs of a layer besides its states x[B, L, D]. All are arrays: under `remat`, numbers become tracers."""
 
     mask: Mask
     # States [B, M, D] that keys and values are made of instead of x; of a second sequence, or what `memorize` returns.

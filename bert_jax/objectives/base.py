@@ -73,8 +73,8 @@ def from_module(
         `captured`.
     fields: the others of the Objective.
 
-    The batch of these functions also has the keys that those of what is sampled derive from, while training or not:
-    draw_keys, uint32[B], one per row, and step_key, uint32[], the same on all devices and in all micro-batches.
+    The batch of these functions also has keys of draws, while training or not: draw_keys, uint32[B], one per row, and
+    step_key, uint32[], the same on all devices and in all micro-batches.
     """
 
     def derive(key, purpose: str):
@@ -114,35 +114,45 @@ def from_module(
         return partial(module.apply, {"params": params}, method=name)
 
     def capture(params, batch, is_chosen: Callable, key=prng.EVALUATION, *, train=False):
-        chosen = set()
-
-        def select(part, name: str) -> bool:
-            is_kept = is_chosen(part, name)
-            if is_kept:
-                check_transformation(part, name)
-                chosen.add("/".join((*part.path, name)))
-            return is_kept
-
-        options = dict(capture_intermediates=select, mutable=["intermediates"])
-        outputs, kept = forward(params, batch, key, train, **options)
-        leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
-        arrays = {path_name(path): leaf for path, leaf in leaves}
-        for chosen_path in chosen or ("no method",):
-            if not any(path.startswith(f"{chosen_path}/") for path in arrays):
-                hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
-                raise BadInput(f"capture: {chosen_path} is not kept; {hint}")
-        return outputs, arrays
+        return read_methods(partial(forward, params, batch, key, train), is_chosen)
 
     return Objective(init, weights, loss, outputs, module, method, capture, **fields)
 
 
-def check_transformation(module: nn.Module, name: str) -> None:
+def read_methods(apply: Callable, is_chosen: Callable) -> tuple:
+    """Does what Objective.capture says. apply: (**options of Flax's `apply`) -> what that returns.
+
+    Raises BadInput for a chosen method whose results are not kept.
+    """
+    chosen = set()
+
+    def select(module, name: str) -> bool:
+        is_kept = is_chosen(module, name)
+        if is_kept:
+            path = "/".join((*module.path, name))
+            check_transformation(module, path)
+            chosen.add(path)
+        return is_kept
+
+    outputs, kept = apply(capture_intermediates=select, mutable=["intermediates"])
+    leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
+    arrays = {path_name(path): leaf for path, leaf in leaves}
+    for method in chosen or ("no method",):
+        if not any(path.startswith(f"{method}/") for path in arrays):
+            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
+            raise BadInput(f"capture: {method} is not kept; {hint}")
+    return outputs, arrays
+
+
+def check_transformation(module: nn.Module, method: str) -> None:
     """Raises BadInput if a method that runs now is inside of a transformation of JAX that began after the module was
-    bound: what is kept of it would be a tracer that has ended. Linen's own transformations bind modules again."""
+    bound: its result would be a tracer that has ended. Linen's own transformations bind modules again.
+
+    method: its path.
+    """
     if module.scope and module.scope.root.trace_level != tracers.current_trace():
-        path = "/".join((*module.path, name))
         hint = "such as jax.lax.scan; use Linen's, such as flax.linen.scan"
-        raise BadInput(f"capture: {path} runs inside of a transformation of JAX, {hint}")
+        raise BadInput(f"capture: {method} runs inside of a transformation of JAX, {hint}")
 
 
 # --- What the files that a config names say -------------------------------------------------------
