@@ -115,14 +115,14 @@ def get_config(
     # path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
-    # wiki (output of WikiExtractor), jsonl (one JSON object per line), parquet (one row per document), mds (shards of
-    # MosaicML Streaming; those that an index.json lists may not be missing). One for all sources, or one per source,
-    # those of heldout_source last, separated by commas
+    # wiki (output of WikiExtractor), jsonl (one JSON object per line), json, csv and tsv (tables, each read whole) and
+    # parquet (one row per document), mds (shards of MosaicML Streaming; those that an index.json lists may not be
+    # missing). One for all sources, or one per source, those of heldout_source last, separated by commas
     config.corpus.format = "lines"
     # line that ends a document in the formats lines and files, such as <|endoftext|>, and that is no text. '': a blank
     # line in lines, the end of the file in files
     config.corpus.separator = ""
-    # field with the text, in JSON lines, Parquet, MDS, and data sets; in MDS it may have tokens, which tokenizer.path
+    # field with the text, in all formats of records and in data sets; in MDS it may have tokens, which tokenizer.path
     # makes text again
     config.corpus.field = "text"
     # dotted name of a function str -> str that each document goes through before it is split into sentences, such
@@ -351,7 +351,18 @@ NOT_NEGATIVE = """
     optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
-FORMATS = ("lines", "document_per_line", "files", "wiki", "jsonl", "parquet", "mds")
+FORMATS = (
+    "lines",
+    "document_per_line",
+    "files",
+    "wiki",
+    "jsonl",
+    "json",
+    "csv",
+    "tsv",
+    "parquet",
+    "mds",
+)
 
 
 def check_values(config: ConfigDict) -> None:

@@ -12,6 +12,7 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.commands import predict
 from bert_jax.convert import load_model
+from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
 from bert_jax.inference import perplexity, token_scores, word_windows
@@ -23,7 +24,7 @@ from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import metrics, run_info, workdir
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed, open_or_prepare
-from bert_jax.tasks.labelled import examples, tables
+from bert_jax.tasks.labelled import examples
 from bert_jax.tasks.translation import scores
 
 OPTIONS = [
@@ -108,8 +109,6 @@ def evaluate_translations(
 
     Raises BadInput for a reference with another number of lines.
     """
-    if lines := {path: path for path in (file, *references) if not tables.suffix_of(path)}:
-        tables.read_parallel(lines)
     model = predict.open_model(name, overrides, search)
     task = examples.module_of(model.config)
     if not predict.generates(model):

@@ -1,10 +1,12 @@
 """`features`: writes vectors of the tokens or of the lines of a text file."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from bert_jax import cli
-from bert_jax.commands import predict
 from bert_jax.convert import load_model
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.inference import features
 from bert_jax.storage import atomic
@@ -28,7 +30,7 @@ def run(options, overrides) -> int:
     ends_path = options.output.with_suffix(".ends.npy")
     if options.pool == "none" and (ends_path.is_dir() or cli.is_same(ends_path, options.input)):
         raise BadInput(f"--output {options.output}: {ends_path} would be replaced, too")
-    lines = [text for _, text in predict.read_texts(options.input)]
+    lines = [text for _, text in tables.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.network_of(model).layers + 1
     layers = features.choose(options.layers, count, options.pool)
@@ -44,6 +46,7 @@ def run(options, overrides) -> int:
         arrays = {ends_path: ends} | arrays
     for path, array in arrays.items():
         with atomic.file(path) as file:
-            np.save(file, array)
+            # NumPy seeks in files of Python, and a pipe has no place.
+            np.save(SimpleNamespace(write=file.write), array)
     values = {"shape": vectors.shape, "lines": len(lines), "cut": cut}
     return cli.show(options, values, f"{options.output}: float32{[*vectors.shape]}")

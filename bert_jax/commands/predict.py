@@ -13,13 +13,14 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
+from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate, token_scores
 from bert_jax.inference.batches import ROWS
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples, predictions, tables, texts
+from bert_jax.tasks.labelled import examples, predictions, texts
 
 # How a model that generates text is searched.
 SEARCH = [
@@ -155,7 +156,7 @@ def predict(
     model = open_model(directory, overrides, search)
     if token_scores.is_causal(model):
         if file:
-            texts = [text for _, text in read_texts(file)]
+            texts = [text for _, text in tables.read_texts(file)]
         continued = generate.generate(model, texts, generate.make_request(search), emit)
         pairs = zip(texts, continued, strict=True)
         return [{"text": text, "continuations": parts} for text, parts in pairs], {}
@@ -214,18 +215,10 @@ def generates(model: load_model.Model) -> bool:
     return "beams" in model.config.objective
 
 
-def read_texts(file: Path) -> list[tuple[str, str]]:
-    """Returns what `tables.read_texts` does. Raises BadInput if there are none."""
-    texts = tables.read_texts(file)
-    if not texts:
-        raise BadInput(f"--input {file}: has no texts")
-    return texts
-
-
 def predict_masks(model, texts: list[str], file: Path | None, top: int = 5) -> list[dict]:
     """Returns the `top` most likely pieces for the masks of the texts, or of those of a file."""
     if file:
-        pairs = read_texts(file)
+        pairs = tables.read_texts(file)
     else:
         pairs = [(repr(text[:40]), text) for text in texts]
     model = model._replace(params=jax.device_put(model.params))

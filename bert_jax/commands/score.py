@@ -1,13 +1,12 @@
 """`score`: log-probabilities of sentences, and the accuracy on minimal pairs."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import cli
 from bert_jax.convert import load_model
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.inference import minimal_pairs, token_scores
-from bert_jax.tasks.labelled import tables
 from bert_jax.tasks.labelled.predictions import as_line
 
 BLIMP = ("field", "linguistics_term", "UID")
@@ -80,50 +79,29 @@ def read(options) -> Sentences:
     Raises BadInput for a file without sentences or columns, and for options of another kind of file.
     """
     path = options.input
-    if not tables.suffix_of(path):
-        refuse_options(options, "good bad by text", "is no table")
-        rows = tables.read_texts(path)
-        return sentences_of(path, [(place, [text]) for place, text in rows], [""], [])
     columns = [options.good or "sentence_good", options.bad or "sentence_bad"]
     if options.text:
         columns = [options.text]
-    table = tables.read_file(path, columns, "")
-    header, rows = table
-    if not options.text and columns[0] not in header and "text" in header:
-        columns = ["text"]
+    table = tables.read_file(path, tables.suffix_of(path), columns)
+    header, _ = table
+    if not options.text and columns[0] not in header:
+        columns = [name for name in ("text", tables.LINE) if name in header] or columns
     keys = []
     if len(columns) == 1:
-        refuse_options(options, "good bad by", "has sentences without pairs")
+        for name in ("good", "bad", "by"):
+            if getattr(options, name):
+                raise BadInput(f"--{name}: {path} has sentences without pairs")
     elif options.by:
         keys = options.by.split(",")
     else:
         keys = [key for key in BLIMP if key in header]
-    if rows:
-        rows = tables.read(path, columns + keys, table=table)
-    return sentences_of(path, rows, columns, keys)
-
-
-def refuse_options(options, names: str, reason: str) -> None:
-    """Raises BadInput for the first of the options that is given."""
-    for name in names.split():
-        if getattr(options, name):
-            raise BadInput(f"--{name}: {options.input} {reason}")
-
-
-def sentences_of(path: Path, rows: tables.Rows, columns: list[str], keys: list[str]) -> Sentences:
-    """Returns the sentences of rows, whose values are those of the columns and of the keys.
-
-    Raises BadInput if there are none.
-    """
-    if not rows:
-        raise BadInput(f"--input {path}: has no sentences")
+    rows = tables.read(path, columns + keys, table=table)
+    tables.refuse_incomplete(rows)
     texts = []
     places = []
     for place, values in rows:
-        if values == [None]:
-            raise BadInput(f"{place}: {tables.OTHER_COLUMNS}")
         texts += values[: len(columns)]
-        places += [f"{place}: {column}".removesuffix(": ") for column in columns]
+        places += [f"{place}: {column}".removesuffix(f": {tables.LINE}") for column in columns]
     groups = {
         key: [values[number] for _, values in rows] for number, key in enumerate(keys, len(columns))
     }

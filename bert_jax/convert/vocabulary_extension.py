@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_jax.convert import names
 from bert_jax.convert.external_model import Source
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import tables
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.special_tokens import ALL, SPECIAL
@@ -17,9 +17,9 @@ from bert_jax.tokenizers.special_tokens import ALL, SPECIAL
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
     """Returns the source with one more piece for each new word of the file, in the file's order, and a report.
 
-    The file is UTF-8 with one word a line; blank lines are ignored. A new row of the word embeddings, or of the bias of
-    the masked-LM head, is the float32 mean of the rows of the word's old pieces. Old rows are unchanged. Longer words
-    that begin with a new word are now split after it.
+    The file has one word a line, or in `text` of each row of a table; blank lines are ignored. A new row of the word
+    embeddings, or of the bias of the masked-LM head, is the float32 mean of the rows of the word's old pieces. Old rows
+    are unchanged. Longer words that begin with a new word are now split after it.
 
     The report is {added, known: words that were pieces already, repeated: duplicates in the file, unknown: new words
     that were [UNK] before}.
@@ -47,14 +47,14 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
 def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
     normalized = []
-    for number, line in enumerate(tables.read_lines(path), 1):
+    for place, line in tables.read_texts(path):
         if not line.strip():
             continue
         normal = tokenizer.normalize(line)
         words = [word for word, _ in tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
         if len(words) != 1:
             raise BadInput(
-                f"--add-words {path}:{number}: {line.strip()!r} is {len(words)} words by BERT's rules"
+                f"--add-words {place}: {line.strip()!r} is {len(words)} words by BERT's rules"
                 f" ({' '.join(words)}); expected one word a line"
             )
         normalized += words

@@ -13,20 +13,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.config_checks import heldout_sources, source_names, sources, split_list
 from bert_jax.data import download
-from bert_jax.data.sources import builtin, encodings, files, hf, mds, parquet, pydocs, text, tfds
+from bert_jax.data.sources import encodings, files, mds, parquet, pydocs, tables, text
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.data.sources.text import Reading
 from bert_jax.errors import BadInput
 
-BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
 MOST_BAD_LINES = 5
@@ -34,6 +32,14 @@ MOST_BAD_SHARE = 0.05
 # Files of which an error says what is wrong, at most.
 MOST_FILES = 5
 MOST_ENCODINGS = 4  # of a file
+# Those of the formats whose rows are read here, not by a worker.
+READERS = {
+    "csv": tables.texts,
+    "tsv": tables.texts,
+    "json": tables.texts,
+    "parquet": parquet.texts,
+    "mds": mds.texts,
+}
 # How a file of a format begins, and one that is of none.
 SIGNS = {
     "wiki": rb"<doc ",
@@ -77,7 +83,7 @@ class Source(NamedTuple):
 
     def texts(self, problems: Counter) -> Iterator[bytes]:
         """Yields texts of whole documents; counts dropped lines in `problems`."""
-        if library := library_of(self.name):
+        if library := tables.library_of(self.name):
             yield from library.texts(self.name, self.reading.field)
         for path in self.paths:
             if path in self.refused:
@@ -85,15 +91,8 @@ class Source(NamedTuple):
                 continue
             if not path.stat().st_size:
                 problems[files.EMPTY] += 1
-            form = self.reading.form
-            if form == "parquet":
-                yield from parquet.texts(path, self.reading.field)
-                continue
-            if form == "mds":
-                yield from mds.texts(path, self.reading.field, self.reading.tokenizer)
-                continue
-            is_exact = form != "jsonl" and self.reading.sentences == "none"
-            yield from files.texts(path, form, problems, BLOCK, is_exact, self.reading.separator)
+            reader = READERS.get(self.reading.form, files.texts)
+            yield from reader(path, self.reading, problems)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
@@ -103,7 +102,7 @@ class Source(NamedTuple):
         for piece in self.texts(problems):
             texts.append(piece)
             size += len(piece)
-            if size >= BLOCK:
+            if size >= files.PIECE:
                 yield Block(self.reading, texts, self.trained(number))
                 texts = []
                 size = 0
@@ -148,18 +147,10 @@ def open_sources(config) -> list[Source]:
     return opened
 
 
-def library_of(name: str) -> ModuleType | None:
-    """Returns the module for a source that is a data set, of a library or built in; None for other sources."""
-    for module in (tfds, hf, builtin):
-        if name.startswith(module.PREFIX):
-            return module
-    return None
-
-
 def open_source(config, name: str, form: str) -> Source:
     """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
     field = config.corpus.field
-    library = library_of(name)
+    library = tables.library_of(name)
     sentences = "rules"
     if library:
         form = "text"
@@ -202,7 +193,11 @@ def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
         if reading.form == "parquet":
             parquet.check(path, reading.field)
         elif reading.form == "mds":
-            next(mds.texts(path, reading.field, reading.tokenizer), None)
+            next(mds.texts(path, reading, Counter()), None)
+        elif reading.form in READERS:
+            problems = Counter()
+            rows = [*tables.texts(path, reading, problems)]
+            check_usable(path, len(rows), problems, reading)
         else:
             check_file(path, reading, guesses)
     except BadInput as error:
@@ -215,10 +210,7 @@ def check_file(path: Path, reading: Reading, guesses: bool) -> None:
     form = reading.form
     with files.open_text(path) as file:
         start = file.read(PROBE)
-    if files.ARCHIVE.match(start):
-        raise BadInput(
-            f"{path}: an archive, or compressed in a way that its name does not say (unpack it)"
-        )
+    files.check_text(path, start)
     problems = Counter()
     pieces = files.read_lines(path, form, problems, PROBE)
     # A second piece holds the text after the last line break.
@@ -235,8 +227,13 @@ def check_file(path: Path, reading: Reading, guesses: bool) -> None:
         raise BadInput(
             f"{path}: begins like {likely}, not config.corpus.format={form}: {' '.join(words)}"
         )
+    check_usable(path, usable, problems, reading)
+
+
+def check_usable(path: Path, usable: int, problems: Counter, reading: Reading) -> None:
+    """Raises BadInput if a file has fewer usable lines or records than others."""
     if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
-        keys = f"config.corpus.format={form}, config.corpus.field={reading.field}"
+        keys = f"config.corpus.format={reading.form}, config.corpus.field={reading.field}"
         raise BadInput(f"{path}: begins with {describe(problems)} ({keys})")
 
 
@@ -262,7 +259,7 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 
     Raises BadInput if a data set is not available.
     """
-    if library := library_of(source.name):
+    if library := tables.library_of(source.name):
         identity = library.identify(source.name, source.reading.field, prepare=True)
         return source._replace(data_set=identity)
     if source.name != "pydocs":

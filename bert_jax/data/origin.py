@@ -16,7 +16,7 @@ from bert_jax.config_checks import (
 )
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
-from bert_jax.data.sources import files
+from bert_jax.data.sources import files, tables
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
@@ -135,7 +135,7 @@ def is_same_text(built: float, name: str, form: str, before: str, identity: dict
     before: the name of the source then.
     identity: what `corpus.Source.identify` returned then.
     """
-    if name == "pydocs" or corpus.library_of(name):  # identified by its name
+    if name == "pydocs" or tables.library_of(name):  # identified by its name
         return name == before
     paths = corpus.find_files(name, form)
     if not files.count(paths).items() <= identity.items():

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from bert_jax.errors import BadInput, Unfinished, may_handle_signals
 
+STDOUT = Path("/dev/stdout")
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 # Messages of C++ libraries, in their own error types, if the disk is full or a file may not grow.
 DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
@@ -24,8 +25,12 @@ def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     a failure.
 
     Readers see the old content or the new; with `sync` also after a power failure. What is no file, such as a pipe, is
-    written itself.
+    written itself; so is standard output, which may be a file.
     """
+    if path == STDOUT:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
     if path.exists() and not path.is_file():
         with open(path, "wb") as opened:
             yield opened

@@ -7,9 +7,9 @@ import pytest
 from kits.corpora import config_of
 
 from bert_jax.data import corpus
+from bert_jax.data.sources import tables
 from bert_jax.data.sources.number_words import english, german
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import tables
 
 HARD = {
     0: ("zero", "null"),

@@ -66,7 +66,7 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
     whole = read(*keys)
     assert len(whole[0]) == 5 if form == "files" else len(whole[0]) > 100
     for size in (1, 7, 100, 1000):
-        monkeypatch.setattr(corpus, "BLOCK", size)
+        monkeypatch.setattr(files, "PIECE", size)
         assert read(*keys) == whole
         (source,) = open_sources(*keys)
         blocks = list(source.blocks(Counter()))
@@ -92,7 +92,7 @@ def test_a_line_ends_documents(tmp_path, monkeypatch, form, sentences, newline):
         texts[30] += "\t"
     monkeypatch.setattr(files, "LONGEST_DOCUMENT", 300)
     for size in (1, 100, 1 << 20):
-        monkeypatch.setattr(corpus, "BLOCK", size)
+        monkeypatch.setattr(files, "PIECE", size)
         found, problems = read(*keys)
         assert not problems and len(found) == 60
         if sentences == "none":

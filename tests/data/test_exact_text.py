@@ -70,7 +70,7 @@ def test_documents_keep_their_characters(path, documents, block, mark, ascii):
     path.write_bytes("".join(documents).encode())
     whole = "".join(documents).removeprefix("\ufeff")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus, "BLOCK", block)
+        patch.setattr(files_of_text, "PIECE", block)
         assert "".join(read(path, "files")[0]) == whole
         records = [json.dumps({"text": text}, ensure_ascii=ascii) for text in documents]
         path.write_text("\n".join(mark + record for record in records))
@@ -98,7 +98,7 @@ def test_lines_keep_their_characters(path, documents):
 
 @pytest.mark.parametrize("texts", [["a\rb\r\rc"], ["one " * 30 + "\r" + "two" * 30, "\r x\r y"]])
 def test_long_lines_and_carriage_returns_alone_are_kept(path, monkeypatch, texts):
-    monkeypatch.setattr(corpus, "BLOCK", 20)
+    monkeypatch.setattr(files_of_text, "PIECE", 20)
     monkeypatch.setattr(files_of_text, "LONGEST_LINE", 50)
     stripped = [text.strip("\r") for text in texts]
     path.write_bytes("\n\n".join(texts).encode())
@@ -148,7 +148,7 @@ def test_the_end_of_a_text_is_held_out(tmp_path, share):
 
 def test_the_end_of_several_sources_is_held_out(tmp_path, monkeypatch):
     """Documents, blocks and sources are cut at the same character as their joined text."""
-    monkeypatch.setattr(corpus, "BLOCK", 500)
+    monkeypatch.setattr(files_of_text, "PIECE", 500)
     texts = [f"{number} {text}" for number, text in enumerate(make_text(80))]
     for number in range(2):
         corpora.write(tmp_path / f"{number}.txt", texts[40 * number : 40 * number + 40])
@@ -250,7 +250,7 @@ def test_a_large_file_is_parted_without_a_loss(path, monkeypatch, form, between)
     lines = "".join(f"{number} line\r\n" for number in range(1500))
     for text, end in ((lines, between), (lines.replace(" line\r\n", "\u3000"), "")):
         path.write_bytes(b"\xef\xbb\xbf" + text.encode())
-        monkeypatch.setattr(corpus, "BLOCK", 500)
+        monkeypatch.setattr(files_of_text, "PIECE", 500)
         documents, problems = read(path, form)
         assert end.join(documents) + end == text
         sizes = [len(document.encode()) for document in documents]

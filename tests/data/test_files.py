@@ -11,6 +11,7 @@ from kits.corpora import write
 
 from bert_jax.data.sources import files
 from bert_jax.data.sources.problems import numbers_of
+from bert_jax.data.sources.text import Reading
 from bert_jax.errors import BadInput
 
 
@@ -66,8 +67,12 @@ def test_missing_files_are_named(tmp_path, monkeypatch, source):
     assert source in str(error.value) and "no such file" not in str(error.value)
 
 
-def read(path, form="lines", **keys) -> bytes:
-    return b"".join(files.texts(path, form, Counter(), **keys))
+def texts(path, form="lines", problems=None) -> list[bytes]:
+    return [*files.texts(path, Reading(form, "lines"), Counter() if problems is None else problems)]
+
+
+def read(path, form="lines") -> bytes:
+    return b"".join(texts(path, form))
 
 
 def zstd(content: bytes) -> bytes:
@@ -91,9 +96,11 @@ def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, compress, su
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\r\n\r\nb", b"a\n\n\n\nb\n\nc\n"])
 @pytest.mark.parametrize("form", ["lines", "files", "wiki", "jsonl"])
-def test_no_byte_is_lost_between_pieces(tmp_path, content, form):
+def test_no_byte_is_lost_between_pieces(tmp_path, monkeypatch, content, form):
     path = write(tmp_path / "a.txt", content)
-    assert all(read(path, form, size=size) == content for size in (1, 2, 3, 1000))
+    for size in (1, 2, 3, 1000):
+        monkeypatch.setattr(files, "PIECE", size)
+        assert read(path, form) == content
 
 
 def test_a_window_that_is_too_long_is_named(tmp_path):
@@ -121,7 +128,7 @@ def test_a_long_line_anywhere_is_cut_between_words_or_characters(tmp_path, befor
     start, line = b"a\n" * (before // 2), word * (3_200_000 // len(word))
     path = write(tmp_path / "a.txt", start + line + after)
     problems = Counter()
-    found = b"".join(files.texts(path, "lines", problems))
+    found = b"".join(texts(path, "lines", problems))
     lines = found.removeprefix(start).removesuffix(after).split(b"\n")
     assert b"".join(lines) == line and not any(len(part) % len(word) for part in lines)
     assert problems[files.CUTS] == len(lines) - 1 > 0
@@ -131,8 +138,9 @@ def test_a_long_line_anywhere_is_cut_between_words_or_characters(tmp_path, befor
 @pytest.mark.parametrize("end", [b"", b"\n", b'\n{"text": "a"}\n'])
 def test_a_record_that_is_too_long_is_dropped_with_all_its_bytes(tmp_path, monkeypatch, end):
     monkeypatch.setattr(files, "LONGEST_RECORD", 1000)
+    monkeypatch.setattr(files, "PIECE", 300)
     problems, record = Counter(), b"{" * 5000
-    found = b"".join(files.texts(write(tmp_path / "a", record + end), "jsonl", problems, 300))
+    found = b"".join(texts(write(tmp_path / "a", record + end), "jsonl", problems))
     assert found.strip() == end.strip()
     assert problems == {files.TOO_LONG: 1, f"bytes of {files.TOO_LONG}": 5000}
 
@@ -140,20 +148,21 @@ def test_a_record_that_is_too_long_is_dropped_with_all_its_bytes(tmp_path, monke
 def test_a_long_record_at_the_end_is_whole(tmp_path, monkeypatch):
     """As every line of JSON is, with or without a line break."""
     monkeypatch.setattr(files, "LONGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(files, "PIECE", 300)
     problems, record = Counter(), b'{"text": "' + b"a b " * 2000 + b'"}'
     path = write(tmp_path / "a", b"{}\n" + record)
-    assert list(files.texts(path, "jsonl", problems, 300)) == [b"{}\n", record]
+    assert texts(path, "jsonl", problems) == [b"{}\n", record]
     assert not problems
 
 
 def test_memory_does_not_grow_with_a_line_or_a_document(tmp_path, monkeypatch):
     problems = Counter()
     path = write(tmp_path / "a.jsonl", b'"' + b"x" * 40_000_000 + b'"\nend')
-    assert max(map(len, files.read_lines(path, "lines", problems))) < 3_000_000
-    assert max(map(len, files.texts(path, "jsonl", problems))) < 18_000_000
+    assert max(map(len, files.read_lines(path, "lines", problems, files.PIECE))) < 3_000_000
+    assert max(map(len, texts(path, "jsonl", problems))) < 18_000_000
     monkeypatch.setattr(files, "LONGEST_DOCUMENT", 3_000_000)
     content = b"some words of a line\n" * 400_000
-    found = list(files.texts(write(tmp_path / "a.txt", content), "lines", problems))
+    found = texts(write(tmp_path / "a.txt", content), "lines", problems)
     assert len(found) == 3 and b"".join(found) == content
     numbers = {files.TOO_LONG: 1, files.PARTED: 2, files.CUTS: problems[files.CUTS]}
     assert numbers_of(problems) == numbers

@@ -6,7 +6,8 @@ import pytest
 from kits import corpora
 from kits.corpora import encode_lines, make_text, prepare, read
 
-from bert_jax.data import corpus, heldout_text
+from bert_jax.data import heldout_text
+from bert_jax.data.sources import files
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -23,7 +24,7 @@ def found(config, store) -> list[str]:
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_heldout_documents_are_the_original_text(tmp_path, monkeypatch, workers):
     """The corpus has empty sentences and documents, upper case, accents and equal documents."""
-    monkeypatch.setattr(corpus, "BLOCK", 1000)
+    monkeypatch.setattr(files, "PIECE", 1000)
     texts = [text.replace("the", "Th\xe9").replace("cat", "C\xe4t") for text in make_text(200)]
     texts += ["\x07\n\x07", "\x07\na cat\n\x07\nsaw it"] + texts[:40]
     config = corpora.config_of(tmp_path, texts, f"corpus.workers={workers}")
@@ -33,7 +34,7 @@ def test_heldout_documents_are_the_original_text(tmp_path, monkeypatch, workers)
 
 
 def test_sources_are_read_in_turn(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "BLOCK", 1000)
+    monkeypatch.setattr(files, "PIECE", 1000)
     records = (json.dumps({"text": f"Second. {text}"}) for text in make_text(200, seed=1))
     second = corpora.write(tmp_path / "second.jsonl", "\n".join(records).encode())
     changes = f"corpus.source={tmp_path}/corpus.txt,{second}", "corpus.format=lines,jsonl"

@@ -9,8 +9,8 @@ from kits.corpora import config_of, make_text
 from pyarrow import parquet
 
 from bert_jax.data import corpus
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import tables
 
 TEXTS = [*make_text(60), None, ""]
 

@@ -10,8 +10,8 @@ from kits.damage import flip_bit
 
 from bert_jax import config as configs
 from bert_jax.data import corpus
+from bert_jax.data.sources import files, tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import tables
 
 TEXTS = [f"Text {number}. It is 第{number}个。\nA second line." for number in range(100)]
 
@@ -73,7 +73,7 @@ def test_every_text_is_read_once_in_the_order_of_the_files(data_dir, monkeypatch
     stored = b"".join(path.read_bytes() for path in paths)
     places = [stored.index(f"{document[0]} ".encode()) for document in found]
     assert places == sorted(places)
-    monkeypatch.setattr(corpus, "BLOCK", 100)
+    monkeypatch.setattr(files, "PIECE", 100)
     assert read_sources([source]) == whole and len(list(source.blocks(Counter()))) > 20
 
 

@@ -14,6 +14,7 @@ from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
+from bert_jax.data.sources import files as files_of_text
 from bert_jax.data.sources.problems import numbers_of
 
 WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
@@ -67,7 +68,7 @@ def two_sources(directory: Path, *overrides):
 
 def small_parts(monkeypatch) -> None:
     """Reduces the block size, so that a small corpus has many blocks and shards."""
-    monkeypatch.setattr(corpus, "BLOCK", 1000)
+    monkeypatch.setattr(files_of_text, "PIECE", 1000)
 
 
 def prepare(config, log=lambda line: None) -> stores.Store:
@@ -115,8 +116,8 @@ def shard_files(config) -> list[Path]:
 PROGRAM = """
 import signal, sys
 from bert_jax import cli
-from bert_jax.data import corpus
-corpus.BLOCK = 60_000
+from bert_jax.data.sources import files
+files.PIECE = 60_000
 signal.signal(signal.SIGINT, signal.default_int_handler)
 {before}
 sys.exit(cli.main(["prepare", "--config", {path!r}, *{options!r}]))

@@ -4,7 +4,7 @@ import re
 
 # The encodings that an error may name: for each language, the one that contains its others, such as CP949 for EUC-KR.
 ENCODINGS = """
-    utf_16 utf_16_le utf_16_be utf_32 cp949 johab cp932 euc_jp gb18030 cp950 iso2022_jp iso2022_jp_2 iso2022_kr
+    cp949 johab cp932 euc_jp gb18030 cp950 iso2022_jp iso2022_jp_2 iso2022_kr
     cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 iso8859_2 iso8859_5 iso8859_6
     koi8_r koi8_u cp850 cp852 cp857 cp866 mac_roman
 """.split()
@@ -21,16 +21,13 @@ def likely_encodings(text: bytes) -> list[str]:
     """Returns the encodings that a text may have, as iconv spells them, the likeliest first; [] if it has none."""
     import charset_normalizer  # only here: a machine that trains on saved batches may lack it
 
-    if b"\0" in text:
-        text = text[: len(text) // 4 * 4]  # of UTF-16 and 32, the last character may be cut
-    else:
-        lines = [line for line in text.split(b"\n") if ESCAPE.search(line) or not line.isascii()]
-        text = b"\n".join(lines[:MOST_LINES])
+    lines = [line for line in text.split(b"\n") if ESCAPE.search(line) or not line.isascii()]
+    text = b"\n".join(lines[:MOST_LINES])
     matches = charset_normalizer.from_bytes(text, cp_isolation=ENCODINGS, threshold=MOST_CHAOS)
     names = []
     for match in matches:
         is_likely = match.chaos <= matches[0].chaos + CHAOS
         if is_likely and match.coherence >= COHERENCE * matches[0].coherence:
             name = match.encoding.upper().replace("_", "-").replace("MAC-ROMAN", "MACINTOSH")
-            names.append(name.replace("16-", "16").replace("ISO", "ISO-"))
+            names.append(name.replace("ISO", "ISO-"))
     return names

@@ -24,7 +24,7 @@ REFUSED = "files left out"
 TOO_LONG = "records over 16 MB"
 CUTS = "cuts in lines over 1 MB"
 PARTED = "documents parted"
-PIECE = 1 << 20  # bytes read at a time
+PIECE = 1 << 20  # bytes read at a time; and of text per task, about
 # Bytes; a longer line is cut at a space, unless all of it is read in one piece.
 LONGEST_LINE = 1_000_000
 # Bytes of a line of JSON, which can hold a book; a longer one is dropped.
@@ -38,16 +38,25 @@ def open_zstd(path: Path, mode: str):
     """Opens a file for reading; unlike other readers, pyarrow's reads all frames and detects a truncated one."""
     import pyarrow
 
-    return pyarrow.input_stream(str(path), compression="zstd")
+    return pyarrow.input_stream(open(path, mode), compression="zstd")
 
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 OPENERS |= {".zst": open_zstd, ".zstd": open_zstd}
-# How archives of tar and others begin, and compressed files.
-ARCHIVE = re.compile(
-    rb"(?s).{257}ustar|PK\x03\x04|7z\xbc\xaf|Rar!"
-    rb"|\x1f[\x8b\x9d]|BZh\d1AY|\xfd7zXZ|]\0\0|\x28\xb5\x2f\xfd|\x04\x22M\x18"
-)
+COMPRESSION = rf"({'|'.join(map(re.escape, OPENERS))})?$"  # the end of a name
+# {pattern of the beginning of a file that is not read as text: what it is}
+FORMATS = {
+    rb"PK\x03\x04|\xd0\xcf\x11\xe0": "an archive (ZIP), or an Office document, such as an Excel workbook",
+    rb"\xff\xfe\0\0|(?s:.\0\0\0)": "text in UTF-32",
+    rb"\xff\xfe|\xfe\xff": "text in UTF-16",
+    rb"(?s:.\0.\0)": "text in UTF-16LE",
+    rb"(?s:\0.\0.)": "text in UTF-16BE",
+    rb"(\xef\xbb\xbf)?\s*(<[?!](?s:.*?))?<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
+    rb"PAR1\x15": "a Parquet file of another name or format",
+    rb"%PDF-": "PDF",
+    rb"(?s:.{257})ustar|7z\xbc\xaf|Rar!|]\0\0|BZh\d1AY": "an archive, or a compressed file of another name",
+    rb"\x1f[\x8b\x9d]|\xfd7zXZ|\x28\xb5\x2f\xfd|\x04\x22M\x18": "an archive, or a compressed file of another name",
+}
 # Names that a directory or a glob does not stand for: hidden ones, and those that Spark and Hadoop add to data.
 SKIPPED = re.compile(r"\.|_[^.]*$")
 
@@ -67,8 +76,8 @@ def find_files(source: str) -> list[Path]:
     paths = {Path(name) for name in names if os.path.isfile(name)}
     if not paths:
         raise BadInput(
-            f"config.corpus.source: {source}: names no file (expected files, directories with visible files,"
-            " pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path)"
+            f"config.corpus.source: {source}: names no file (needs files, not pipes, directories with visible"
+            " files, pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path)"
         )
     return sorted(paths)
 
@@ -146,7 +155,14 @@ def open_text(path: Path):
         yield file
 
 
-def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
+def check_text(path: Path, start: bytes) -> None:
+    """Raises BadInput for a file that begins as one of FORMATS does."""
+    for pattern, kind in FORMATS.items():
+        if re.match(pattern, start):
+            raise BadInput(f"{path}: {kind}; expected text")
+
+
+def read_lines(path: Path, form: str, problems: Counter, size: int) -> Iterator[bytes]:
     """Yields pieces of whole lines, about `size` bytes each. Drops records of JSON lines over LONGEST_RECORD, cuts
     other lines over LONGEST_LINE, and counts both. In a file that has carriage returns alone, these become line
     breaks.
@@ -154,22 +170,14 @@ def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> I
     Raises BadInput for a damaged archive, and OSError with the path if reading fails.
     """
     line = b""  # the last one, which may go on
-    skipped = 0  # bytes of a record that is too long
     with open_text(path) as file:
         while data := file.read(size):
             if b"\n" not in data[:-1] and b"\r" in data[:-2]:
                 data = data.replace(b"\r", b"\n")
             head, newline, tail = data.rpartition(b"\n")
             if newline:
-                lines = line + head + newline
+                yield line + head + newline
                 line = tail
-                if skipped:  # the piece begins with the end of a record that was too long
-                    end, _, lines = lines.partition(b"\n")
-                    add_problem(problems, TOO_LONG, skipped + len(end))
-                    skipped = 0
-                yield lines
-            elif skipped:
-                skipped += len(data)
             else:
                 line += data
             if form != "jsonl" and len(line) > LONGEST_LINE:
@@ -178,10 +186,12 @@ def read_lines(path: Path, form: str, problems: Counter, size: int = PIECE) -> I
                 yield line[:cut] + b"\n"
                 line = line[cut:]
             elif len(line) > LONGEST_RECORD:
-                skipped = len(line)
-                line = b""
-    if skipped:
-        add_problem(problems, TOO_LONG, skipped)
+                dropped = len(line)
+                newline = line = b""
+                while not newline and (data := file.read(size)):
+                    end, newline, line = data.partition(b"\n")
+                    dropped += len(end)
+                add_problem(problems, TOO_LONG, dropped)
     if line:
         yield line
 
@@ -196,32 +206,26 @@ def find_cut(line: bytes) -> int:
     return max(last_character, half)
 
 
-def read_exactly(path: Path, size: int) -> Iterator[bytes]:
+def read_exactly(path: Path) -> Iterator[bytes]:
     """Yields pieces of all bytes of a file except a byte order mark at its beginning. Raises as `read_lines` does."""
     with open_text(path) as file:
         yield file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
-        yield from iter(lambda: file.read(size), b"")
+        yield from iter(lambda: file.read(PIECE), b"")
 
 
-def texts(
-    path: Path,
-    form: str,
-    problems: Counter,
-    size: int = PIECE,
-    is_exact: bool = False,
-    separator: str = "",
-) -> Iterator[bytes]:
-    """Yields pieces of whole documents from a file in the format `form`; splits documents over LONGEST_DOCUMENT,
-    but no line of JSON.
+def texts(path: Path, reading, problems: Counter) -> Iterator[bytes]:
+    """Yields pieces of whole documents from a file; splits documents over LONGEST_DOCUMENT, but no line of JSON.
 
-    is_exact: keeps all bytes, as `read_exactly` does.
-    separator: see `last_boundary`.
+    reading: see text.Reading. With sentences=none, keeps all bytes, as `read_exactly` does.
     """
-    pieces = read_exactly(path, size) if is_exact else read_lines(path, form, problems, size)
+    form, sentences, *_ = reading
+    pieces = read_lines(path, form, problems, PIECE)
+    if form != "jsonl" and sentences == "none":
+        pieces = read_exactly(path)
     text = b""
     for piece in pieces:
         text += piece
-        cut = last_boundary(text, form, separator)
+        cut = last_boundary(text, form, reading.separator)
         if not cut and form != "jsonl" and len(text) > LONGEST_DOCUMENT:
             part = text[:LONGEST_DOCUMENT]
             cut = part.rfind(b"\n") + 1 or find_cut(part)

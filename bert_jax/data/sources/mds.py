@@ -44,13 +44,15 @@ def find_shards(source: str, paths: list[Path]) -> list[Path]:
     return list(shards.values())
 
 
-def texts(path: Path, field: str, tokenizer: str) -> Iterator[bytes]:
+def texts(path: Path, reading, problems) -> Iterator[bytes]:
     """Yields the text of each sample of a shard in order.
 
-    tokenizer: path of that of tokens, which are decoded.
+    reading: see text.Reading; with a tokenizer, tokens are decoded.
 
     Raises BadInput if the shard has no such column, or is damaged, and OSError if the disk fails.
     """
+    field = reading.field
+    tokenizer = reading.tokenizer
     if path.suffix not in (".mds", *OPENERS):
         raise BadInput(f"{path}: expected .mds, or compressed as one of {', '.join(OPENERS)}")
     with explain(path, *ERRORS), open_text(path) as file:

@@ -182,15 +182,21 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
         except (ValueError, RecursionError):
             add_problem(problems, "records not JSON", len(line))
             continue
-        value = value_of(record, field)
-        if not isinstance(value, str):
-            add_problem(problems, f"records without {field!r}", len(line))
-            continue
-        try:
-            yield value.encode()
-        except UnicodeEncodeError:
-            add_problem(problems, SURROGATE, len(line))
-            yield SURROGATES.sub("\ufffd", value).encode()
+        yield from text_of_record(record, field, len(line), problems)
+
+
+def text_of_record(record, field: str, size: int, problems: Counter) -> Iterator[bytes]:
+    """Yields the text under `field` of a record of `size` bytes, with U+FFFD for lone surrogates; counts what is
+    wrong."""
+    value = value_of(record, field)
+    if not isinstance(value, str):
+        add_problem(problems, f"records without {field!r}", size)
+        return
+    try:
+        yield value.encode()
+    except UnicodeEncodeError:
+        add_problem(problems, SURROGATE, size)
+        yield SURROGATES.sub("\ufffd", value).encode()
 
 
 def replace_surrogates(value, place: object):

@@ -1,6 +1,6 @@
 """Texts or pairs of texts with a label: one of several classes, any of several labels, or a number.
 
-The examples are rows of tables (see labelled/tables.py) with one or two columns of texts and one of labels.
+The examples are rows of tables (see data/sources/tables.py) with one or two columns of texts and one of labels.
 A batch has, besides the arrays of the batch contract,
 
     targets         int32[B] the class, float32[B, C] 1 for each label that applies, or float32[B] the number
@@ -11,8 +11,9 @@ from itertools import chain
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, labels, predictions, scores, tables, texts
+from bert_jax.tasks.labelled import examples, labels, predictions, scores, texts
 from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {

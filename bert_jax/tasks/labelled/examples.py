@@ -35,14 +35,13 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.config_checks import find_module, require
-from bert_jax.data import corpus, dataset, download, origin, vocabulary
+from bert_jax.data import dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
-from bert_jax.data.sources import files
+from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import atomic, remote
-from bert_jax.tasks.labelled import tables
 from bert_jax.tokenizers.special_tokens import check_task
 
 UNLABELLED = {
@@ -59,7 +58,7 @@ DEFAULTS = {
     "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
 }
 # Ends of names of files, not of splits such as iwslt.dev.
-ENDS = r"(?i)(\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?))?(\.(gz|bz2|zst))?$"
+ENDS = rf"(?i)(\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?))?{files.COMPRESSION}"
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -94,7 +93,7 @@ def sources(config) -> dict[str, Path | str]:
         split = re.sub(ENDS, "", Path(name).name)
         require(split not in names, "task.dev", config, "expected different names, not train")
         names[split] = name
-    if corpus.library_of(data):
+    if tables.library_of(data):
         return {split: f"{data}[{name}]" for split, name in names.items()}
     return {split: Path(data, name) for split, name in names.items()}
 

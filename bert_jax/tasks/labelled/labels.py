@@ -8,8 +8,9 @@ from itertools import chain
 import numpy as np
 
 from bert_jax.config_checks import split_list
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, tables
+from bert_jax.tasks.labelled import examples
 
 LARGEST = float(np.finfo(np.float32).max)
 # {kind of labels: of what is no such label, but looks like a list}

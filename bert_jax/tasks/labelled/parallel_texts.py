@@ -11,7 +11,8 @@ as in tests/kits/translation_pairs.py. Its objective is any that reads the array
 
 from pathlib import Path
 
-from bert_jax.tasks.labelled import examples, tables, texts
+from bert_jax.data.sources import tables
+from bert_jax.tasks.labelled import examples, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 
 DEFAULTS = {

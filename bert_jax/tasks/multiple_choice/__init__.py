@@ -1,8 +1,8 @@
 """Multiple choice: which of several endings fits a text, in the layout of SWAG (arXiv:1808.05326).
 
-The examples are rows of tables (see labelled/tables.py): the context and, for each of the S choices, the start and the
-ending as one text. A row has S packed sequences [CLS] context [SEP] start ending [SEP], each with at most 1 / S of the
-length; those of a causal model may end with [END]. A batch has, besides the arrays of the batch contract,
+The examples are rows of tables (see data/sources/tables.py): the context and, for each of the S choices, the start and
+the ending as one text. A row has S packed sequences [CLS] context [SEP] start ending [SEP], each with at most 1 / S of
+the length; those of a causal model may end with [END]. A batch has, besides the arrays of the batch contract,
 
     targets         int32[B]     the number of the right ending, from 0
     label_weights   float32[B]
@@ -10,7 +10,8 @@ length; those of a causal model may end with [END]. A batch has, besides the arr
 
 from bert_jax.config_checks import require
 from bert_jax.data.dataset import Dataset
-from bert_jax.tasks.labelled import examples, labels, predictions, scores, tables, texts
+from bert_jax.data.sources import tables
+from bert_jax.tasks.labelled import examples, labels, predictions, scores, texts
 from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 
+from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput, one_line
 from bert_jax.tasks.labelled.examples import Example
@@ -15,14 +16,14 @@ def load(config, path) -> list[Example]:
     questions with the same id.
     """
     try:
-        content = path.read_text(encoding="utf-8-sig")
+        content = json.loads(tables.read_text(path))
         questions = [
             read_question(path, question, paragraph["context"], article.get("title", ""))
-            for article in replace_surrogates(json.loads(content), path)["data"]
+            for article in replace_surrogates(content, path)["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadInput(f"{path}: not a file of SQuAD ({one_line(error)})") from None
     for name, count in Counter(question.place for question in questions).most_common(1):
         if count > 1:

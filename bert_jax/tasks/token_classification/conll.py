@@ -10,8 +10,8 @@ import re
 import textwrap
 from pathlib import Path
 
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import tables
 from bert_jax.tasks.labelled.examples import Example
 
 BLANKS = " \t"

@@ -1,8 +1,9 @@
 """Translation: pairs of texts, of which the target is predicted from the source (arXiv:1706.03762).
 
-The examples are rows of tables or parallel files without labels, see labelled/tables.py. Both texts have the ids of one
-vocabulary, which is trained on both columns if none is given. Pairs with an empty text are left out. Pairs that are too
-long, or of too different lengths, are evaluated, but not trained on. The store's manifest and the report count both.
+The examples are rows of tables or parallel files without labels, see data/sources/tables.py. Both texts have the ids of
+one vocabulary, which is trained on both columns if none is given. Pairs with an empty text are left out. Pairs that are
+too long, or of too different lengths, are evaluated, but not trained on. The store's manifest and the report count
+both.
 
 A source is its pieces and [SEP], the end token; a target is [CLS], the begin token, its pieces, and [SEP], as in
 MarianMTModel. A row to train on has several pairs, of which pair 1, 2, ... is sequence 1, 2, ... on both sides. An
@@ -29,10 +30,11 @@ from bert_jax.config import longest_row
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
+from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, parallel_texts, tables, texts
+from bert_jax.tasks.labelled import examples, parallel_texts, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.labelled.scores import check_names
 from bert_jax.tasks.text.documents import Rows

@@ -14,9 +14,10 @@ from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.data import assemble as assembly
 from bert_jax.data import store as stores
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples, tables, texts
+from bert_jax.tasks.labelled import examples, texts
 
 EN = ["a man walks", "", "two dogs run", "she said\u2028hello\x0b\x85again", "the end", " "]
 DE = ["ein mann geht", "leer", "zwei hunde rennen", "sie sagte hallo", "", ""]

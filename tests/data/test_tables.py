@@ -6,8 +6,8 @@ import pyarrow
 import pytest
 from pyarrow import csv, parquet
 
+from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import tables
 
 ROWS = [['a quote " and a comma,', "yes"], ["ünïcode  two spaces", "no"], ["NA", "1"], ["", "2"]]
 
@@ -131,7 +131,7 @@ def test_what_is_no_text_is_refused_by_line(tmp_path, before, text):
         ("t.jsonl", '{"a": 1, "a": 2}', "t.jsonl:1: .*'a'"),
         ("t.json", '[{"b": {"a": 1, "a": 2}}]', "t.json:1: .*'a'"),
         ("t.csv", "A,label\n1,2\n", "'a'.*did you mean 'A'"),
-        ("t.parquet", "x", "t.parquet: cannot"),
+        ("t.parquet", "x", "t.parquet: damaged"),
         ("t.csv.gz", "x", "t.csv.gz: damaged"),
     ],
 )

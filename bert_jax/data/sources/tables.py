@@ -6,38 +6,41 @@ one. Parallel files have a column each, whose name ends theirs: the rows of `tra
 train.de.
 """
 
+import contextlib
 import csv
 import difflib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable
-from itertools import chain, dropwhile, product
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import dropwhile, product
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
-from bert_jax.data import corpus
-from bert_jax.data.sources import files
+from bert_jax.data.sources import builtin, files, hf, parquet, tfds
 from bert_jax.data.sources.fields import NESTED
-from bert_jax.data.sources.text import has_visible, replace_surrogates
+from bert_jax.data.sources.text import has_visible, replace_surrogates, text_of_record
 from bert_jax.errors import BadInput, one_line
 
-Rows = list[tuple[str, list | tuple]]  # (place, values of all columns) of each row
-Table = tuple[list[str], Rows]  # names of the columns, and the rows
-COMPRESSED = ("", *files.OPENERS)  # ends of names
-# {pattern of the beginning of a file that is not read: what it is}
-FORMATS = {
-    rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a ZIP archive or an Office document, such as an Excel workbook",
-    rb"\xff\xfe|\xfe\xff|(?s:.\0.\0|\0.\0)": "text in UTF-16",
-    rb"(\xef\xbb\xbf)?\s*(<[?!](?s:.*?))?<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
-    rb"PAR1\x15": "a Parquet file of another name",
-    rb"%PDF-": "PDF",
-    files.ARCHIVE.pattern: "an archive, or a compressed file of another name",
-}
+Rows = list[tuple[str, list]]  # (place, values of the columns that are read) of each row
+# Names of all columns, and (place, {column: value}) of each row: {} of an empty line, None of a row with another number
+# of columns than the first one.
+Table = tuple[list[str], Iterable[tuple[str, dict | None]]]
+LINE = "a line each"  # the column of a file of lines
 HIDDEN = "\ud800"  # a carriage return
 OTHER_COLUMNS = "has another number of columns than the first row"
+
+
+def library_of(name: str) -> ModuleType | None:
+    """Returns the module for a source that is a data set, of a library or built in; None for other sources."""
+    for module in (tfds, hf, builtin):
+        if name.startswith(module.PREFIX):
+            return module
+    return None
 
 
 def read(source: Path | str, columns: list[str], optional: str = "", table=None) -> Rows:
@@ -52,28 +55,11 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
 
     Raises BadInput, which names the file, and the column or line.
     """
-    library = corpus.library_of(str(source))
-    if table:
-        names, rows = table
-    elif library:
-        table = library.table(source, columns)
-        names = [*table]
-        rows = number_rows(source, zip(*table.values(), strict=True))
-    elif paths := find_parallel(source, columns):
-        for name in columns:
-            if name not in paths and name != optional:
-                raise BadInput(f"{source}.{name}: no such file beside {paths[min(paths)]}")
-        names, rows = read_parallel(paths)
-    else:
-        names, rows = read_file(source, columns, optional)
-        if not names:
-            raise BadInput(f"{source}: is empty")
-    if NESTED in names:
-        names, rows = unnest(names, rows, columns)
+    names, rows = table or read_source(source, columns, optional)
     for name in columns:
         count = names.count(name)
         if count > 1 or (not count and name != optional):
-            reason = f"{count or 'no'} columns named {name!r}; it has {names}"
+            reason = f"{count or 'no'} columns named {name!r}; it has {names or 'none'}"
             if name.isdecimal():
                 reason += "; without a header, all columns are named by numbers"
             others = {other.casefold(): other for other in names if other != name}
@@ -81,41 +67,73 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
                 reason += f"; did you mean {others[close]!r}?"
             raise BadInput(f"{source}: {reason}")
     result = []
-    for place, values in rows:
-        if values and len(values) != len(names):
-            row = [None]
-        else:
-            cells = dict(zip(names, values, strict=False))  # an empty line has none
-            row = [
-                text_of_cell(f"{place}: column {name!r}", cells.get(name), name == optional)
+    for place, row in rows:
+        values = [None]
+        if row is not None:
+            values = [
+                text_of_cell(f"{place}: column {name!r}", row.get(name), name == optional)
                 for name in columns
             ]
-        result.append((place, row))
+        result.append((place, values))
+    if not result:
+        raise BadInput(f"{source}: has no rows")
     return result
 
 
-def number_rows(source: Path | str, rows: Iterable) -> Rows:
-    """Returns (place, row) of rows that have no lines."""
-    return [(f"{source}, row {number}", row) for number, row in enumerate(rows, 1)]
-
-
-def unnest(names: list[str], rows: Rows, columns: list[str]) -> Table:
-    """Appends columns of the texts that the objects in the column NESTED have, or fills them where other rows have them
-    outside of it. Raises BadInput for a row with both."""
-    cells = [dict(zip(names, values, strict=False)).get(NESTED) for _, values in rows]
-    objects = [cell if isinstance(cell, dict) else {} for cell in cells]
-    if not any(objects):
-        return names, rows
-    wider = [*dict.fromkeys(chain(names, *objects))]
-    filled = []
-    for (place, values), texts in zip(rows, objects, strict=True):
-        cells = dict(zip(names, values, strict=True))
+def read_source(source: Path | str, columns: list[str], optional: str) -> Table:
+    """Returns the table of a data set, of parallel files, or of a file."""
+    if library := library_of(str(source)):
+        rows = rows_of_columns(library.table(source, columns))
+        return table_of(number_rows(source, rows), columns)
+    if paths := find_parallel(source, columns):
         for name in columns:
-            if name in texts and cells.get(name) is not None:
-                raise BadInput(f"{place}: column {name!r} is also in {NESTED!r}")
-        cells |= texts
-        filled.append((place, [*map(cells.get, wider)]))
-    return wider, filled
+            if name not in paths and name != optional:
+                raise BadInput(f"{source}.{name}: no such file beside {paths[min(paths)]}")
+        return read_parallel(paths)
+    return read_file(source, suffix_of(source) or ".tsv", columns, optional)
+
+
+def read_file(path: Path, kind: str, columns: list[str], optional: str = "") -> Table:
+    """Returns the table of a file. kind: see `suffix_of`; '': its lines are rows of the column LINE, unless the first
+    one is a header, between tabs, with the first of the columns."""
+    if kind == ".parquet":
+        with readable(path):
+            rows = number_rows(path, parquet.rows(path))
+        return table_of(rows, columns)
+    if kind in (".json", ".jsonl"):
+        return table_of(replace_surrogates(read_json(path), path), columns)
+    lines = read_lines(path)
+    names, rows = split_header(split_rows(path, lines, kind == ".csv"), columns, optional)
+    if not kind and not (names[1:] and columns[0] in names):
+        return [LINE], number_rows(path, ({LINE: line} for line in lines), ":")
+    return names, ((place, row_of(names, values)) for place, values in rows)
+
+
+def row_of(names: list[str], values: list[str]) -> dict | None:
+    """Returns a row as a Table has it."""
+    if values and len(values) != len(names):
+        return None
+    return dict(zip(names, values, strict=False))
+
+
+def number_rows(source: Path | str, rows: Iterable, mark: str = ", row ") -> list[tuple]:
+    """Returns (place, row) of each row. mark: between the source and the number of a place."""
+    return [(f"{source}{mark}{number}", row) for number, row in enumerate(rows, 1)]
+
+
+def table_of(rows: list[tuple[str, dict]], columns: list[str]) -> Table:
+    """Returns a table of rows, of which the texts that an object in the column NESTED has become columns. Raises
+    BadInput if one of the columns is also outside of the object."""
+    names = {}
+    for place, row in rows:
+        nested = row.get(NESTED)
+        if isinstance(nested, dict):
+            for name in columns:
+                if name in nested and row.get(name) is not None:
+                    raise BadInput(f"{place}: column {name!r} is also in {NESTED!r}")
+            row |= nested
+        names |= row
+    return [*names], rows
 
 
 def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:
@@ -123,7 +141,7 @@ def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:
     paths = {}
     if path.is_file():
         return paths
-    for column, end in product(columns, COMPRESSED):
+    for column, end in product(columns, ("", *files.OPENERS)):
         file = f"{path}.{column}{end}"
         if os.path.isfile(file):
             paths.setdefault(column, Path(file))
@@ -131,80 +149,63 @@ def find_parallel(path: Path, columns: list[str]) -> dict[str, Path]:
 
 
 def read_parallel(paths: dict[str, Path]) -> Table:
-    """Reads parallel files. Raises BadInput if they have different numbers of lines."""
-    columns = {path: read_lines(path) for path in paths.values()}
-    sizes = [f"{path}: {len(lines):,} lines" for path, lines in columns.items()]
+    """Returns the table of parallel files. Raises BadInput if they have different numbers of lines."""
+    columns = {name: read_lines(path) for name, path in paths.items()}
     if len({*map(len, columns.values())}) > 1:
+        sizes = [f"{paths[name]}: {len(lines):,} lines" for name, lines in columns.items()]
         raise BadInput(f"{', '.join(sizes)}; parallel files have the same number")
-    return [*paths], number_rows(next(iter(columns)), zip(*columns.values(), strict=True))
-
-
-def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a file, see `split_lines`."""
-    return split_lines(read_text(path))
-
-
-def split_lines(text: str) -> list[str]:
-    """Returns the lines of a text. Only its line breaks end them, since parallel files would lose their order, and rows
-    would be cut, at others within sentences: carriage returns alone end lines in a text without line feeds."""
-    if "\n" not in text:
-        text = text.replace("\r", "\n")
-    lines = [line.rstrip("\r") for line in text.split("\n")]
-    if not lines[-1]:
-        lines.pop()
-    return lines
+    return [*paths], number_rows(next(iter(paths.values())), rows_of_columns(columns))
 
 
 def read_texts(path: Path, column: str = "text") -> list[tuple[str, str]]:
     """Returns (place, text) of the rows of a table, of which this is the column, or of the lines of another file."""
-    if not suffix_of(path):
-        return [(f"{path}:{number}", line) for number, line in enumerate(read_lines(path), 1)]
-    rows = read(path, [column])
+    table = read_file(path, suffix_of(path), [column])
+    if table[0] == [LINE]:
+        column = LINE
+    rows = read(path, [column], table=table)
+    refuse_incomplete(rows)
+    return [(place, text) for place, [text] in rows]
+
+
+def refuse_incomplete(rows: Rows) -> None:
+    """Raises BadInput for the first row with another number of columns."""
     for place, values in rows:
         if values == [None]:
             raise BadInput(f"{place}: {OTHER_COLUMNS}")
-    return [(place, text) for place, [text] in rows]
 
 
 def suffix_of(path: Path) -> str:
     """Returns the end of the name of a table, in lower case and without that of its compression; '' of another file."""
-    pattern = r"(\.jsonl?|\.csv|\.tsv|\.parquet)(?:\.gz|\.bz2|\.xz|\.zst)?$"
-    return "".join(re.findall(pattern, path.name.lower()))
+    match = re.search(rf"(?i)(\.jsonl?|\.csv|\.tsv|\.parquet){files.COMPRESSION}", path.name)
+    return match[1].lower() if match else ""
 
 
-def read_file(path: Path, columns: list[str], optional: str) -> Table:
-    """Returns the names of the columns of a file, and its rows; [] is an empty line."""
-    kind = suffix_of(path)
-    if kind == ".parquet":
-        table = read_bytes(path, is_table=True)
-        columns = (column.to_pylist() for column in table.columns)
-        return table.column_names, number_rows(path, zip(*columns, strict=True))
-    if kind in (".json", ".jsonl"):
-        return read_json(path)
-    return split_header(read_records(path, kind == ".csv"), columns, optional)
+def texts(path: Path, reading, problems: Counter) -> Iterator[bytes]:
+    """Yields the text of a field in each row of a file in the format csv, tsv or json, which is read whole. Counts rows
+    without it. reading: see text.Reading."""
+    field = reading.field
+    if reading.form == "json":
+        rows = read_json(path)
+    else:
+        _, rows = read_file(path, f".{reading.form}", [field])
+    for _, row in rows:
+        yield from text_of_record(row, field, len(str(row)), problems)
 
 
-def read_bytes(path: Path, is_table: bool = False):
-    """Returns the bytes of a file, which may be compressed, or the table of a Parquet file."""
-    from pyarrow import parquet
-
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Converts errors of the system to BadInput: a table is read before any work."""
     try:
-        if is_table:
-            table = parquet.read_table(path)
-            table.validate(full=True)  # raises ValueError for text that is not UTF-8
-            return table
-        with files.open_text(path) as file:
-            return file.read()
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read ({one_line(error, 300)})") from None
+        yield
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def read_text(path: Path) -> str:
     """Returns the text of a file. Raises BadInput with the line if it is not UTF-8, and for other formats."""
-    content = read_bytes(path)
-    for pattern, kind in FORMATS.items():
-        if re.match(pattern, content):
-            raise BadInput(f"{path}: {kind}; expected text, CSV, JSON lines, or Parquet")
+    with readable(path), files.open_text(path) as file:
+        content = file.read()
+    files.check_text(path, content)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -214,22 +215,31 @@ def read_text(path: Path) -> str:
     return text.replace("\n\ufeff", "\n").replace("\r\ufeff", "\r")
 
 
-def read_json(path: Path) -> Table:
-    """Reads an object per line, an array of objects, or an object of columns."""
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a file. Only its line breaks end them, since parallel files would lose their order, and rows
+    would be cut, at others within sentences: carriage returns alone end lines in a text without line feeds."""
     text = read_text(path)
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def read_json(path: Path) -> list[tuple[str, dict]]:
+    """Returns (place, object) of a file with an object per line, an array of objects, or an object of columns."""
+    text = "\n".join(read_lines(path)).rstrip()
     try:
-        rows = number_rows(path, rows_of_document(json.loads(text, object_pairs_hook=to_object)))
+        document = json.loads(text, object_pairs_hook=to_object)
+        rows = number_rows(path, rows_of_document(document))
     except (RecursionError, ValueError):  # not a single document
-        rows = []
-        for number, line in enumerate(split_lines(text.rstrip()), 1):
-            place = f"{path}:{number}"
-            rows.append((place, read_line(place, line)))
+        lines = text.split("\n") if text else []
+        rows = [(place, read_line(place, line)) for place, line in number_rows(path, lines, ":")]
     for place, row in rows:
         if not isinstance(row, dict):
             raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
-    rows = replace_surrogates(rows, path)
-    names = [*dict.fromkeys(name for _, row in rows for name in row)]
-    return names, [(place, [row.get(name) for name in names]) for place, row in rows]
+    return rows
 
 
 def rows_of_document(document) -> Iterable:
@@ -244,8 +254,13 @@ def rows_of_document(document) -> Iterable:
         columns = [list(column.values()) for column in columns]
     if not all(isinstance(column, list) for column in columns):
         return [document]
-    rows = zip(*columns, strict=True)
-    return [dict(zip(document, row, strict=True)) for row in rows]
+    return rows_of_columns(dict(zip(document, columns, strict=True)))
+
+
+def rows_of_columns(columns: dict[str, list]) -> list[dict]:
+    """Returns a row for each place of the columns. Raises ValueError unless they have the same length."""
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def read_line(place: str, line: str):
@@ -264,13 +279,14 @@ def to_object(pairs: list[tuple]) -> dict:
     return values
 
 
-def read_records(path: Path, is_csv: bool) -> Rows:
+def split_rows(path: Path, lines: list[str], is_csv: bool) -> list[tuple[str, list[str]]]:
     """Returns (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
     have several lines."""
     csv.field_size_limit(sys.maxsize)
-    lines = read_lines(path)
-    while lines and not lines[-1].strip(" "):
-        lines.pop()
+    number = len(lines)
+    while number and not lines[number - 1].strip(" "):
+        number -= 1
+    lines = lines[:number]
     records = (line.split("\t") if line else [] for line in lines)
     if is_csv:
         # The module ends rows at carriage returns; text has no surrogates.
@@ -289,7 +305,7 @@ def read_records(path: Path, is_csv: bool) -> Rows:
     return rows
 
 
-def split_header(rows: Rows, columns: list[str], optional: str) -> Table:
+def split_header(rows: list, columns: list[str], optional: str) -> tuple:
     """Returns the header, the first line that is not empty, and the rows below it. If the columns are numbers, there is
     no header, unless that line has these numbers; that of the optional column, too, if it has others than numbers."""
     filled = [*dropwhile(lambda row: not row[1], rows)]
