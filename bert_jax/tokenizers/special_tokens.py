@@ -1,8 +1,9 @@
-"""Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
+"""Special tokens: their names, their ids in an external vocabulary, the frame of a text, and the tasks that need them."""
 
 import re
 from collections import namedtuple
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
@@ -68,6 +69,64 @@ def find_ids(
             appended.append(spellings[0])
         special[name] = number
     return {name: number for name, number in special.items() if number is not None}, appended
+
+
+class Frame(NamedTuple):
+    """The special tokens around the texts of a sequence, as names or as ids.
+
+    A token is of the segment of the text in front of it, those at the beginning of that of the first text.
+    """
+
+    begin: tuple = ()
+    between: tuple = ()  # behind each text but the last one
+    end: tuple = ()
+    last_segment: int | None = None  # of the last token of `end`, if it is no text's
+
+    def size(self, texts: int = 1) -> int:
+        """Returns the number of special tokens around so many texts."""
+        return len(self.begin) + (texts - 1) * len(self.between) + len(self.end)
+
+    def wrap(self, *texts: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Returns the ids of a sequence of at least one text, and the segment of each: 0, 1, ... of each text."""
+        ids = [*self.begin]
+        segments = [0] * len(ids)
+        last = len(texts) - 1
+        for number, text in enumerate(texts):
+            ids += [*text, *(self.end if number == last else self.between)]
+            segments += [number] * (len(ids) - len(segments))
+        if self.last_segment is not None:
+            segments[-1] = self.last_segment
+        return ids, segments
+
+    def ids(self, special: dict[str, int | None]) -> "Frame":
+        """Returns the frame of names with their ids, without those that a vocabulary lacks; [SEP] in place of [END].
+
+        special: {name: id}.
+        """
+        known = {name: number for name, number in special.items() if number is not None}
+        if "sep" in known:
+            known.setdefault("end", known["sep"])
+        parts = [tuple(known[name] for name in part if name in known) for part in self[:3]]
+        return Frame(*parts, self.last_segment)
+
+
+def parse_frame(text: str) -> Frame:
+    """Returns the frame of names that a text describes, such as "cls | sep | sep"; "cls:2" at the end is of segment
+    2."""
+    text, _, segment = text.partition(":")
+    parts = [tuple(part.split()) for part in text.split("|")]
+    return Frame(*parts, int(segment) if segment else None)
+
+
+def frame_of(config, name: str = "FRAME") -> Frame:
+    """Returns the frame of the texts of a model, as names: what its file calls FRAME, or that of BERT. A causal model
+    ends with [END], so that the token whose vector it reads is no [SEP] between texts.
+
+    name: of another frame in that file.
+    """
+    module = find_module("model", config.model.name)
+    frame = parse_frame(getattr(module, name, "cls | sep | sep"))
+    return frame._replace(end=("end",)) if config.objective.get("causal") else frame
 
 
 def row_end(config, special: dict[str, int | None]) -> int | None:
