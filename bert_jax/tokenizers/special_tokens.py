@@ -1,4 +1,4 @@
-"""Special tokens: their names, their ids in an external vocabulary, the frame of a text, and the tasks that need them."""
+"""Special tokens: their names, their ids in an external vocabulary, the frame of a text, and tasks that need them."""
 
 import re
 from collections import namedtuple
