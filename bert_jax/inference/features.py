@@ -10,13 +10,12 @@ from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
 from bert_jax.config import longest_row
-from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.inference.batches import ROWS, make_batch, padded_length
 from bert_jax.layers import pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.tokenizers.special_tokens import row_end
+from bert_jax.tokenizers.special_tokens import frame_of
 
 # The vectors of a text. none: one of each token, also of [CLS] and [SEP] or [END]. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
@@ -84,11 +83,9 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     run = jax.jit(objective.outputs)
     params = jax.device_put({models.NETWORK: model.params[models.NETWORK]})
     vocabulary = model.vocabulary
-    if not getattr(find_module("task", model.config.task.name), "BEGINS", True):
-        vocabulary = vocabulary._replace(cls=None)
-    vocabulary = vocabulary._replace(sep=row_end(model.config, vocabulary._asdict()))
-    special = [token for token in (vocabulary.cls, vocabulary.sep) if token is not None]
-    lengths = np.array([len(ids) + len(special) for ids in texts])
+    frame = frame_of(model.config).ids(vocabulary._asdict())
+    vocabulary = vocabulary._replace(cls=(*frame.begin, None)[0], sep=(*frame.end, None)[0])
+    lengths = np.array([len(ids) + frame.size() for ids in texts])
     sizes = lengths if pool == "none" else np.ones_like(lengths)
     ends = np.cumsum(sizes)
     starts = ends - sizes

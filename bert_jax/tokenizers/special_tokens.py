@@ -1,8 +1,9 @@
-"""Special tokens: their names, their ids in an external vocabulary, and the tasks that need them."""
+"""Special tokens: their names, their ids in an external vocabulary, the frame of a text, and tasks that need them."""
 
 import re
 from collections import namedtuple
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
@@ -27,6 +28,7 @@ OTHER_NAMES = {
 ALL = SPECIAL | {"end": "[END]", "bos": "[BOS]"}
 # In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
 TEXT_END = "<|endoftext|>"
+BERT_FRAME = "cls | sep | sep"  # see `parse_frame`
 NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
 
 
@@ -70,12 +72,66 @@ def find_ids(
     return {name: number for name, number in special.items() if number is not None}, appended
 
 
-def row_end(config, special: dict[str, int | None]) -> int | None:
-    """Returns the id that ends a row of a model: [SEP], or [END] of a causal one whose vocabulary has it."""
-    end = special.get("end")
-    if end is None or not config.objective.get("causal"):
-        return special.get("sep")
-    return end
+class Frame(NamedTuple):
+    """The special tokens around the texts of a sequence, as names or as ids.
+
+    A token is of the segment of the text in front of it, those at the beginning of that of the first text.
+    """
+
+    begin: tuple = ()
+    between: tuple = ()  # behind each text but the last one
+    end: tuple = ()
+    last_segment: int | None = None  # of the last token of `end`, if it is no text's
+
+    def size(self, texts: int = 1) -> int:
+        """Returns the number of special tokens around so many texts."""
+        return len(self.begin) + (texts - 1) * len(self.between) + len(self.end)
+
+    def wrap(self, *texts: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Returns the ids of a sequence of at least one text, and the segment of each: 0, 1, ... of each text."""
+        ids = [*self.begin]
+        segments = [0] * len(ids)
+        last = len(texts) - 1
+        for number, text in enumerate(texts):
+            ids += [*text, *(self.end if number == last else self.between)]
+            segments += [number] * (len(ids) - len(segments))
+        if self.last_segment is not None:
+            segments[-1] = self.last_segment
+        return ids, segments
+
+    def ids(self, special: dict[str, int | None]) -> "Frame":
+        """Returns the frame of names with their ids, without those that a vocabulary lacks; [SEP] in place of [END].
+
+        special: {name: id}.
+        """
+        known = {name: number for name, number in special.items() if number is not None}
+        if "sep" in known:
+            known.setdefault("end", known["sep"])
+        parts = [tuple(known[name] for name in part if name in known) for part in self[:3]]
+        return Frame(*parts, self.last_segment)
+
+
+def parse_frame(text: str) -> Frame:
+    """Returns the frame of names that a text describes, such as "cls | sep | sep"; "cls:2" at the end is of segment
+    2."""
+    text, _, segment = text.partition(":")
+    parts = [tuple(part.split()) for part in text.split("|")]
+    return Frame(*parts, int(segment) if segment else None)
+
+
+def model_frame(model: str, name: str = "FRAME") -> Frame:
+    """Returns the frame of the texts of config.model.name, as names: what its file calls FRAME, or that of BERT.
+
+    name: of another frame in that file.
+    """
+    return parse_frame(getattr(find_module("model", model), name, BERT_FRAME))
+
+
+def frame_of(config) -> Frame:
+    """Returns the frame of the texts of a model, as names. A causal one ends with [END], so that the token whose vector
+    it reads is not the [SEP] between texts."""
+    frame = model_frame(config.model.name)
+    return frame._replace(end=("end",)) if config.objective.get("causal") else frame
 
 
 def check_ids(special: dict[str, int], size: int, path: object) -> None:
