@@ -32,6 +32,7 @@ MOST_BAD_SHARE = 0.05
 # Files of which an error says what is wrong, at most.
 MOST_FILES = 5
 MOST_ENCODINGS = 4  # of a file
+MOST_ROWS = 100  # that are read to check a file
 # Those of the formats whose rows are read here, not by a worker.
 READERS = {
     "csv": tables.texts,
@@ -44,7 +45,7 @@ READERS = {
 SIGNS = {
     "wiki": rb"<doc ",
     "jsonl": rb'\{\s*"',
-    "a JSON array": rb'\[\s*(\{|"[^"\n]*",)',
+    "json (an array)": rb'\[\s*(\{|"[^"\n]*",)',
 }
 
 
@@ -190,14 +191,10 @@ def find_files(name: str, form: str) -> list[Path]:
 def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
     """Returns why a file cannot be used, or ''. guesses: whether to name likely encodings, which takes seconds."""
     try:
-        if reading.form == "parquet":
-            parquet.check(path, reading.field)
-        elif reading.form == "mds":
-            next(mds.texts(path, reading, Counter()), None)
-        elif reading.form in READERS:
+        if reader := READERS.get(reading.form):
             problems = Counter()
-            rows = [*tables.texts(path, reading, problems)]
-            check_usable(path, len(rows), problems, reading)
+            texts = [*itertools.islice(reader(path, reading, problems), MOST_ROWS)]
+            check_usable(path, len(texts), problems, reading)
         else:
             check_file(path, reading, guesses)
     except BadInput as error:

@@ -35,26 +35,24 @@ def rows(path: Path) -> list[dict]:
         return table.to_pylist()
 
 
-def check(path: Path, field: str) -> None:
-    """Raises BadInput unless the file has a column of text with this name."""
-    with open_file(path) as file:
-        columns = map(file.schema.column, range(len(file.schema)))
-        names = [
-            column.path
-            for column in columns
-            if column.logical_type.type == "STRING" and not column.max_repetition_level  # no list
-        ]
-    if field not in names:
-        choices = ", ".join(names) or "none"
-        raise BadInput(f"config.corpus.field={field}: no text column of {path}; it has {choices}")
-
-
 def texts(path: Path, reading, problems) -> Iterator[bytes]:
-    """Yields the text of each row in order; b'' for a null. reading: see text.Reading."""
+    """Yields the text of each row in order; b'' for a null. reading: see text.Reading.
+
+    Raises BadInput unless the file has a column of text with the name of the field.
+    """
     import pyarrow
 
     field = reading.field
-
     with open_file(path) as file:
+        names = [
+            column.path
+            for column in map(file.schema.column, range(len(file.schema)))
+            if column.logical_type.type == "STRING" and not column.max_repetition_level  # no list
+        ]
+        if field not in names:
+            choices = ", ".join(names) or "none"
+            raise BadInput(
+                f"config.corpus.field={field}: no text column of {path}; it has {choices}"
+            )
         for batch in file.iter_batches(ROWS, columns=[field]):
             yield from texts_of(pyarrow.Table.from_batches([batch]), field)

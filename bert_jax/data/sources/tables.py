@@ -8,7 +8,6 @@ train.de.
 
 import contextlib
 import csv
-import difflib
 import json
 import os
 import re
@@ -51,7 +50,7 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
     lack; in it a null is None, and a list is a list of texts. A row with another number of columns than the first one
     has the values [None]. An empty line is a row of nulls, except at the end of the file.
 
-    table: the result of `read_file`, if there is one.
+    table: the result of `read_file`, if there is one; then no row may have another number of columns.
 
     Raises BadInput, which names the file, and the column or line.
     """
@@ -62,13 +61,12 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
             reason = f"{count or 'no'} columns named {name!r}; it has {names or 'none'}"
             if name.isdecimal():
                 reason += "; without a header, all columns are named by numbers"
-            others = {other.casefold(): other for other in names if other != name}
-            for close in difflib.get_close_matches(name.casefold(), others, 1):
-                reason += f"; did you mean {others[close]!r}?"
             raise BadInput(f"{source}: {reason}")
     result = []
     for place, row in rows:
         values = [None]
+        if row is None and table:
+            raise BadInput(f"{place}: {OTHER_COLUMNS}")
         if row is not None:
             values = [
                 text_of_cell(f"{place}: column {name!r}", row.get(name), name == optional)
@@ -83,8 +81,9 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
 def read_source(source: Path | str, columns: list[str], optional: str) -> Table:
     """Returns the table of a data set, of parallel files, or of a file."""
     if library := library_of(str(source)):
-        rows = rows_of_columns(library.table(source, columns))
-        return table_of(number_rows(source, rows), columns)
+        table = library.table(source, columns)
+        rows = number_rows(source, rows_of_columns(table))
+        return table_of(rows, columns)
     if paths := find_parallel(source, columns):
         for name in columns:
             if name not in paths and name != optional:
@@ -103,9 +102,12 @@ def read_file(path: Path, kind: str, columns: list[str], optional: str = "") -> 
     if kind in (".json", ".jsonl"):
         return table_of(replace_surrogates(read_json(path), path), columns)
     lines = read_lines(path)
-    names, rows = split_header(split_rows(path, lines, kind == ".csv"), columns, optional)
-    if not kind and not (names[1:] and columns[0] in names):
-        return [LINE], number_rows(path, ({LINE: line} for line in lines), ":")
+    rows = split_rows(path, lines, kind == ".csv")
+    names, rows = split_header(rows, columns, optional)
+    is_table = kind or (names[1:] and columns[0] in names)
+    if not is_table:
+        rows = [{LINE: line} for line in lines]
+        return [LINE], number_rows(path, rows, ":")
     return names, ((place, row_of(names, values)) for place, values in rows)
 
 
@@ -154,24 +156,19 @@ def read_parallel(paths: dict[str, Path]) -> Table:
     if len({*map(len, columns.values())}) > 1:
         sizes = [f"{paths[name]}: {len(lines):,} lines" for name, lines in columns.items()]
         raise BadInput(f"{', '.join(sizes)}; parallel files have the same number")
-    return [*paths], number_rows(next(iter(paths.values())), rows_of_columns(columns))
+    first, *_ = paths.values()
+    rows = rows_of_columns(columns)
+    return [*paths], number_rows(first, rows)
 
 
 def read_texts(path: Path, column: str = "text") -> list[tuple[str, str]]:
     """Returns (place, text) of the rows of a table, of which this is the column, or of the lines of another file."""
     table = read_file(path, suffix_of(path), [column])
-    if table[0] == [LINE]:
+    names, _ = table
+    if names == [LINE]:
         column = LINE
     rows = read(path, [column], table=table)
-    refuse_incomplete(rows)
     return [(place, text) for place, [text] in rows]
-
-
-def refuse_incomplete(rows: Rows) -> None:
-    """Raises BadInput for the first row with another number of columns."""
-    for place, values in rows:
-        if values == [None]:
-            raise BadInput(f"{place}: {OTHER_COLUMNS}")
 
 
 def suffix_of(path: Path) -> str:
@@ -183,13 +180,12 @@ def suffix_of(path: Path) -> str:
 def texts(path: Path, reading, problems: Counter) -> Iterator[bytes]:
     """Yields the text of a field in each row of a file in the format csv, tsv or json, which is read whole. Counts rows
     without it. reading: see text.Reading."""
-    field = reading.field
     if reading.form == "json":
         rows = read_json(path)
     else:
-        _, rows = read_file(path, f".{reading.form}", [field])
+        _, rows = read_file(path, f".{reading.form}", [reading.field])
     for _, row in rows:
-        yield from text_of_record(row, field, len(str(row)), problems)
+        yield from text_of_record(row, reading.field, len(str(row)), problems)
 
 
 @contextlib.contextmanager
@@ -231,11 +227,13 @@ def read_json(path: Path) -> list[tuple[str, dict]]:
     """Returns (place, object) of a file with an object per line, an array of objects, or an object of columns."""
     text = "\n".join(read_lines(path)).rstrip()
     try:
-        document = json.loads(text, object_pairs_hook=to_object)
+        document = json.loads(text)
         rows = number_rows(path, rows_of_document(document))
     except (RecursionError, ValueError):  # not a single document
         lines = text.split("\n") if text else []
-        rows = [(place, read_line(place, line)) for place, line in number_rows(path, lines, ":")]
+        rows = []
+        for place, line in number_rows(path, lines, ":"):
+            rows.append((place, read_line(place, line)))
     for place, row in rows:
         if not isinstance(row, dict):
             raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
@@ -266,40 +264,29 @@ def rows_of_columns(columns: dict[str, list]) -> list[dict]:
 def read_line(place: str, line: str):
     """Returns the value of a line of JSON; an empty line is an object."""
     try:
-        return json.loads(line, object_pairs_hook=to_object) if line.strip() else {}
+        return json.loads(line) if line.strip() else {}
     except (RecursionError, ValueError) as error:
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
-
-
-def to_object(pairs: list[tuple]) -> dict:
-    """Returns an object of JSON. Raises ValueError if a key is in it twice."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError(f"a key is twice in {[name for name, _ in pairs]}")
-    return values
 
 
 def split_rows(path: Path, lines: list[str], is_csv: bool) -> list[tuple[str, list[str]]]:
     """Returns (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
     have several lines."""
     csv.field_size_limit(sys.maxsize)
-    number = len(lines)
-    while number and not lines[number - 1].strip(" "):
-        number -= 1
-    lines = lines[:number]
-    records = (line.split("\t") if line else [] for line in lines)
-    if is_csv:
-        # The module ends rows at carriage returns; text has no surrogates.
-        records = csv.reader((line.replace("\r", HIDDEN) + "\n" for line in lines), strict=True)
+    backwards = dropwhile(lambda line: not line.strip(" "), reversed(lines))
+    # The module ends rows at carriage returns; text has no surrogates.
+    hidden = [line.replace("\r", HIDDEN) + "\n" for line in backwards]
+    dialect = {} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader = csv.reader(reversed(hidden), strict=True, **dialect)
     rows = []
     line = 1
     try:
-        for values in records:
+        for values in reader:
             values = [value.replace(HIDDEN, "\r") for value in values]
             if len(values) == 1 and values[0] and not has_visible(values[0]):
                 values = []
             rows.append((f"{path}:{line}", values))
-            line = records.line_num + 1 if is_csv else line + 1
+            line = reader.line_num + 1
     except csv.Error as error:
         raise BadInput(f"{path}:{line}: not CSV ({error})") from None
     return rows

@@ -82,7 +82,7 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
         if separator:
             problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
         for lines in split(decoded):
-            if reading.map and any(map(has_text, lines)):
+            if reading.map and any(map(str.strip, lines)):
                 with own_function("corpus.map", reading.map) as change:
                     # TypeError unless it is text.
                     document = SURROGATES.sub("\ufffd", change("\n".join(lines)))
@@ -120,13 +120,8 @@ def split_documents(lines: list[str], separator: str = "") -> Iterator[list[str]
     groups = itertools.groupby(lines, lambda line: line.strip() != separator)
     for is_document, group in groups:
         document = list(group)
-        if is_document and any(map(has_text, document)):
+        if is_document and any(map(str.strip, document)):
             yield document
-
-
-def has_text(line: str) -> bool:
-    """Returns whether a line is not blank."""
-    return bool(line.strip())
 
 
 def has_visible(text: str) -> bool:
@@ -150,7 +145,7 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
     for line in lines:
         stripped = line.strip()
         if stripped.startswith("<doc ") and stripped.endswith(">"):
-            if is_inside or any(map(has_text, document)):
+            if is_inside or any(map(str.strip, document)):
                 yield document
             document = []
             match = TITLE.match(stripped)
@@ -160,11 +155,11 @@ def split_wiki(lines: list[str]) -> Iterator[list[str]]:
             yield document
             document = []
             is_inside = False
-        elif title and html.unescape(stripped) == title and not any(map(has_text, document)):
+        elif title and html.unescape(stripped) == title and not any(map(str.strip, document)):
             title = None
         else:
             document += html.unescape(line).split("\n")  # an entity may be a line break
-    if is_inside or any(map(has_text, document)):
+    if is_inside or any(map(str.strip, document)):
         yield document
 
 

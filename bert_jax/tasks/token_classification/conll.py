@@ -25,11 +25,8 @@ def load(config, path) -> list[Example]:
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     columns = config.task.columns
     lines = textwrap.dedent("\n".join(tables.read_lines(path))).split("\n")
-    first = ""
-    for line in lines:
-        if line.strip(BLANKS) and line[0] not in "#-":
-            first = line
-            break
+    words = (line for line in lines if line.strip(BLANKS) and line[0] not in "#-")
+    first = next(words, "")
     is_tabbed = "\t" in first.strip(BLANKS)
     size = len(split_columns(first, is_tabbed))
     sentences = [[]]
