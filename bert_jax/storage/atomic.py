@@ -27,7 +27,7 @@ def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     Readers see the old content or the new; with `sync` also after a power failure. What is no file, such as a pipe, is
     written itself; so is standard output, which may be a file.
     """
-    if path == STDOUT:
+    if path.exists() and STDOUT.exists() and path.samefile(STDOUT):
         sys.stdout.flush()
         yield sys.stdout.buffer
         return

@@ -1,7 +1,10 @@
 """`features`: vectors of tokens and of lines, in the order of the file, whatever the batches; bad input."""
 
+import concurrent.futures
 import importlib.util
+import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +69,18 @@ def test_vectors_of_lines(run, pool, layers, number):
     lines = [reduce(states[number, row, : len(ids) + 2]) for row, ids in enumerate(texts)]
     np.testing.assert_allclose(vectors, lines, rtol=0, atol=2e-5)
     assert not (directory / f"{pool}{number}.ends.npy").exists()
+
+
+def test_a_pipe_gets_the_vectors(run):
+    directory, *_ = run
+    expected = features(directory, "--pool", "mean")
+    os.mkfifo(directory / "pipe.npy")
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        content = executor.submit((directory / "pipe.npy").read_bytes)
+        paths = "--model", directory / "run", "--input", directory / "lines.txt"
+        output = "--output", directory / "pipe.npy", "--pool", "mean"
+        assert main(["features", *map(str, [*paths, *output])]) == 0
+    np.testing.assert_array_equal(np.load(io.BytesIO(content.result())), expected)
 
 
 @pytest.mark.slow

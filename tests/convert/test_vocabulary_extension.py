@@ -22,6 +22,22 @@ def extend(source, tmp_path, text):
     return vocabulary_extension.extend(source, path)
 
 
+def test_words_are_those_of_lines_or_of_a_table(source, tmp_path):
+    """Never the raw lines of a table."""
+    _, report = extend(source, tmp_path, "unable\nwalks\n")
+    for name, content in (
+        ("a.jsonl", '{"text": "unable"}\n{"text": "walks"}'),
+        ("a.csv", "id,text\n1,unable\n2,walks\n"),
+        ("words", "text\tid\nunable\t1\nwalks\t2\n"),
+    ):
+        (tmp_path / name).write_text(content)
+        _, found = vocabulary_extension.extend(source, tmp_path / name)
+        assert found == report and found["added"] == 2
+    (tmp_path / "a.jsonl").write_text('{"word": "unable"}')
+    with pytest.raises(BadInput, match="a.jsonl: .*'text'.*'word'"):
+        vocabulary_extension.extend(source, tmp_path / "a.jsonl")
+
+
 def tables(source) -> list:
     """Returns the names of the two tensors that have a row for each piece."""
     items = names.parameters(source.settings)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -54,6 +56,21 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path):
     atomic.write(tmp_path / "pipe", "all of it")
     assert os.read(reader, 99) == b"all of it" and names(tmp_path) == ["pipe"]
     os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "link"])
+def test_standard_output_is_written_where_it_is(tmp_path, name):
+    """Behind what a file has, if it is one, and between other output."""
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    code = (
+        "import pathlib; from bert_jax.storage import atomic; print('a');"
+        f"atomic.write(pathlib.Path({name!r}), 'b\\n'); print('c')"
+    )
+    (tmp_path / "file").write_text("before\n")
+    with open(tmp_path / "file", "a") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, cwd=tmp_path, check=True)
+    assert (tmp_path / "file").read_text() == "before\na\nb\nc\n"
+    assert names(tmp_path) == ["file", "link"]
 
 
 def test_sigterm_leaves_no_files(tmp_path):

@@ -46,6 +46,14 @@ COLUMNS = {
 }
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json.gz", "a.csv", "a.parquet"])
+def test_a_table_is_no_file_of_columns(model, tmp_path, name):
+    config = load(model, tmp_path, "a\tO")
+    (tmp_path / name).write_text("a\tO")
+    with pytest.raises(BadInput, match=f"{tmp_path}/{name}: "):
+        token_classification.load(config, tmp_path / name)
+
+
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_are_read(model, tmp_path, name):
     """Blank lines may have blanks, line ends and byte order marks; empty words are words."""

@@ -23,6 +23,8 @@ def load(config, path) -> list[Example]:
     has none."""
     if not isinstance(path, Path):
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
+    if tables.suffix_of(path) not in ("", ".tsv"):
+        raise BadInput(f"{path}: expected columns of words and labels, without a header")
     columns = config.task.columns
     lines = textwrap.dedent("\n".join(tables.read_lines(path))).split("\n")
     words = (line for line in lines if line.strip(BLANKS) and line[0] not in "#-")
