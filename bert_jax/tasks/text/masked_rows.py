@@ -13,7 +13,6 @@ from bert_jax.data.dataset import A_SIZE, A_START, LABEL, Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
 from bert_jax.data.store import SPLITS, Store, number_of
 from bert_jax.tasks.text import documents, mlm_batch
-from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {
     # what is masked at once: token, whole_word, ngram (1 to 3 words) or span (1 to 10 words, which share the draw of
@@ -135,7 +134,7 @@ def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> d
     from bert_jax.data import masking
 
     if word_starts is None:
-        word_starts = tokenizer.load(store.path / "tokenizer").word_starts
+        word_starts = store.tokenizer.word_starts
     rate = mask_rate(config, phase, split)
     predictions = phase.keys.max_predictions
     special = store.manifest["special"]
