@@ -3,10 +3,9 @@
 import numpy as np
 
 from bert_jax import cli
-from bert_jax.commands import predict
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import features
+from bert_jax.inference import features, predict
 from bert_jax.storage import atomic
 
 POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"
@@ -32,7 +31,7 @@ def run(options, overrides) -> int:
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.network_of(model).layers + 1
     layers = features.choose(options.layers, count, options.pool)
-    room = load_model.trained_positions(model) - 2
+    room = load_model.trained_positions(model) - model.frame.size()
     texts = model.tokenizer.encode(lines)
     cut = sum(len(ids) > room for ids in texts)
     if cut:
