@@ -9,6 +9,7 @@ which take turns. Needs the extra `parity`.
 import json
 import sys
 import time
+from functools import partial
 
 import jax
 import numpy as np
@@ -22,6 +23,10 @@ from bert_jax.inference.batches import make_batch
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup
 from bert_jax.tokenizers.special_tokens import Vocabulary
+
+
+def follow(*arguments) -> list:
+    return [*generate.steps(*arguments)]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,17 +48,17 @@ def main(arguments: list[str] | None = None) -> int:
     config = jax_setup.start(configs.load("gpt2_small", ["dtype=float32"]))
     vocabulary = Vocabulary(GPT2Config().vocab_size)
     objective = base.make(config, vocabulary)
-    params = jax.jit(objective.init)(jax.random.key(0), make_batch([], 1, 64, 0, vocabulary))
+    params = jax.jit(objective.init)(jax.random.key(0), make_batch([], 1, 64))
     ours = Model(config, {}, vocabulary, None, objective, 0, params)
     theirs = GPT2LMHeadModel(GPT2Config()).eval()
     request = generate.Request(options.tokens)
     settings = dict(max_new_tokens=options.tokens, do_sample=False, eos_token_id=None)
-    steps = generate.make_steps(ours, request)
     for rows in options.rows:
         prompts = np.random.default_rng(0).integers(vocabulary.size, size=(rows, options.prompt))
+        batch = make_batch([[(ids, 0)] for ids in prompts], rows, options.prompt)
         keys = np.zeros(rows, np.uint32)
         programs = {
-            "here": lambda prompts=prompts, keys=keys: [*steps(params, prompts, keys)],
+            "here": partial(follow, ours, request, params, batch, keys),
             "transformers": lambda prompts=prompts: theirs.generate(
                 torch.tensor(prompts), attention_mask=torch.ones(prompts.shape), **settings
             ),

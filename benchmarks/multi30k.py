@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bert_jax import cli, train
 from bert_jax import config as configs
-from bert_jax.commands.evaluate import evaluate_translations
 from bert_jax.errors import BadInput
+from bert_jax.inference.evaluate_texts import evaluate_translations
 
 END = "lc.norm.tok"
 BEAMS = 5, 1

@@ -3,18 +3,61 @@
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
+from bert_jax import config as configs
 from bert_jax import step
 from bert_jax.config_checks import own_function
-from bert_jax.convert.load_model import Model
-from bert_jax.data.batch import check_ids
+from bert_jax.convert import load_model
+from bert_jax.data.batch import check_ids, join
+from bert_jax.errors import BadInput
+from bert_jax.models import base as models
+from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics
+from bert_jax.parallel.processes import Cluster
+from bert_jax.runs import metrics, run_info, workdir
 from bert_jax.tasks import base as tasks
+from bert_jax.tasks.feed import open_feed
+
+
+def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:
+    """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of the phase of this
+    checkpoint, as during training. If there are several splits, the names begin with the split's.
+
+    processes: that evaluate together; default: this one alone.
+    """
+    with workdir.opened_at(name) as opened:
+        if not load_model.is_run(opened.directory):
+            raise BadInput(
+                f"{name}: not a run (no run.json); for another model, name a text by --config"
+            )
+        run = load_model.open_run(opened, overrides)
+        tasks.check_scores(run.config)
+        data = open_feed(run.config)
+        run_info.check_store(opened.directory, run.info, run.step, data)
+    processes = processes or Cluster()
+    processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
+    mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
+    phase = configs.phase_at(run.config, run.step)
+    metric = run.objective.headline
+    params = jax.tree.map(
+        initial.place, run.params, meshes.parameters(run.params, mesh, models.shardings(run.config))
+    )
+    compiled = program(run.objective, mesh, bool(data.score))
+    values = {"step": run.step, "unigram_entropy": data.unigram_entropy}
+    with jax.set_mesh(mesh):
+        for split in data.splits:
+            batches = Batches(data, run.config, phase, split, mesh)
+            measured = measure(compiled, params, batches)
+            headline = metrics.describe_headline(measured, metric, data.unigram_entropy)
+            if headline:
+                measured["headline"] = headline
+            prefix = f"{split}/" if len(data.splits) > 1 else ""
+            values |= {prefix + name: value for name, value in measured.items()}
+    return values
 
 
 def program(objective, mesh, is_scored: bool) -> Callable:
@@ -59,7 +102,7 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
     }
 
 
-def own_metrics(model: Model, taken: Iterable[str]) -> dict[str, float]:
+def own_metrics(model: load_model.Model, taken: Iterable[str]) -> dict[str, float]:
     """Returns what the function of config.evaluate.metric gives for a model.
 
     taken: names of other metrics.
@@ -74,20 +117,6 @@ def own_metrics(model: Model, taken: Iterable[str]) -> dict[str, float]:
         if same:
             raise ValueError(f"there is already {', '.join(same)}")
         return values
-
-
-def join(outputs: list[dict]) -> dict[str, np.ndarray]:
-    """Concatenates the outputs of batches, [B, ...] or [B, L, ...] of several lengths L, padded with zeros."""
-
-    def concatenate(*arrays):
-        longest = np.max([array.shape[1:] for array in arrays], axis=0)
-        padded = []
-        for array in arrays:
-            sizes = 0, *(longest - array.shape[1:])
-            padded.append(np.pad(array, [(0, size) for size in sizes]))
-        return np.concatenate(padded)
-
-    return jax.tree.map(concatenate, *outputs)
 
 
 def batch_size(config, phase, mesh) -> int:

@@ -18,10 +18,10 @@ from kits.small import SMALL
 from bert_jax import config
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
-from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.convert import load_model
 from bert_jax.data import batch_files
 from bert_jax.data import store as stores
+from bert_jax.evaluate import evaluate_run
 from bert_jax.tasks.feed import open_feed
 from bert_jax.train import pretrain
 

@@ -8,7 +8,7 @@ from kits.malformed_inputs import refused
 from kits.runs import lines, load, pretraining
 from kits.small import SMALL
 
-from bert_jax.commands import predict
+from bert_jax.inference import predict
 from bert_jax.tasks.feed import open_feed
 from bert_jax.train import pretrain
 

@@ -23,9 +23,10 @@ CALLS = []
 def probe(model):
     """Batches of 32 rows, which would divide over the devices, and of one, which would not."""
     CALLS.append(model.step)
-    [[best]] = fill_mask.candidates(model, "the cat saw [MASK]", 1, "probe")
-    ids = model.tokenizer.encode_with_masks("the cat saw [MASK]")
-    [nats], _ = fill_mask.measure(model, [ids], [[model.vocabulary.unk]], 8)
+    [[[best]]] = fill_mask.candidates(model, ["the cat saw [MASK]"], 1, ["probe"])
+    ids, segments = model.frame.wrap(model.tokenizer.encode_with_masks("the cat saw [MASK]"))
+    rows = [[(ids, segments)]]
+    [([nats], _)] = fill_mask.measure(model, [[model.vocabulary.unk]], [len(ids)], rows.__getitem__)
     return {"probe_probability": best["probability"], "probe_nats": nats}
 
 def nothing(model):
@@ -70,7 +71,7 @@ def test_a_function_measures_the_model_of_each_evaluation(tmp_path, code, device
         assert pretrain(load(settings, **{"mesh.fsdp": devices}), tmp_path / "run") == 0
     assert sys.modules[MODULE].CALLS == [10, 20]
     model = load_model.open_model(tmp_path / "run")
-    [[expected]] = fill_mask.candidates(model, "the cat saw [MASK]", 1, "here")
+    [[[expected]]] = fill_mask.candidates(model, ["the cat saw [MASK]"], 1, ["here"])
     found = {line["step"]: line for line in lines(tmp_path / "run") if line["split"] == "heldout"}
     assert found[20]["probe_probability"] == pytest.approx(expected["probability"], rel=1e-4)
     assert found[20]["probe_nats"] != found[10]["probe_nats"] > 0

@@ -11,8 +11,8 @@ from kits.runs import assert_same_bits, lines, load, params
 from kits.small import write_corpus
 
 from bert_jax import config, train
-from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.errors import BadInput, Unavailable
+from bert_jax.evaluate import evaluate_run
 from bert_jax.runs import preflight, status
 from bert_jax.runs.workdir import Workdir
 

@@ -34,7 +34,7 @@ def run(options, overrides) -> int:
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     count = features.network_of(model).layers + 1
     layers = features.choose(options.layers, count, options.pool)
-    room = load_model.trained_positions(model) - 2
+    room = load_model.trained_positions(model) - model.frame.size()
     texts = model.tokenizer.encode(lines)
     cut = sum(len(ids) > room for ids in texts)
     if cut:

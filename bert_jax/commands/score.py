@@ -47,8 +47,8 @@ class Sentences(NamedTuple):
 def run(options, overrides) -> int:
     sentences = read(options)
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    token_scores.check_language_model(options.model, model)
-    if options.masking and token_scores.is_causal(model):
+    load_model.check_can(options.model, model, "score")
+    if options.masking and model.can("continue"):
         raise BadInput(f"--masking: {options.model} is a causal LM, which masks nothing")
     scores, sizes, unknown = token_scores.score_sentences(
         model, sentences.texts, sentences.places, options.masking
@@ -65,7 +65,7 @@ def run(options, overrides) -> int:
         ]
         result = {"sentences": rows}
         text = "\n".join(f"{row['log_probability']:.4f}\t{as_line(row['text'])}" for row in rows)
-    if token_scores.is_causal(model):
+    if model.can("continue"):
         result["first_token"] = token_scores.first_token(model)
         cli.log_progress(f"in front of each sentence: {result['first_token'] or 'nothing'}")
     if unknown:

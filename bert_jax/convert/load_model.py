@@ -23,7 +23,7 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.special_tokens import Frame, Vocabulary, frame_of
 
 # Keys of a run's config that depend on the machine it ran on; their defaults are used here.
 MACHINE_KEYS = "compilation_cache model.attention mesh.data mesh.fsdp mesh.tensor".split()
@@ -40,6 +40,15 @@ class Model(NamedTuple):
     step: int
     params: Any  # NumPy arrays
     unigrams: np.ndarray | None = None  # int64[V] of the text it was trained on; None: not known
+
+    @property
+    def frame(self) -> Frame:
+        """The special tokens around its texts, as ids."""
+        return frame_of(self.config).ids(self.vocabulary._asdict())
+
+    def can(self, ability: str) -> bool:
+        """Returns whether it has an ability, a key of Objective.can."""
+        return ability in self.objective.can
 
 
 def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -> Model:
@@ -215,13 +224,17 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     return Model(settings, info, vocabulary, source.tokenizer, objective, 0, converted.params)
 
 
-def check_masks(directory: Path, model: Model) -> None:
-    """Raises BadInput for a model that cannot fill in masks: it has another objective, no [MASK], or an untrained MLM
-    head."""
-    if "mlm_logits" not in model.objective.vocabulary_outputs:
-        name = model.config.objective.name
-        raise BadInput(f"{directory}: objective {name!r} has no mlm_logits; name a masked LM")
-    if model.vocabulary.mask is None:
+def check_can(directory: Path | str, model: Model, *abilities: str) -> None:
+    """Raises BadInput for a model that has none of these abilities (keys of Objective.can), or whose head for the first
+    one that it has is not trained."""
+    outputs = [*filter(None, map(model.objective.can.get, abilities))]
+    if not outputs:
+        hint = (
+            f"cannot {' or '.join(abilities)}; it can {', '.join(model.objective.can) or 'do none'}"
+        )
+        raise BadInput(f"{directory}: objective {model.config.objective.name!r} {hint}")
+    if model.can("fill") and model.vocabulary.mask is None:
         raise BadInput(f"{directory}: its vocabulary has no [MASK]; name another model")
-    if "mlm" in untrained_parts(model):
-        raise BadInput(f"{directory}: its masked-LM head is not trained; train it first")
+    parts = model.objective.heads.get(outputs[0], set())
+    if fresh := sorted(parts.intersection(untrained_parts(model))):
+        raise BadInput(f"{directory}: its head {fresh[0]!r} is not trained; train it first")

@@ -126,7 +126,7 @@ def gather_range(
     tokens: all of the split.
     separators: int64[D], where they are.
     ranges: int64[B, 2], start and size of each.
-    frame, pad: see `gather`.
+    frame, pad: see `gather`. With several sequences, one token ends a frame.
     sequences: S; if more than 1, the separators after a document are the end of its frame and the beginning of the
         next one's, and each document is a sequence. Otherwise it is the first token of the end.
     """

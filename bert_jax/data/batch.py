@@ -128,6 +128,20 @@ def weighted(arrays: dict, rows: np.ndarray, used: np.ndarray) -> dict:
     return result
 
 
+def join(outputs: list[dict]) -> dict[str, np.ndarray]:
+    """Concatenates the outputs of batches, [B, ...] or [B, L, ...] of several lengths L, padded with zeros."""
+
+    def concatenate(*arrays):
+        longest = np.max([array.shape[1:] for array in arrays], axis=0)
+        padded = []
+        for array in arrays:
+            sizes = 0, *(longest - array.shape[1:])
+            padded.append(np.pad(array, [(0, size) for size in sizes]))
+        return np.concatenate(padded)
+
+    return jax.tree.map(concatenate, *outputs)
+
+
 def digest(batch: dict) -> str:
     """Returns the SHA-256 of the names and bytes of a batch's arrays, in hex."""
     sha = hashlib.sha256()

@@ -30,6 +30,7 @@ import numpy as np
 
 from bert_jax.data import manifest
 from bert_jax.errors import BadInput, one_line
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 FORMAT = 6
 SPLITS = ("train", "heldout")
@@ -38,27 +39,42 @@ HELDOUT_HASHES = "heldout/text_hashes.npy"
 
 
 class Split(NamedTuple):
-    """Documents of token ids, as arrays mapped from files."""
+    """Documents of token ids, as arrays mapped from files, or in memory."""
 
-    path: Path  # the directory of the arrays
+    path: Path | None  # the directory of the arrays; None: they are in memory
     tokens: np.ndarray
     sentence_ends: np.ndarray
     document_ends: np.ndarray
     source_ends: np.ndarray  # int64[K] where each source ends in documents; from the manifest
     documents: range  # the numbers of its documents: all, or those of one source
+    values: dict = {}  # {name: an array or a list of its task} of those in memory
+
+    def read(self, name: str) -> np.ndarray | list:
+        """Returns the array in NAME.npy, or the list in NAME.json."""
+        if name in self.values:
+            return self.values[name]
+        path = self.path / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text())
+        return open_array(self.path / f"{name}.npy")
 
 
 class Store(NamedTuple):
     """An open token store."""
 
-    path: Path
+    path: Path | None  # None: it is in memory
     manifest: dict
     # train and heldout, and those of each source that has a name: train_fi
     splits: dict[str, Split]
+    loaded: tokenizers.Tokenizer | None = None  # the tokenizer of a store in memory
 
     @property
     def fingerprint(self) -> str:
         return self.manifest["fingerprint"]
+
+    @property
+    def tokenizer(self) -> tokenizers.Tokenizer:
+        return self.loaded or tokenizers.load(self.path / "tokenizer")
 
 
 def number_of(split: str) -> int:

@@ -3,19 +3,19 @@
 N vectors, T texts, B batch, L length, D width times the number of chosen layers.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
-from bert_jax.config import longest_row
 from bert_jax.errors import BadInput
-from bert_jax.inference.batches import ROWS, make_batch, padded_length
+from bert_jax.inference.batches import make_batch, run_texts
 from bert_jax.layers import pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.tokenizers.special_tokens import frame_of
 
 # The vectors of a text. none: one of each token, also of [CLS] and [SEP] or [END]. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
@@ -25,7 +25,7 @@ class States(nn.Module):
     """A network whose output are the states of some layers, one after the other."""
 
     network: nn.Module
-    layers: list[int]  # 0: the embeddings
+    layers: tuple[int, ...]  # 0: the embeddings
     pool: str  # of POOLS
 
     def __call__(self, batch, keys):
@@ -72,37 +72,39 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     """Returns float32[N, D], the vectors of the texts in their order, and int64[T], where those of each text end.
 
     model: its config, params and vocabulary.
-    texts: at least one, each the ids of its tokens, which with [CLS] and the end of a row are at most `longest_row`.
-        They have those of the two that the task's texts and the vocabulary have.
+    texts: at least one, each the ids of its tokens, which in the model's frame are at most `longest_row`.
     layers: numbers of states, 0 for the embeddings.
     pool: of POOLS.
     """
     network = network_of(model)
     pooling.check(network, pool, "--pool")
-    objective = base.from_module(States(network, layers, pool), None, None)
-    run = jax.jit(objective.outputs)
     params = jax.device_put({models.NETWORK: model.params[models.NETWORK]})
-    vocabulary = model.vocabulary
-    frame = frame_of(model.config).ids(vocabulary._asdict())
-    vocabulary = vocabulary._replace(cls=(*frame.begin, None)[0], sep=(*frame.end, None)[0])
-    lengths = np.array([len(ids) + frame.size() for ids in texts])
+    frame = model.frame
+    lengths = np.array([*map(len, texts)]) + frame.size()
     sizes = lengths if pool == "none" else np.ones_like(lengths)
     ends = np.cumsum(sizes)
-    starts = ends - sizes
-    vectors = None
-    order = np.argsort(-lengths, kind="stable")
-    for first in range(0, len(order), ROWS):
-        numbers = order[first : first + ROWS]
-        longest = lengths[numbers[0]]
-        length = padded_length(longest, longest_row(model.config))
-        batch = make_batch([texts[n] for n in numbers], ROWS, length, 0, vocabulary)
-        try:
-            states = np.asarray(run(params, batch))
-        except ScopeParamNotFoundError:
-            hint = "the model has no trained pooler; use first"
-            raise BadInput(f"--pool {pool}: {hint}") from None
-        if vectors is None:
-            vectors = np.empty((ends[-1], states.shape[-1]), np.float32)
-        for number, rows in zip(numbers, states, strict=False):  # the last rows may have no text
-            vectors[starts[number] : ends[number]] = rows[: sizes[number]]
+    states = States(network, tuple(layers), pool)
+    try:
+        width = jax.eval_shape(partial(read, states), params, make_batch([], 1, 1)).shape[-1]
+    except ScopeParamNotFoundError:
+        hint = "the model has no trained pooler; use first"
+        raise BadInput(f"--pool {pool}: {hint}") from None
+    vectors = np.empty((ends[-1], width), np.float32)
+
+    def run(batch, numbers):
+        rows = np.asarray(read(states, params, batch))
+        for number, row in zip(numbers, rows, strict=False):  # the last rows may have no text
+            vectors[ends[number] - sizes[number] : ends[number]] = row[: sizes[number]]
+        return numbers
+
+    def row_of(number: int) -> list:
+        return [frame.wrap(texts[number])]
+
+    run_texts(model, run, lengths, row_of)
     return vectors, ends
+
+
+@partial(jax.jit, static_argnums=0)
+def read(states: States, params, batch):
+    """Returns the vectors of a batch, as `States` does."""
+    return base.from_module(states, None, None).outputs(params, batch)

@@ -4,7 +4,7 @@ B rows of prompts.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -12,10 +12,9 @@ import jax
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference.batches import make_batch, padded_length
+from bert_jax.inference.batches import run_texts
 from bert_jax.inference.token_scores import with_context
 from bert_jax.layers import decoding
 from bert_jax.layers.dense import MASKED
@@ -98,27 +97,28 @@ def generate(
     if [] in encoded:
         raise BadInput("an empty prompt: the vocabulary has no [SEP] that begins it")
     request = request._replace(tokens=plan_tokens(model, prompts, encoded, request))
-    steps = make_steps(model, request)
-    params = jax.device_put(model.params)
-    order = np.argsort([*map(len, encoded)], kind="stable")
-    numbers = [*itertools.product(order, range(request.samples))]
-    size = min(ROWS, len(numbers))
-    if len(numbers) > 1:
+    pairs = [*itertools.product(range(len(prompts)), range(request.samples))]
+    if len(pairs) > 1:
         emit = None
     if emit:
         emit(prompts[0])
-    texts = [[] for _ in prompts]
-    for start in range(0, len(numbers), size):
-        part = numbers[start : start + size]
-        rows = [Continuation(model, encoded[prompt], request) for prompt, _ in part]
-        # The last part may have fewer rows; with repeated ones, it has the program of the others.
-        part = np.resize(part, (size, 2))
-        ids = [encoded[prompt] for prompt, _ in part]
-        keys = np.array([prng.key(request.seed, *pair) for pair in part])
-        follow(rows, steps(params, ids, keys), emit)
-        for (prompt, _), row in zip(part, rows, strict=False):
-            texts[prompt].append(row.text)
-    return texts
+    params = jax.device_put(model.params)
+
+    def run(batch, numbers):
+        rows = [Continuation(model, encoded[pairs[number][0]], request) for number in numbers]
+        # Fewer texts than rows are repeated.
+        repeated = np.resize(np.arange(len(numbers)), len(batch["rows"]))
+        batch = {name: array[repeated] for name, array in batch.items()}
+        keys = [prng.key(request.seed, *pairs[number]) for number in numbers]
+        follow(rows, steps(model, request, params, batch, np.array(keys)[repeated]), emit)
+        return [row.text for row in rows]
+
+    def row_of(number: int) -> list:
+        return [(encoded[pairs[number][0]], 0)]
+
+    sizes = [len(encoded[prompt]) for prompt, _ in pairs]
+    texts = run_texts(model, run, sizes, row_of, ROWS)
+    return [[*part] for part in np.reshape(np.array(texts, object), (-1, request.samples))]
 
 
 def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Request) -> int:
@@ -137,59 +137,74 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
     return request.tokens or min(TOKENS, positions - min(map(len, encoded)))
 
 
-def make_steps(model, request: Request) -> Callable:
-    """Returns the function (params, prompts, keys uint32[B]) -> iterator over int32[B], the next tokens of all rows.
+class Program(NamedTuple):
+    """What decides the compiled programs of a generation, without draws and ends of texts."""
+
+    method: Callable  # see Objective
+    banned: tuple[int, ...]  # tokens that are never in a text
+    end: int  # of a text; -1: none
+    request: Request
+
+
+def steps(model, request: Request, params, batch: dict, keys: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields int32[B], the next tokens of all rows.
 
     Special tokens but [UNK] and [SEP] are never among the tokens. Those after the end of a row have no meaning.
+
+    batch: of prompts. keys: uint32[B], of their draws.
     """
     vocabulary = model.vocabulary
     special = {vocabulary.pad, vocabulary.cls, vocabulary.mask, vocabulary.end, vocabulary.bos}
     special -= {None, vocabulary.sep}
-    banned = np.array([*special], np.int32)
+    end = -1 if vocabulary.sep is None else vocabulary.sep
+    request = request._replace(samples=1, seed=0, stop=())
+    program = Program(model.objective.method, tuple(sorted(special)), end, request)
+    caches = start(program, params, batch)
+    sizes = batch["sequence_ids"].sum(axis=1)
+    tokens = np.take_along_axis(batch["tokens"], sizes[:, None] - 1, axis=1)[:, 0]
+    if request.beams:
+        limits = load_model.trained_positions(model) - sizes
+        yield from np.asarray(search(program, params, tokens, caches, limits)).T
+        return
+    for number in range(1, request.tokens + 1):
+        tokens, caches = advance(program, params, tokens, caches, keys, np.uint32(number))
+        yield np.asarray(tokens)
 
-    method = model.objective.method
 
-    def step(params, tokens, caches):
-        logits, caches = method(params, "step")(tokens, caches)
-        return logits.at[:, banned].set(MASKED), caches
+@partial(jax.jit, static_argnums=0)
+def start(program: Program, params, batch):
+    """Returns the caches of prompts, with room for the tokens of the request."""
+    request = program.request
+    room = request.tokens
+    if request.beams:
+        room = decoding.rooms(room)[0] * request.beams
+    return program.method(params, "start")(batch, batch["tokens"].shape[1] + room)
 
-    @jax.jit
-    def start(params, batch):
-        room = request.tokens
-        if request.beams:
-            room = decoding.rooms(room)[0] * request.beams
-        return method(params, "start")(batch, batch["tokens"].shape[1] + room)
 
-    @partial(jax.jit, donate_argnames="caches")
-    def advance(params, tokens, caches, keys, number):
-        logits, caches = step(params, tokens, caches)
-        if request.temperature:
-            cut = decoding.Cut(request.temperature, request.top_k, request.top_p)
-            return decoding.draw(logits, number, keys, cut), caches
-        return logits.argmax(axis=-1), caches
+def step(program: Program, params, tokens, caches) -> tuple:
+    """Returns float32[B, V], the logits after one more token of each row, and the caches with it."""
+    logits, caches = program.method(params, "step")(tokens, caches)
+    return logits.at[:, np.array(program.banned, np.int32)].set(MASKED), caches
 
-    @jax.jit
-    def search(params, tokens, caches, limits):
-        rule = decoding.Search(request.beams, request.length_penalty, "transformers")
-        end = -1 if vocabulary.sep is None else vocabulary.sep
-        stop = decoding.Stop(end, request.tokens, limits)
-        return decoding.beam(partial(step, params), caches, tokens, stop, rule).tokens[:, 0]
 
-    def steps(params, prompts, keys):
-        unmarked = vocabulary._replace(cls=None, sep=None)
-        sizes = np.array([*map(len, prompts)])
-        length = padded_length(max(sizes), longest_row(model.config))
-        caches = start(params, make_batch(prompts, len(prompts), length, 0, unmarked))
-        tokens = np.array([ids[-1] for ids in prompts], np.int32)
-        if request.beams:
-            limits = load_model.trained_positions(model) - sizes
-            yield from np.asarray(search(params, tokens, caches, limits)).T
-            return
-        for number in range(1, request.tokens + 1):
-            tokens, caches = advance(params, tokens, caches, keys, np.uint32(number))
-            yield np.asarray(tokens)
+@partial(jax.jit, static_argnums=0, donate_argnames="caches")
+def advance(program: Program, params, tokens, caches, keys, number) -> tuple:
+    """Returns int32[B], the next token of each row, and the caches. number: of this token, from 1."""
+    logits, caches = step(program, params, tokens, caches)
+    request = program.request
+    if request.temperature:
+        cut = decoding.Cut(request.temperature, request.top_k, request.top_p)
+        return decoding.draw(logits, number, keys, cut), caches
+    return logits.argmax(axis=-1), caches
 
-    return steps
+
+@partial(jax.jit, static_argnums=0)
+def search(program: Program, params, tokens, caches, limits):
+    """Returns int32[B, T], the tokens of the best hypothesis of each row. limits: int32[B], of their numbers."""
+    request = program.request
+    rule = decoding.Search(request.beams, request.length_penalty, "transformers")
+    stop = decoding.Stop(program.end, request.tokens, limits)
+    return decoding.beam(partial(step, program, params), caches, tokens, stop, rule).tokens[:, 0]
 
 
 class Continuation:

@@ -3,46 +3,25 @@
 T texts, N tokens of all texts, B rows, L length, V padded vocabulary.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
-from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
-from bert_jax.inference import batches, fill_mask
+from bert_jax.inference import fill_mask
+from bert_jax.inference.batches import MULTIPLE, TOKENS, run_texts
 from bert_jax.inference.words import inner_places
 from bert_jax.objectives import base
-from bert_jax.tasks.text.mlm_batch import MASKED_ARRAYS
 
-TOKENS = 2048  # of a batch: few enough for the memory of their logits
+ROWS = TOKENS // MULTIPLE  # texts at once
 # A masked model does not see the token that it scores. With `word`, it does not see the later pieces of its word either
 # (arXiv:2305.10588, "within-word left-to-right"); with `token`, it sees all others (arXiv:1910.14659).
 MASKING = ("word", "token")
-
-
-def is_causal(model) -> bool:
-    """Returns whether a model has logits of the next token."""
-    return "lm_logits" in model.objective.vocabulary_outputs
-
-
-def check_language_model(directory, model) -> None:
-    """Raises BadInput for a model that is neither a causal nor a masked LM, or whose head is not trained."""
-    if not is_causal(model):
-        if "mlm_logits" not in model.objective.vocabulary_outputs:
-            hint = "expected a causal or a masked LM"
-            raise BadInput(f"{directory}: objective {model.config.objective.name!r}: {hint}")
-        load_model.check_masks(directory, model)
-        return
-    head = model.objective.heads.get("lm_logits", set())
-    if not head.isdisjoint(load_model.untrained_parts(model)):
-        raise BadInput(f"{directory}: its head over the vocabulary is not trained; train it first")
 
 
 def with_context(model, ids: list[int]) -> list[int]:
@@ -74,12 +53,11 @@ def score_sentences(
     """
     tokenizer = model.tokenizer
     room = load_model.trained_positions(model)
-    is_masked = not is_causal(model)
+    is_masked = model.can("fill")
     if is_masked:
         encoded = [*tokenizer.encode_with_offsets(texts)]
         ids = [tokens for tokens, _ in encoded]
-        special = {model.vocabulary.cls, model.vocabulary.sep} - {None}
-        room -= len(special)
+        room -= model.frame.size()
     else:
         ids = tokenizer.encode(texts)
         room -= len(with_context(model, []))
@@ -135,44 +113,30 @@ def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.n
     return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
 
 
-def similar_rows(sizes: np.ndarray, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yields (numbers of rows, B, L) for rows of these sizes, the longest first. Prints progress on a terminal."""
-    order = np.argsort(-sizes, kind="stable")
-    first = 0
-    with tqdm(total=len(order), unit="row", disable=None) as progress:
-        while first < len(order):
-            length = batches.padded_length(int(sizes[order[first]]), longest)
-            rows = max(1, TOKENS // length)
-            numbers = order[first : first + rows]
-            yield numbers, rows, length
-            progress.update(len(numbers))
-            first += rows
-
-
 def score_rows(model, rows: list, counts) -> np.ndarray:
     """Returns float64[rows]: the log-probability under a causal model, in nats, of the last tokens of each row, given
     those before them.
 
     rows: ids, at most `longest_row` each. counts: how many of the last tokens are scored; not the first one.
     """
-    vocabulary = model.vocabulary._replace(cls=None, sep=None)
-    run = jax.jit(partial(next_nats, model.objective))
     params = jax.device_put(model.params)
-    sizes = np.array([*map(len, rows)])
-    scores = np.empty(len(rows))
-    for numbers, count, length in similar_rows(sizes, longest_row(model.config)):
-        texts = [rows[number] for number in numbers]
-        batch = batches.make_batch(texts, count, length, 0, vocabulary)
-        nats = np.asarray(run(params, batch), np.float64)
+
+    def run(batch, numbers):
+        nats = np.asarray(next_nats(model.objective.outputs, params, batch), np.float64)
         for number, values in zip(numbers, nats, strict=False):  # the last rows may have no text
-            stop = sizes[number] - 1
-            scores[number] = -values[stop - counts[number] : stop].sum()
-    return scores
+            stop = len(rows[number]) - 1
+            yield -values[stop - counts[number] : stop].sum()
+
+    def row_of(number: int) -> list:
+        return [(rows[number], 0)]
+
+    return np.array(run_texts(model, run, [*map(len, rows)], row_of, ROWS, TOKENS))
 
 
-def next_nats(objective, params, batch):
+@partial(jax.jit, static_argnums=0)
+def next_nats(outputs, params, batch):
     """Returns float32[B, L]: at each position, the nats of the next token."""
-    logits = objective.outputs(params, batch)["lm_logits"]
+    logits = outputs(params, batch)["lm_logits"]
     return base.cross_entropy(logits, jnp.roll(batch["tokens"], -1, axis=1))
 
 
@@ -180,30 +144,21 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> np.n
     """Returns float64[T]: the sum of the log-probabilities under a masked model, in nats, of the tokens of each text,
     each while it and the tokens after it up to its stop are masked.
 
-    texts: ids, with [CLS] and [SEP] at most `longest_row`. stops: int64[size] of each text, see `word_stops`.
+    texts: ids, in the model's frame at most `longest_row`. stops: int64[size] of each text, see `word_stops`.
     """
-    vocabulary = model.vocabulary
-    run = jax.jit(partial(fill_mask.predict, model.objective))
-    params = jax.device_put(model.params)
-    targets = np.array([*chain(*texts)])
     stops = np.concatenate(stops)
     sizes = np.array([*map(len, texts)])
     firsts = np.cumsum(sizes) - sizes
     owners = np.repeat(np.arange(len(texts)), sizes)
-    starts = np.arange(len(targets)) - firsts[owners]
-    scores = np.empty(len(targets))
+    starts = np.arange(len(owners)) - firsts[owners]
 
-    def masked(number: int) -> np.ndarray:
+    def row_of(number: int) -> list:
         ids = np.array(texts[owners[number]])
-        ids[starts[number] : stops[number]] = vocabulary.mask
-        return ids
+        ids[starts[number] : stops[number]] = model.vocabulary.mask
+        return [model.frame.wrap(ids)]
 
-    for numbers, count, length in similar_rows(sizes[owners] + 2, longest_row(model.config)):
-        rows = [masked(number) for number in numbers]
-        batch = batches.make_batch(rows, count, length, length, vocabulary)
-        for name in MASKED_ARRAYS.split():
-            batch[name] = batch[name][:, :1]  # of the masks, only the first is scored
-        batch["masked_targets"][: len(numbers), 0] = targets[numbers]
-        nats, _ = run(params, batch)
-        scores[numbers] = -np.asarray(nats)[: len(numbers), 0]
+    targets = [[token] for token in chain(*texts)]  # of the masks, only the first is scored
+    sizes = sizes[owners] + model.frame.size()
+    nats = fill_mask.measure(model, targets, sizes, row_of, ROWS)
+    scores = -np.array([values[0] for values, _ in nats], np.float64)
     return np.add.reduceat(scores, firsts)

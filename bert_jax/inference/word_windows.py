@@ -95,14 +95,13 @@ def summary(windows: list[Window]) -> dict:
     }
 
 
-def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
+def score(model, windows: list[Window], number: int) -> tuple[np.ndarray, ...]:
     """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces; and the ids of
     all pieces.
 
     number: the index of the model's vocabulary in the windows.
-    length: of the batches, see fill_mask.measure.
     """
-    texts = []
+    rows = []
     targets = []
     sizes = []
     for window in windows:
@@ -110,19 +109,19 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
         words = [pieces[index] for index in window.chosen]
         for index in window.chosen:
             pieces[index] = [model.vocabulary.mask] * len(pieces[index])
-        texts.append([*chain(*pieces)])
+        rows.append([model.frame.wrap(chain(*pieces))])
         targets.append([*chain(*words)])
         sizes += map(len, words)
-    nats, correct = fill_mask.measure(model, texts, targets, length)
+    lengths = [len(ids) for [(ids, _)] in rows]
+    measured = fill_mask.measure(model, targets, lengths, rows.__getitem__)
+    nats, correct = map(np.concatenate, zip(*measured, strict=True))
     starts = np.cumsum(sizes) - sizes
-    word_nats = np.add.reduceat(nats, starts)
+    word_nats = np.add.reduceat(nats.astype(np.float64), starts)
     is_correct = np.logical_and.reduceat(correct, starts)
     return word_nats, is_correct, np.array(sizes), [*chain(*targets)]
 
 
-def evaluate(
-    model, windows: list[Window], number: int, length: int, characters: int
-) -> dict[str, float]:
+def evaluate(model, windows: list[Window], number: int, characters: int) -> dict[str, float]:
     """Returns means over the words: nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word; and
     bits_per_character.
 
@@ -131,7 +130,7 @@ def evaluate(
 
     characters: of all words. For the other arguments see `score`.
     """
-    nats, correct, pieces, ids = score(model, windows, number, length)
+    nats, correct, pieces, ids = score(model, windows, number)
     unigram_nats = math.nan
     if model.unigrams is not None:
         counts = model.unigrams + 1

@@ -50,7 +50,9 @@ class Objective(NamedTuple):
     # the metric to watch, a loss in nats that has to fall below the unigram entropy
     headline: str = ""
     heads: dict = {}  # {output: the parts of the parameters that it needs besides the model's body}
-    vocabulary_outputs: tuple[str, ...] = ()  # the outputs that are logits over the vocabulary
+    # {what the model can do: the output that says it}: fill masks, continue texts, translate, label texts or words,
+    # answer questions, score sentences. Every model has features
+    can: dict = {}
 
 
 def from_module(

@@ -68,5 +68,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         reads=("next_weights",),
         headline="lm_loss",
         heads={"lm_logits": {"lm"}},
-        vocabulary_outputs=("lm_logits",),
+        can=dict.fromkeys(("continue", "score"), "lm_logits"),
     )

@@ -108,6 +108,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         select,
         reads=("targets", "label_weights"),
         heads={"label_logits": parts},
+        can={"label": "label_logits"},
     )
 
 

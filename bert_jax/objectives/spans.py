@@ -52,4 +52,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         terms,
         reads=("start_positions", "end_positions", "label_weights"),
         heads={"label_logits": {"label", "mix"}},
+        can={"answer": "label_logits"},
     )

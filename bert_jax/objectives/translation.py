@@ -114,5 +114,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         decode,
         reads=("target_tokens", "target_positions", "target_sequence_ids"),
         headline="target_nll",
-        vocabulary_outputs=("target_logits",),
+        can={"translate": "translations"},
     )

@@ -30,7 +30,6 @@ from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base
 from bert_jax.tasks.labelled import examples
-from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary, check_task
 
 
@@ -131,7 +130,7 @@ class StoreFeed:
     def __init__(self, config: ConfigDict, store: stores.Store):
         """Raises BadInput if the rows of a phase cannot be made from the store, or if its vocabulary lacks special
         tokens or word marks that the task needs."""
-        check_task(config, tokenizer.load(store.path / "tokenizer"), store.path)
+        check_task(config, store.tokenizer, store.path)
         self.stream = import_stream()
         self.config = config
         self.store = store

@@ -10,11 +10,11 @@ from kits import corpora
 from kits.runs import untrained
 from kits.texts import PROSE
 
-from bert_jax.commands.evaluate import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, fill_mask, table, word_windows
+from bert_jax.inference.evaluate_texts import evaluate_models
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]
@@ -101,7 +101,7 @@ def test_nats_equal_a_slow_computation(models, name):
     number, model = "abcd".index(name), models[name]
     every = word_windows.windows([TEXTS], vocabularies, LENGTH - 2)
     windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
-    nats, correct, pieces, _ = word_windows.score(model, windows, number, LENGTH)
+    nats, correct, pieces, _ = word_windows.score(model, windows, number)
     expected = []
     for window in windows:
         words = [cuts[number] for cuts in window.pieces]
@@ -109,7 +109,8 @@ def test_nats_equal_a_slow_computation(models, name):
         for index in window.chosen:
             words[index] = [model.tokenizer.mask] * len(words[index])
         ids, masks = sum(words, []), sum(map(len, targets))
-        batch = batches.make_batch([ids], 1, len(ids) + 2, masks, model.vocabulary)
+        batch = batches.make_batch([[model.frame.wrap(ids)]], 1, len(ids) + 2)
+        batch = batches.add_masks(batch, model.tokenizer.mask, [[0] * masks])
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]
         for target in targets:
@@ -125,9 +126,8 @@ def test_nats_equal_a_slow_computation(models, name):
 def test_the_baseline_is_that_of_the_token_frequencies(models, name, monkeypatch):
     """Of each model's own training text; a piece that is not in it counts, too."""
 
-    def measure(model, texts, targets, length):
-        size = sum(map(len, targets))
-        return np.zeros(size), np.ones(size, bool)
+    def measure(model, targets, sizes, row_of):
+        return [(np.zeros(len(ids)), np.ones(len(ids), bool)) for ids in targets]
 
     monkeypatch.setattr(fill_mask, "measure", measure)
     vocabularies = [models[each].tokenizer for each in "abc"]
@@ -141,9 +141,9 @@ def test_the_baseline_is_that_of_the_token_frequencies(models, name, monkeypatch
             ids = window.pieces[index][number]
             shares = [(counts[each] + 1) / (counts + 1).sum() for each in ids]
             expected.append(-math.log(math.prod(shares)))
-    found = word_windows.evaluate(model, windows, number, LENGTH, 1)
+    found = word_windows.evaluate(model, windows, number, 1)
     assert found["unigram_nats_per_word"] == pytest.approx(np.mean(expected))
-    found = word_windows.evaluate(models[name], windows, number, LENGTH, 1)
+    found = word_windows.evaluate(models[name], windows, number, 1)
     assert math.isnan(found["unigram_nats_per_word"])
 
 
@@ -179,10 +179,10 @@ def test_only_a_model_of_the_same_store_has_held_out_text(measure, tmp_path, mod
 
 
 def test_models_that_cannot_fill_in_masks_are_refused(measure, models):
-    objective = models["a"].objective._replace(vocabulary_outputs=())
+    objective = models["a"].objective._replace(can={})
     headless = models["a"]._replace(step=0, info={"fresh": ["mlm"]})
     with pytest.raises(BadInput, match="n: objective"):
         measure("an", n=models["a"]._replace(objective=objective))
-    with pytest.raises(BadInput, match="masked-LM head"):
+    with pytest.raises(BadInput, match="head 'mlm'"):
         measure("ah", h=headless)
     assert measure("h", h=headless._replace(step=1))["models"]

@@ -16,6 +16,7 @@ from kits.texts import PROSE
 
 from bert_jax.cli import main
 from bert_jax.inference import batches
+from bert_jax.tokenizers.special_tokens import frame_of
 
 LINES = [(" ".join(PROSE) * 2)[:size] for size in (120, 40, 0, 80, 400)] + ["a"] * 40
 
@@ -36,7 +37,9 @@ def run(tmp_path_factory):
     config, vocabulary, tokenizer, params = make_run(directory / "run", *keys)
     (directory / "lines.txt").write_text("\r\n".join(LINES) + "\r\n")
     texts = [ids[:78] for ids in tokenizer.encode(LINES)]
-    batch = batches.make_batch(texts, len(texts), 80, 0, vocabulary)
+    frame = frame_of(config).ids(vocabulary._asdict())
+    batch = batches.make_batch([[frame.wrap(ids)] for ids in texts], len(texts), 80)
+    batch = batches.add_masks(batch, vocabulary.mask, [[]])
     found = transformers_bert.hidden_states(config, vocabulary, params, batch)
     return directory, texts, np.asarray(found["hidden_states"])
 

@@ -12,10 +12,11 @@ from kits.small import overrides
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.commands import finetune, predict
+from bert_jax.commands import finetune
 from bert_jax.convert import init_from, load_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.inference import predict
 from bert_jax.planning import plan
 
 
@@ -203,7 +204,7 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     right = sum(map(str.__eq__, found, labels))
     assert header == "index\tprediction" and right / len(rows) == dev["accuracy"]
     labelled.write_tsv(tmp_path / "test.tsv", [row[:1] for row in rows], "sentence")
-    unlabelled, scores = predict.predict(tuned[1], [], file=tmp_path / "test.tsv")
+    unlabelled, scores = predict.predict(tuned[1], tmp_path / "test.tsv")
     assert [each["prediction"] for each in unlabelled] == [line.split("\t")[1] for line in found]
     assert not scores
     (alone,), _ = predict.predict(tuned[1], [rows[3][0]])

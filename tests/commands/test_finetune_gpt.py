@@ -14,9 +14,9 @@ from kits.vocabularies import gpt2_like, make_model, save_and_open
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.commands import predict
 from bert_jax.convert import vocabulary_extension
 from bert_jax.errors import BadInput
+from bert_jax.inference import predict
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import ALL
 from bert_jax.train import pretrain
@@ -128,7 +128,7 @@ def test_it_learns_texts_and_labels(source, tmp_path):
     last = tune(source[0], tmp_path)
     train = [line for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert last["accuracy"] > 0.9 and train[-1]["lm_loss"] < train[0]["lm_loss"] - 1
-    found, scores = predict.predict(tmp_path / "run", [], file=tmp_path / "data/dev.tsv")
+    found, scores = predict.predict(tmp_path / "run", tmp_path / "data/dev.tsv")
     assert scores["accuracy"] == last["accuracy"] and len(found) == 40
     logits = label_logits(tmp_path, labelled.texts(40, 1))
     expected = [row["probabilities"]["short"] for row in found]

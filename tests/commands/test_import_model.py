@@ -11,10 +11,11 @@ from kits.malformed_inputs import write as write_model
 from kits.runs import assert_same_bits, lines
 
 from bert_jax import cli, config, train
-from bert_jax.commands import export, import_model, predict
-from bert_jax.commands.evaluate import evaluate_run
+from bert_jax.commands import export, import_model
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
+from bert_jax.evaluate import evaluate_run
+from bert_jax.inference import predict
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
 

@@ -11,10 +11,10 @@ from kits.small import overrides
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.commands import predict
-from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.convert import init_from
 from bert_jax.data import store as stores
+from bert_jax.evaluate import evaluate_run
+from bert_jax.inference import predict
 from bert_jax.tasks.labelled import epochs
 from bert_jax.tokenizers import tokenizer as tokenizers
 

@@ -25,7 +25,6 @@ from safetensors.numpy import load_file, save_file
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import export as exporting
-from bert_jax.commands import predict
 from bert_jax.convert import (
     external_model,
     init_from,
@@ -35,6 +34,7 @@ from bert_jax.convert import (
 )
 from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput
+from bert_jax.inference import predict
 from bert_jax.layers import decoding
 from bert_jax.objectives import base
 from bert_jax.parallel.processes import Cluster

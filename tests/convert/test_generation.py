@@ -7,7 +7,7 @@ from kits.runs import make_run
 from kits.texts import PROSE
 
 from bert_jax.cli import main
-from bert_jax.commands import predict
+from bert_jax.inference import predict
 from bert_jax.tokenizers import huggingface
 
 pytestmark = pytest.mark.full

@@ -13,8 +13,8 @@ from kits.small import MODERN
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
-from bert_jax.commands import predict
 from bert_jax.convert import load_model, model_card, names, to_huggingface
+from bert_jax.inference import predict
 from bert_jax.layers import heads
 from bert_jax.models import base as models
 from bert_jax.objectives import base

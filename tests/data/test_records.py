@@ -17,10 +17,11 @@ from kits.corpora import read_sources
 from pyarrow import parquet
 
 from bert_jax import config as configs
-from bert_jax.commands import evaluate, score
+from bert_jax.commands import score
 from bert_jax.data import corpus
 from bert_jax.data.sources import files, tables
 from bert_jax.errors import BadInput
+from bert_jax.inference import evaluate_texts
 from bert_jax.tasks.question_answering import squad
 from bert_jax.tasks.translation import load_sources
 
@@ -103,7 +104,7 @@ def test_a_value_is_the_same_in_every_format_and_compression(tmp_path, form, com
         rows = tables.read(tmp_path / "b", ["text"])
     else:
         rows = tables.read(path, ["text"])
-        assert [*evaluate.read_documents(path)] == values
+        assert [*evaluate_texts.read_documents(path)] == values
     assert [row for _, row in rows] == [[value] for value in values]
 
 

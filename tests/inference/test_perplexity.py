@@ -12,10 +12,9 @@ from kits.texts import PROSE
 from kits.vocabularies import write_bpe_files
 
 from bert_jax.cli import main
-from bert_jax.commands import evaluate as command
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference import batches, perplexity, table, token_scores
+from bert_jax.inference import batches, evaluate_texts, perplexity, table, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 CAUSAL = "objective.name=causal_lm", "task.name=token_blocks"
@@ -42,7 +41,7 @@ def evaluate(tmp_path, monkeypatch, models):
         by_name = models | others
         monkeypatch.setattr(load_model, "open_model", lambda name, overrides: by_name[name])
         config = models["masked"].config
-        return command.evaluate_models(names, config, lambda line: None, file, stride)
+        return evaluate_texts.evaluate_models(names, config, lambda line: None, file, stride)
 
     return run
 
@@ -71,7 +70,6 @@ def test_the_nats_are_those_of_single_windows(models, stride):
     values = perplexity.evaluate(model, texts, stride)
     stride = stride or LENGTH // 2
     size = model.vocabulary.size
-    plain = model.vocabulary._replace(cls=None, sep=None)
     total = tokens = 0
     for ids in model.tokenizer.encode(texts):
         stream = [model.tokenizer.sep, *ids]
@@ -81,7 +79,7 @@ def test_the_nats_are_those_of_single_windows(models, stride):
             stop = LENGTH if place == 1 else place + stride
             stop = min(stop, len(stream))
             window = stream[max(0, stop - LENGTH) : stop]
-            batch = batches.make_batch([window], 1, len(window), 0, plain)
+            batch = batches.make_batch([[(window, 0)]], 1, len(window))
             logits = model.objective.outputs(model.params, batch)["lm_logits"][0, :, :size]
             logits = np.float64(logits)
             for back in range(place - stop, 0):
@@ -155,14 +153,14 @@ def test_masked_models_are_evaluated_on_a_file_too(evaluate):
 
 def test_documents_are_files_or_lines_of_json(tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT.encode())
-    assert [*command.read_documents(tmp_path / "a.txt")] == [TEXT]
+    assert [*evaluate_texts.read_documents(tmp_path / "a.txt")] == [TEXT]
     lines = [{"text": TEXT}, {"text": "b", "id": 1}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [*command.read_documents(tmp_path / "a.jsonl")] == [TEXT, "b"]
+    assert [*evaluate_texts.read_documents(tmp_path / "a.jsonl")] == [TEXT, "b"]
     (tmp_path / "a.jsonl").rename(tmp_path / "A.JSONL")
-    assert [*command.read_documents(tmp_path / "A.JSONL")] == [TEXT, "b"]
+    assert [*evaluate_texts.read_documents(tmp_path / "A.JSONL")] == [TEXT, "b"]
     (tmp_path / "a.json.txt").write_text("[1]")
-    assert [*command.read_documents(tmp_path / "a.json.txt")] == ["[1]"]
+    assert [*evaluate_texts.read_documents(tmp_path / "a.json.txt")] == ["[1]"]
 
 
 @pytest.mark.parametrize(
@@ -179,11 +177,11 @@ def test_documents_are_files_or_lines_of_json(tmp_path):
 def test_a_table_without_text_is_refused(tmp_path, name, content, named):
     (tmp_path / name).write_text(content)
     with pytest.raises(BadInput, match=named):
-        [*command.read_documents(tmp_path / name)]
+        [*evaluate_texts.read_documents(tmp_path / name)]
 
 
 def test_what_does_not_compare_is_refused(evaluate, models, tmp_path, monkeypatch):
-    objective = models["masked"].objective._replace(vocabulary_outputs=())
+    objective = models["masked"].objective._replace(can={})
     neither = models["masked"]._replace(objective=objective)
     with pytest.raises(BadInput, match="masked"):
         evaluate(["wordpiece", "masked"])

@@ -29,8 +29,9 @@ def make_model(kind: str, *changes):
 
 def one_row(model, ids, output: str):
     """Returns the log-probabilities [L, V] or [P, V] of one row, without padding."""
-    model = model._replace(vocabulary=model.vocabulary._replace(cls=None, sep=None))
-    batch = batches.make_batch([ids], 1, len(ids), len(ids), model.vocabulary)
+    batch = batches.make_batch([[(ids, 0)]], 1, len(ids))
+    mask = model.vocabulary.mask
+    batch = batches.add_masks(batch, mask, [[0] * ids.count(mask)])
     logits = model.objective.outputs(model.params, batch)[output][0, :, : model.vocabulary.size]
     return log_softmax(logits)
 
@@ -51,7 +52,7 @@ def score(model, texts=TEXTS, masking="word"):
 )
 def test_a_causal_score_is_the_sum_over_tokens_given_those_before(changes):
     model = make_model("wordpiece", *changes)
-    assert token_scores.is_causal(model)
+    assert model.can("continue")
     scores, sizes, unknown = score(model)
     ids = model.tokenizer.encode(TEXTS)
     assert sizes.tolist() == [*map(len, ids)] and len({-(-(size + 1) // 32) for size in sizes}) > 1
@@ -71,7 +72,7 @@ def test_a_causal_score_is_the_sum_over_tokens_given_those_before(changes):
 )
 def test_a_masked_score_is_the_sum_over_tokens_that_are_masked_in_turn(kind, masking):
     model = make_model(kind)
-    assert not token_scores.is_causal(model)
+    assert not model.can("continue")
     tokenizer = model.tokenizer
     texts = TEXTS[:2]
     scores, sizes, _ = score(model, texts, masking)
@@ -163,12 +164,12 @@ def test_a_score_that_is_no_number_is_refused():
 def test_a_model_without_a_trained_language_model_is_refused():
     model = make_model("wordpiece", *CAUSAL)
     objective = model.objective
-    other = model._replace(objective=objective._replace(vocabulary_outputs=()))
+    other = model._replace(objective=objective._replace(can={}))
     fresh = model._replace(step=0, info={"fresh": ["lm"]})
     for refused in (other, fresh):
         with pytest.raises(BadInput, match="m: "):
-            token_scores.check_language_model("m", refused)
-    token_scores.check_language_model("m", fresh._replace(step=1))
+            load_model.check_can("m", refused, "score")
+    load_model.check_can("m", fresh._replace(step=1), "score")
 
 
 @pytest.mark.full

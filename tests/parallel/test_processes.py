@@ -12,8 +12,8 @@ from kits.runs import assert_same_run, load, pretraining, signal_at, use_devices
 
 from bert_jax import config as configs
 from bert_jax import train
-from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.errors import BadInput
+from bert_jax.evaluate import evaluate_run
 from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
 from bert_jax.runs.watchdog import Watchdog

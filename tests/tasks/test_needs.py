@@ -12,7 +12,7 @@ from bert_jax.data.vocabulary import expected_vocabulary, tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches
 from bert_jax.tasks.feed import StoreFeed, open_feed
-from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary, parse_frame
 
 SIZE = 501  # pieces of the vocabulary, the last one of them special
 ENDS = dict.fromkeys(("unk", "cls", "sep"), SIZE - 1)
@@ -106,8 +106,7 @@ def test_only_masks_of_words_need_word_marks(tmp_path, make, task):
     ],
 )
 def test_batches_of_texts_have_the_special_tokens_that_there_are(special, tokens):
-    vocabulary = Vocabulary(10, **special)
-    batch = batches.make_batch([[7, 8]], 1, 4, 1, vocabulary)
+    frame = parse_frame("cls | sep | sep").ids(Vocabulary(10, **special)._asdict())
+    batch = batches.make_batch([[frame.wrap([7, 8])]], 1, 4, special.get("pad"))
     assert batch["tokens"].tolist() == [tokens]
     assert batch["sequence_ids"].sum() == 2 + len({"cls", "sep"} & special.keys())
-    assert batch["masked_weights"].sum() == ("mask" in special)

@@ -3,15 +3,14 @@
 import numpy as np
 
 from bert_jax.data import report
-from bert_jax.data.store import Store, open_array
+from bert_jax.data.store import Store
 from bert_jax.tasks.labelled import examples, texts
-from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 def build(config, store: Store) -> dict:
     """Returns the report as plain data: facts of the vocabulary are those of the split to train on, and lengths are in
     tokens."""
-    tokenizer = tokenizers.load(store.path / "tokenizer")
+    tokenizer = store.tokenizer
     train = store.splits["train"]
     counts = {name: report.count_split(store.splits[name]) for name in examples.split_names(config)}
     sizes = np.diff(train.sentence_ends, prepend=0)
@@ -40,7 +39,7 @@ def count_labels(store: Store) -> dict[str, int]:
     names = store.manifest["labels"]
     if not names:
         return {}
-    targets = open_array(store.splits["train"].path / "targets.npy")
+    targets = store.splits["train"].read("targets")
     numbers = targets.nonzero()[1] if targets.ndim > 1 else targets[targets >= 0]
     return dict(zip(names, np.bincount(numbers, minlength=len(names)).tolist(), strict=True))
 

@@ -37,7 +37,6 @@ from bert_jax import prng
 from bert_jax.config_checks import find_module, require
 from bert_jax.data import dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import splits
 from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput, Unfinished
@@ -59,6 +58,7 @@ DEFAULTS = {
 }
 # Ends of names of files, not of splits such as iwslt.dev.
 ENDS = rf"(?i)(\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?))?{files.COMPRESSION}"
+COUNTED = {"documents": "document_ends", "sentences": "sentence_ends", "tokens": "tokens"}
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -294,9 +294,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         else:
             named = [*chain(*parts.values())]
         names = task.names(config, named)
-    encoded = {}
-    for split, part in parts.items():
-        encoded[split] = task.encode(config, tokenizer, part, names)
+    encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     cleaned = {}
     if hasattr(task, "clean") and "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
@@ -305,9 +303,12 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
             print(f"train: left out {number:,} examples: {reason}", file=sys.stderr)
     with atomic.new_directory(path, "config.store") as directory:
         counts = {}
-        for split, part in encoded.items():
-            counts[split] = write(directory / split, part, tokenizer)
-        unigrams = sum(count.pop("unigrams") for count in counts.values())
+        unigrams = 0
+        for name, part in encoded.items():
+            split = flatten(part, tokenizer)
+            write(directory / name, split)
+            counts[name] = {key: len(getattr(split, array)) for key, array in COUNTED.items()}
+            unigrams += np.bincount(split.tokens, minlength=tokenizer.size)
         source = {"source": config.task.data, "format": config.task.name}
         for key in ("documents", "tokens"):
             source[key] = {split: count[key] for split, count in counts.items()}
@@ -334,22 +335,33 @@ def count_copies(parts: dict[str, Encoded]) -> dict[str, int]:
     return {name: sum(map(copies.__contains__, part)) for name, part in evaluated.items()}
 
 
-def write(directory: Path, part: Encoded, tokenizer) -> dict:
-    """Writes a split; returns the numbers of its documents, sentences and tokens, and the count of each piece."""
+def in_memory(config, tokenizer, split: str, chosen: list[Example]) -> stores.Store:
+    """Returns a store of the examples of one split, to predict, without files."""
+    check_task(config, tokenizer, config.tokenizer.path or config.init_from)
+    names = [*config.task.get("labels", ())]
+    encoded = module_of(config).encode(config, tokenizer, chosen, names)
+    manifest = {"labels": names, "special": tokenizer.special}
+    return stores.Store(None, manifest, {split: flatten(encoded, tokenizer)}, tokenizer)
+
+
+def flatten(part: Encoded, tokenizer) -> stores.Split:
+    """Returns the examples of a split with their texts one after the other, in memory."""
     texts = [*chain(*part.texts)]
-    documents = np.array([*map(len, part.texts)])
-    sentences = np.array([*map(len, texts)])
-    tokens = np.fromiter(chain(*texts), stores.token_type(tokenizer.size), sentences.sum())
-    with splits.create(directory, tokens.dtype) as arrays:
-        splits.append_documents(arrays, tokens, sentences, documents)
-    for name, values in part.arrays.items():
+    document_ends = np.cumsum([*map(len, part.texts)], dtype=np.int64)
+    sentence_ends = np.cumsum([*map(len, texts)], dtype=np.int64)
+    tokens = np.fromiter(chain(*texts), stores.token_type(tokenizer.size), sentence_ends[-1])
+    count = len(document_ends)
+    ends = np.array([count])
+    arrays = tokens, sentence_ends, document_ends, ends
+    return stores.Split(None, *arrays, range(count), part.arrays)
+
+
+def write(directory: Path, split: stores.Split) -> None:
+    """Writes the arrays and the lists of a split."""
+    directory.mkdir()
+    arrays = {name: getattr(split, name) for name in stores.ARRAYS}
+    for name, values in (arrays | split.values).items():
         if isinstance(values, np.ndarray):
             np.save(directory / f"{name}.npy", values)
         else:
             (directory / f"{name}.json").write_text(json.dumps(values))
-    return {
-        "documents": len(documents),
-        "sentences": len(texts),
-        "tokens": len(tokens),
-        "unigrams": np.bincount(tokens, minlength=tokenizer.size),
-    }

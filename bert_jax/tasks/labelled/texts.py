@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, Dataset, Survey
-from bert_jax.data.store import Split, open_array
+from bert_jax.data.store import Split
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Encoded, Example
@@ -71,7 +71,7 @@ def make_labelled(config, store, texts: int, rows) -> Dataset:
         return {"targets": assemble.look_up(split.path / "targets.npy", example_numbers(rows))}
 
     def score(split, outputs, rows) -> dict:
-        targets = open_array(store.splits[split].path / "targets.npy")[example_numbers(rows)]
+        targets = store.splits[split].read("targets")[example_numbers(rows)]
         predicted = predictions.of_labels(kind, outputs["label_logits"])
         result = scores.compute(config.task.metrics, scores.functions(), targets, predicted)
         if kind == "number":
@@ -215,3 +215,17 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         sizes=sizes,
         group=example_numbers,
     )
+
+
+def wrap(tokens: np.ndarray, row: np.ndarray, frame: Frame) -> list[tuple]:
+    """Returns (ids, segments) of each sequence of a row.
+
+    tokens: all of the split. row: int64[S, 4 or more], see `pairs`. frame: as ids.
+    """
+    sequences = []
+    for a_start, a_size, b_start, b_size, *_ in row.tolist():
+        texts = [tokens[a_start : a_start + a_size]]
+        if b_size:
+            texts.append(tokens[b_start : b_start + b_size])
+        sequences.append(frame.wrap(*texts))
+    return sequences

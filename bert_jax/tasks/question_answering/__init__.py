@@ -8,7 +8,6 @@ A row is a window of a text, see windows.py. A batch has, besides the arrays of 
 A split has questions.json: [id, text, [answer]] of each question; answers are texts, all that are correct.
 """
 
-import json
 from itertools import chain
 
 import numpy as np
@@ -120,7 +119,7 @@ def make(config, store=None) -> Dataset:
 
 def read_questions(store, split: str, rows) -> list[list]:
     """Returns [id, text, answers] of each question that has windows in `rows`."""
-    questions = json.loads((store.splits[split].path / "questions.json").read_text())
+    questions = store.splits[split].read("questions")
     return [questions[number] for number in np.unique(texts.example_numbers(rows))]
 
 

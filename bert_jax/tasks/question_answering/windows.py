@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START
-from bert_jax.data.store import Split, open_array
+from bert_jax.data.store import Split
 from bert_jax.tasks.labelled.texts import EXAMPLE, cut_windows, locate_texts
 from bert_jax.tokenizers.special_tokens import Frame
 
@@ -83,7 +83,7 @@ def rows(split: Split, length: int, frame: Frame, longest: int, stride: int) -> 
     text_sizes = sizes[numbers, 1]
     question_sizes = question_sizes[numbers]
     window_sizes = np.minimum(rooms[numbers], text_sizes - offsets)
-    answers = open_array(split.path / "spans.npy")[numbers] - offsets[:, None]
+    answers = split.read("spans")[numbers] - offsets[:, None]
     are_inside = (answers[:, :1] >= 0) & (answers[:, 1:] < window_sizes[:, None])
     begins = text_begin(question_sizes, frame)
     targets = np.where(are_inside, answers + begins[:, None], 0)
@@ -111,7 +111,7 @@ def group_by_question(
     logits: float32[R, L, 2].
     rows: int64[R, 7], see `rows`.
     """
-    offsets = open_array(split.path / "offsets.npy")
+    offsets = split.read("offsets")
     order = np.argsort(rows[:, EXAMPLE], kind="stable")
     ends = np.flatnonzero(np.diff(rows[order, EXAMPLE])) + 1
     for numbers in np.split(order, ends):

@@ -13,7 +13,6 @@ from bert_jax.data.dataset import A_SIZE, A_START, LABEL, Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
 from bert_jax.data.store import SPLITS, Store, number_of
 from bert_jax.tasks.text import documents, mlm_batch
-from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {
@@ -139,7 +138,7 @@ def mask(config, phase, split: str, store, word_starts, keys, arrays: dict) -> d
     from bert_jax.data import masking
 
     if word_starts is None:
-        word_starts = tokenizer.load(store.path / "tokenizer").word_starts
+        word_starts = store.tokenizer.word_starts
     rate = mask_rate(config, phase, split)
     predictions = phase.keys.max_predictions
     special = store.manifest["special"]

@@ -19,7 +19,6 @@ import numpy as np
 from bert_jax.config_checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, Dataset, Survey
-from bert_jax.data.store import open_array
 from bert_jax.tasks.labelled import examples, labels, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.token_classification import conll, entity_labels, entity_scores
@@ -161,7 +160,7 @@ def read(config, store, split, outputs, rows) -> Iterator[tuple[np.ndarray, np.n
         logits[start : start + size] += row_logits[begin : begin + size]
     ends = part.sentence_ends[:-1]
     classes = np.split(logits.argmax(-1), ends)
-    targets = np.split(open_array(part.path / "targets.npy"), ends)
+    targets = np.split(part.read("targets"), ends)
     for number in np.unique(texts.example_numbers(rows)):
         # A word's label is that of its first piece, which has a target.
         is_first = targets[number] >= 0

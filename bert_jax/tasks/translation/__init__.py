@@ -19,7 +19,6 @@ segments are 0, and cls_positions say where the sources begin.
 N pairs, B rows, S pairs of a row at most, L places of a row for sources, and as many for targets.
 """
 
-import json
 import math
 from functools import lru_cache, partial
 from pathlib import Path
@@ -39,7 +38,6 @@ from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.labelled.scores import check_names
 from bert_jax.tasks.text.documents import Rows
 from bert_jax.tasks.translation import packing, scores
-from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Frame, model_frame
 
 DEFAULTS = {
@@ -185,12 +183,11 @@ def make(config, store: Store | None = None) -> Dataset:
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         ids = store.manifest["special"]
         rows = assemble.pad_sequences(rows, sequences(phase))
-        arrays, target = (
-            assemble.gather(
-                tokens, rows[:, :, side], phase.length, frame.ids(ids), ids["pad"], paired=False
-            )
-            for side, frame in enumerate(frames(config))
-        )
+        sides = []
+        for side, frame in enumerate(frames(config)):
+            around = frame.ids(ids), ids["pad"]
+            sides.append(assemble.gather(tokens, rows[:, :, side], phase.length, *around, False))
+        arrays, target = sides
         arrays |= {f"target_{name}": target[name] for name in TARGET}
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
 
@@ -244,7 +241,7 @@ def survey(store: Store, phase, splits, rows: Rows, special: np.ndarray) -> Surv
 
 def read_texts(store, split: str, rows) -> list[list[str]]:
     """Returns [source, target] of each row, an empty target if it is not known."""
-    pairs = json.loads((store.splits[split].path / "texts.json").read_text())
+    pairs = store.splits[split].read("texts")
     return [pairs[number] for number in rows[:, 0, 0, texts.EXAMPLE]]
 
 
@@ -255,7 +252,7 @@ def decode(config, store, split: str, outputs, rows) -> list[dict]:
     at_limit: whether the translation ended at its limit, see task.extra_pieces.
     outputs: those of objectives/translation.py. The translation of an empty source is empty, without hypotheses.
     """
-    tokenizer = tokenizers.load(store.path / "tokenizer")
+    tokenizer = store.tokenizer
     name = "score" if config.objective.beams > 1 else "log_probability"
     results = []
     pairs = read_texts(store, split, rows)

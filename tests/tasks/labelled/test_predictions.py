@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from kits import labelled
 
-from bert_jax.commands import predict
 from bert_jax.convert.load_model import Model
+from bert_jax.inference import predict
 from bert_jax.tasks.labelled import predictions
 from bert_jax.tasks.labelled.examples import Example
 from bert_jax.tokenizers import tokenizer as tokenizers
