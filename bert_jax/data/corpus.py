@@ -193,8 +193,9 @@ def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
     try:
         if reader := READERS.get(reading.form):
             problems = Counter()
-            texts = [*itertools.islice(reader(path, reading, problems), MOST_ROWS)]
-            check_usable(path, len(texts), problems, reading)
+            texts = reader(path, reading, problems)
+            usable = len([*itertools.islice(texts, MOST_ROWS)])
+            check_usable(path, usable, problems, reading)
         else:
             check_file(path, reading, guesses)
     except BadInput as error:
@@ -227,7 +228,12 @@ def check_file(path: Path, reading: Reading, guesses: bool) -> None:
     check_usable(path, usable, problems, reading)
 
 
-def check_usable(path: Path, usable: int, problems: Counter, reading: Reading) -> None:
+def check_usable(
+    path: Path,
+    usable: int,
+    problems: Counter,
+    reading: Reading,
+) -> None:
     """Raises BadInput if a file has fewer usable lines or records than others."""
     if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
         keys = f"config.corpus.format={reading.form}, config.corpus.field={reading.field}"

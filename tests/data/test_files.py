@@ -107,7 +107,7 @@ def test_a_window_that_is_too_long_is_named(tmp_path):
     """RFC 8878: a frame with a window of 256 MB, whose only block is not compressed."""
     frame = b"\x28\xb5\x2f\xfd\0\x90" + (8 * 4 + 1).to_bytes(3, "little") + b"text"
     assert read(write(tmp_path / "a.zst", frame.replace(b"\x90", b"\x88"))) == b"text"
-    with pytest.raises(BadInput, match=f"{tmp_path}/b.zst: .*window"):
+    with pytest.raises(BadInput, match=f"{tmp_path}/b.zst: damaged.*too much memory"):
         read(write(tmp_path / "b.zst", frame))
 
 

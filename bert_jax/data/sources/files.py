@@ -142,8 +142,6 @@ def explain(path: Path, *kinds: type) -> Iterator[None]:
         if getattr(error, "errno", None):
             raise OSError(error.errno, error.strerror, str(path)) from None
         reason = f"damaged, cut short, or not what its name says ({one_line(error)})"
-        if "too much memory" in str(error):  # of zstd, which accepts windows of up to 128 MB
-            reason = "compressed with a window over 128 MB; unpack it"
         raise BadInput(f"{path}: {reason}") from None
 
 
@@ -162,7 +160,12 @@ def check_text(path: Path, start: bytes) -> None:
             raise BadInput(f"{path}: {kind}; expected text")
 
 
-def read_lines(path: Path, form: str, problems: Counter, size: int) -> Iterator[bytes]:
+def read_lines(
+    path: Path,
+    form: str,
+    problems: Counter,
+    size: int,
+) -> Iterator[bytes]:
     """Yields pieces of whole lines, about `size` bytes each. Drops records of JSON lines over LONGEST_RECORD, cuts
     other lines over LONGEST_LINE, and counts both. In a file that has carriage returns alone, these become line
     breaks.

@@ -51,8 +51,7 @@ def texts(path: Path, reading, problems) -> Iterator[bytes]:
         ]
         if field not in names:
             choices = ", ".join(names) or "none"
-            raise BadInput(
-                f"config.corpus.field={field}: no text column of {path}; it has {choices}"
-            )
+            hint = f"no text column of {path}; it has {choices}"
+            raise BadInput(f"config.corpus.field={field}: {hint}")
         for batch in file.iter_batches(ROWS, columns=[field]):
             yield from texts_of(pyarrow.Table.from_batches([batch]), field)

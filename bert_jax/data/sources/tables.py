@@ -42,7 +42,12 @@ def library_of(name: str) -> ModuleType | None:
     return None
 
 
-def read(source: Path | str, columns: list[str], optional: str = "", table=None) -> Rows:
+def read(
+    source: Path | str,
+    columns: list[str],
+    optional: str = "",
+    table: Table | None = None,
+) -> Rows:
     """Returns (place, values of the columns) of each row of a file or a data set. The place is the file and the line,
     or the row in a JSON array, a Parquet file or a data set, for messages. Columns may be nested in the column NESTED.
 
@@ -68,22 +73,27 @@ def read(source: Path | str, columns: list[str], optional: str = "", table=None)
         if row is None and table:
             raise BadInput(f"{place}: {OTHER_COLUMNS}")
         if row is not None:
-            values = [
-                text_of_cell(f"{place}: column {name!r}", row.get(name), name == optional)
-                for name in columns
-            ]
+            values = []
+            for name in columns:
+                cell = f"{place}: column {name!r}"
+                text = text_of_cell(cell, row.get(name), name == optional)
+                values.append(text)
         result.append((place, values))
     if not result:
         raise BadInput(f"{source}: has no rows")
     return result
 
 
-def read_source(source: Path | str, columns: list[str], optional: str) -> Table:
+def read_source(
+    source: Path | str,
+    columns: list[str],
+    optional: str,
+) -> Table:
     """Returns the table of a data set, of parallel files, or of a file."""
     if library := library_of(str(source)):
         table = library.table(source, columns)
         rows = number_rows(source, rows_of_columns(table))
-        return table_of(rows, columns)
+        return table_of(rows)
     if paths := find_parallel(source, columns):
         for name in columns:
             if name not in paths and name != optional:
@@ -92,15 +102,23 @@ def read_source(source: Path | str, columns: list[str], optional: str) -> Table:
     return read_file(source, suffix_of(source) or ".tsv", columns, optional)
 
 
-def read_file(path: Path, kind: str, columns: list[str], optional: str = "") -> Table:
+def read_file(
+    path: Path,
+    kind: str,
+    columns: list[str],
+    optional: str = "",
+) -> Table:
     """Returns the table of a file. kind: see `suffix_of`; '': its lines are rows of the column LINE, unless the first
     one is a header, between tabs, with the first of the columns."""
     if kind == ".parquet":
         with readable(path):
-            rows = number_rows(path, parquet.rows(path))
-        return table_of(rows, columns)
+            rows = parquet.rows(path)
+        rows = number_rows(path, rows)
+        return table_of(rows)
     if kind in (".json", ".jsonl"):
-        return table_of(replace_surrogates(read_json(path), path), columns)
+        rows = read_json(path)
+        rows = replace_surrogates(rows, path)
+        return table_of(rows)
     lines = read_lines(path)
     rows = split_rows(path, lines, kind == ".csv")
     names, rows = split_header(rows, columns, optional)
@@ -108,7 +126,8 @@ def read_file(path: Path, kind: str, columns: list[str], optional: str = "") -> 
     if not is_table:
         rows = [{LINE: line} for line in lines]
         return [LINE], number_rows(path, rows, ":")
-    return names, ((place, row_of(names, values)) for place, values in rows)
+    rows = ((place, row_of(names, values)) for place, values in rows)
+    return names, rows
 
 
 def row_of(names: list[str], values: list[str]) -> dict | None:
@@ -118,21 +137,22 @@ def row_of(names: list[str], values: list[str]) -> dict | None:
     return dict(zip(names, values, strict=False))
 
 
-def number_rows(source: Path | str, rows: Iterable, mark: str = ", row ") -> list[tuple]:
+def number_rows(
+    source: Path | str,
+    rows: Iterable,
+    mark: str = ", row ",
+) -> list[tuple]:
     """Returns (place, row) of each row. mark: between the source and the number of a place."""
     return [(f"{source}{mark}{number}", row) for number, row in enumerate(rows, 1)]
 
 
-def table_of(rows: list[tuple[str, dict]], columns: list[str]) -> Table:
-    """Returns a table of rows, of which the texts that an object in the column NESTED has become columns. Raises
-    BadInput if one of the columns is also outside of the object."""
+def table_of(rows: list[tuple[str, dict]]) -> Table:
+    """Returns a table of rows, of which the texts that an object in the column NESTED has become columns, in place of
+    those of the same names."""
     names = {}
-    for place, row in rows:
+    for _, row in rows:
         nested = row.get(NESTED)
         if isinstance(nested, dict):
-            for name in columns:
-                if name in nested and row.get(name) is not None:
-                    raise BadInput(f"{place}: column {name!r} is also in {NESTED!r}")
             row |= nested
         names |= row
     return [*names], rows
@@ -199,8 +219,9 @@ def readable(path: Path) -> Iterator[None]:
 
 def read_text(path: Path) -> str:
     """Returns the text of a file. Raises BadInput with the line if it is not UTF-8, and for other formats."""
-    with readable(path), files.open_text(path) as file:
-        content = file.read()
+    with readable(path):
+        with files.open_text(path) as file:
+            content = file.read()
     files.check_text(path, content)
     try:
         text = content.decode("utf-8-sig")
@@ -230,7 +251,9 @@ def read_json(path: Path) -> list[tuple[str, dict]]:
         document = json.loads(text)
         rows = number_rows(path, rows_of_document(document))
     except (RecursionError, ValueError):  # not a single document
-        lines = text.split("\n") if text else []
+        lines = []
+        if text:
+            lines = text.split("\n")
         rows = []
         for place, line in number_rows(path, lines, ":"):
             rows.append((place, read_line(place, line)))
@@ -252,7 +275,8 @@ def rows_of_document(document) -> Iterable:
         columns = [list(column.values()) for column in columns]
     if not all(isinstance(column, list) for column in columns):
         return [document]
-    return rows_of_columns(dict(zip(document, columns, strict=True)))
+    table = zip(document, columns, strict=True)
+    return rows_of_columns(dict(table))
 
 
 def rows_of_columns(columns: dict[str, list]) -> list[dict]:
@@ -269,15 +293,24 @@ def read_line(place: str, line: str):
         raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
 
 
-def split_rows(path: Path, lines: list[str], is_csv: bool) -> list[tuple[str, list[str]]]:
+def split_rows(
+    path: Path,
+    lines: list[str],
+    is_csv: bool,
+) -> list[tuple[str, list[str]]]:
     """Returns (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
     have several lines."""
     csv.field_size_limit(sys.maxsize)
     backwards = dropwhile(lambda line: not line.strip(" "), reversed(lines))
     # The module ends rows at carriage returns; text has no surrogates.
     hidden = [line.replace("\r", HIDDEN) + "\n" for line in backwards]
-    dialect = {} if is_csv else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader = csv.reader(reversed(hidden), strict=True, **dialect)
+    dialect = {"strict": True}
+    if not is_csv:
+        dialect = {
+            "delimiter": "\t",
+            "quoting": csv.QUOTE_NONE,
+        }
+    reader = csv.reader(reversed(hidden), **dialect)
     rows = []
     line = 1
     try:

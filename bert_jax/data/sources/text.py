@@ -180,7 +180,12 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
         yield from text_of_record(record, field, len(line), problems)
 
 
-def text_of_record(record, field: str, size: int, problems: Counter) -> Iterator[bytes]:
+def text_of_record(
+    record,
+    field: str,
+    size: int,
+    problems: Counter,
+) -> Iterator[bytes]:
     """Yields the text under `field` of a record of `size` bytes, with U+FFFD for lone surrogates; counts what is
     wrong."""
     value = value_of(record, field)
