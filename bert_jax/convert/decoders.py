@@ -16,7 +16,6 @@ EXTRA_WINDOW = 2
 def decoder_of(architecture: ModuleType, **changes) -> SimpleNamespace:
     """Returns an architecture, see names.ARCHITECTURES, that generates texts as GPT-2 does, and with the changes."""
     shared = dict(
-        FRAME=gpt2.FRAME,
         OBJECTIVE="causal_lm",
         OBJECTIVES=gpt2.OBJECTIVES,
         default_keys=gpt2.default_keys,

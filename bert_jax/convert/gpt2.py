@@ -11,7 +11,6 @@ CLASS = "GPT2"  # names.ARCHITECTURES describes the constants and functions of a
 TITLE = "GPT-2"
 MODEL_TYPE = "gpt2"
 TOKENIZER = "GPT2Tokenizer"
-FRAME = ()
 OBJECTIVES = {"causal_lm": ("LMHeadModel", "text-generation")}
 
 # --- Parameters -----------------------------------------------------------------------------------

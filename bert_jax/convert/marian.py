@@ -87,7 +87,6 @@ SAME = {
 ABSENT = {"scale_embedding": False, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}
 # Values of the keys of config.model for which Marian has no settings: it has no pre-norm.
 PLAIN = {"norm": "post", "epsilon": 1e-5}
-FRAME = ("sep",)  # a source is its pieces and [SEP]
 TOKENS = {
     "decoder_start_token_id": "cls",
     "eos_token_id": "sep",

@@ -38,7 +38,6 @@ FORMATS = ("huggingface", "google")
 #     TITLE         its name in a model card, by default CLASS
 #     ZEROS         tensors among BUFFERS that must be zero, because the model here has none
 #     TOKENS        {key of config.json: name of the special token whose id it must be}
-#     FRAME         special tokens that begin and end a text, by default ("cls", "sep"). Without cls, it generates texts
 #     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
 #     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
 #                   by default mlm, whose class depends on the heads, and LABELERS
@@ -223,6 +222,11 @@ def exportable(format: str, config) -> dict[str, tuple]:
         "task.both_orders": (False,),
         "objective.pool": getattr(architecture, "POOLS", ("summary",)),
     }
+
+
+def generates(architecture: ModuleType) -> bool:
+    """Returns whether a model generates texts, which have no frame."""
+    return "causal_lm" in getattr(architecture, "OBJECTIVES", ())
 
 
 def find_class(config, *default: str) -> tuple[str, str]:

@@ -12,7 +12,6 @@ CLASS = "OpenAIGPT"  # names.ARCHITECTURES describes the constants and functions
 TITLE = "GPT"
 MODEL_TYPE = "openai-gpt"
 TOKENIZER = "OpenAIGPTTokenizer"
-FRAME = gpt2.FRAME
 OBJECTIVES = gpt2.OBJECTIVES
 LABEL_LAYERS = gpt2.LABEL_LAYERS
 default_keys = gpt2.default_keys

@@ -7,14 +7,15 @@ import tokenizers
 from tokenizers import AddedToken
 from tokenizers.models import BPE
 from tokenizers.normalizers import BertNormalizer
+from tokenizers.processors import BertProcessing
 
-from bert_jax.convert import marian, names
+from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import bpe_files, huggingface, settings_files, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.settings_files import NAMES, SETTINGS, as_token, find_spellings
-from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
+from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END, Frame, model_frame
 
 # Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2 and GPT take nothing but the vocabulary
 # and merges from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
@@ -40,7 +41,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if file.is_file():
         library = huggingface.open_library(json_file.read(file), file)
         document = json.loads(library.to_str())
-    _, architecture = names.find_file(config)
+    model, architecture = names.find_file(config)
     full = settings.get("tokenizer_class") or config.get("tokenizer_class")
     name = check_class(directory, settings, str(full or architecture.TOKENIZER), document)
     if not document and name not in TYPES:
@@ -54,15 +55,29 @@ def read(directory: Path, config: dict) -> Tokenizer:
         elif name in TYPES:
             library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
-        if getattr(architecture, "FRAME", None) == ():  # it generates texts
+        if names.generates(architecture):
             generation = json_file.read_optional(directory / "generation_config.json")
             spellings |= find_ends([settings, generation, config], library)
     tokenizer = huggingface.from_library(library, file, spellings)
-    if architecture is marian:
-        plain = library.encode("a", add_special_tokens=False).ids
-        if library.encode("a").ids != [*plain, tokenizer.sep]:
-            raise BadInput(f"{directory}: {name}Tokenizer: a source needs one end token alone")
+    special = tokenizer.special
+    if name in BERT and special.keys() >= {"cls", "sep"}:  # the class adds them
+        ends = [(tokenizer.spellings[end], special[end]) for end in ("sep", "cls")]
+        library.post_processor = BertProcessing(*ends)
+    if not names.generates(architecture):
+        check_frame(directory, library, model_frame(model).ids(special))
     return tokenizer
+
+
+def check_frame(directory: Path, library: tokenizers.Tokenizer, frame: Frame) -> None:
+    """Raises BadInput if a tokenizer puts a text, or two, into another frame than that of the model."""
+    for texts in (("a",), ("a", "a"))[: 1 + bool(frame.between)]:
+        plain = [library.encode(text, add_special_tokens=False).ids for text in texts]
+        expected, _ = frame.wrap(*plain)
+        found = library.encode(*texts).ids
+        if found != expected:
+            found = [*map(library.id_to_token, found)]
+            expected = [*map(library.id_to_token, expected)]
+            raise BadInput(f"{directory}: its tokenizer frames a text as {found}, not {expected}")
 
 
 def find_ends(sources: list[dict], library: tokenizers.Tokenizer) -> dict[str, str]:

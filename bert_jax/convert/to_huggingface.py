@@ -7,6 +7,7 @@ from safetensors.numpy import save_file
 
 from bert_jax import __version__
 from bert_jax.convert import names, settings, tokenizer_files
+from bert_jax.tokenizers.special_tokens import Frame, frame_of
 
 # The end of the class in transformers: the first whose heads the model has.
 ARCHITECTURES = (
@@ -29,7 +30,7 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
     architecture = names.find_architecture(config.model, config.objective.name)
     has_segments = "type_vocabulary" in config.model
-    frame = getattr(architecture, "FRAME", tokenizer_files.FRAME)
+    frame = Frame() if names.generates(architecture) else frame_of(config)
     tokenizer_files.write(directory, tokenizer, positions, has_segments, frame)
     if hasattr(architecture, "write_generation"):
         values = architecture.write_generation(config, vocabulary)

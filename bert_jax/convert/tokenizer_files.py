@@ -8,29 +8,35 @@ from tokenizers.processors import TemplateProcessing
 
 from bert_jax.convert import sentencepiece_to_json
 from bert_jax.tokenizers import huggingface
-from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
+from bert_jax.tokenizers.special_tokens import (
+    BERT_FRAME,
+    SPECIAL,
+    Frame,
+    added_token,
+    parse_frame,
+)
 
-FRAME = ("cls", "sep")  # special tokens that begin and end a text
+BERT = parse_frame(BERT_FRAME)
 
 
 def write(
-    directory: Path, tokenizer, positions: int, has_segments: bool = True, frame: tuple = FRAME
+    directory: Path, tokenizer, positions: int, has_segments: bool = True, frame: Frame = BERT
 ) -> None:
     """Writes the files.
 
     positions: tokens of the longest row, including special pieces.
     has_segments: whether the model has two kinds of segments.
-    frame: those of FRAME that texts have. Without cls, the model generates texts, and has no masks.
+    frame: of names. Without any, the model generates texts; without cls, it has no masks.
     """
     inputs = ["input_ids", "attention_mask"]
     if has_segments:
         inputs.insert(1, "token_type_ids")
     common = {"model_max_length": positions, "model_input_names": inputs}
     # BertTokenizer adds a [CLS].
-    is_bert = tokenizer.kind == "wordpiece" and frame == FRAME
+    is_bert = tokenizer.kind == "wordpiece" and frame == BERT
     write_json(directory / "tokenizer.json", document(tokenizer, frame))
     tokens = settings(tokenizer, is_bert)
-    if not frame:  # transformers asks for a token that begins a text, and one that ends it
+    if not frame.size():  # transformers asks for a token that begins a text, and one that ends it
         end = tokenizer.spellings.get("sep")
         tokens |= {"bos_token": tokenizer.spellings.get("bos", end), "eos_token": end}
     write_json(directory / "tokenizer_config.json", tokens | common)
@@ -58,8 +64,8 @@ def settings(tokenizer, is_bert: bool) -> dict:
     }
 
 
-def document(tokenizer, frame: tuple = FRAME) -> dict:
-    """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP], or less, see `write`."""
+def document(tokenizer, frame: Frame = BERT) -> dict:
+    """Returns tokenizer.json, parsed. It puts texts into the frame, see `write`."""
     if tokenizer.kind == "wordpiece":
         values = json.loads(tokenizer.tokenizer.to_str())
         ids = sorted(tokenizer.special.values())
@@ -68,7 +74,7 @@ def document(tokenizer, frame: tuple = FRAME) -> dict:
         values = sentencepiece_to_json.document(tokenizer)
     else:
         values = copy.deepcopy(tokenizer.document)
-    has_cls = "cls" in frame
+    has_cls = "cls" in frame.begin
     mask = tokenizer.mask if has_cls else None
     if tokenizer.mark:
         adjust_spaces(values, mask)
@@ -96,15 +102,14 @@ def adjust_spaces(values: dict, mask: int | None) -> None:
         values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
 
 
-def post_processor(tokenizer, frame: tuple) -> dict:
+def post_processor(tokenizer, frame: Frame) -> dict:
     """Returns the template that adds the tokens of a frame, if the vocabulary has them."""
-    tokens = {name: id for name, id in tokenizer.special.items() if name in frame}
-    ids = {tokenizer.pieces[id]: id for id in tokens.values()}
-    cls = [tokenizer.pieces[tokens["cls"]]] if "cls" in tokens else []
-    sep = [tokenizer.pieces[tokens["sep"]]] if "sep" in tokens else []
+    parts = frame.ids(tokenizer.special)[:3]
+    ids = {tokenizer.pieces[number]: number for part in parts for number in part}
+    begin, between, end = ([tokenizer.pieces[number] for number in part] for part in parts)
     template = TemplateProcessing(
-        single=[*cls, "$A", *sep],
-        pair=[*cls, "$A", *sep, "$B:1", *(f"{piece}:1" for piece in sep)],
+        single=[*begin, "$A", *end],
+        pair=[*begin, "$A", *between, "$B:1", *(f"{piece}:1" for piece in end)],
         special_tokens=[*ids.items()],
     )
     return json.loads(template.__getstate__())

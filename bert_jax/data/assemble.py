@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from bert_jax.tokenizers.special_tokens import Frame
+
 # Python defines mmap.MAP_NORESERVE from version 3.13 on.
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -30,16 +32,8 @@ def map_file(path: Path) -> tf.Tensor:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def gather(
-    tokens,
-    pairs,
-    length: int,
-    special: dict,
-    paired: bool,
-    begins: bool = True,
-    end: int | None = None,
-) -> dict:
-    """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
+def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> dict:
+    """Returns rows before masking: the texts A and B of each pair in their frame, or A alone, one pair after the other.
 
     Besides arrays of the batch contract, it returns inputs of masking.apply:
         ends: int32[B, S], where each pair ends.
@@ -48,39 +42,42 @@ def gather(
 
     tokens: all of the split.
     pairs: int64[B, S, 5], with the columns of dataset.py; zeros for an absent pair.
-    special: {name: id}.
+    frame: of ids.
+    pad: the id of padding.
     paired: whether rows have B.
-    begins: whether pairs begin with [CLS].
-    end: the id at the end of each pair; [SEP] if None.
     """
-    begin = int(begins)
     a_start, a_size, b_start, b_size, labels = tf.unstack(pairs, axis=2)
     sizes = a_size + b_size
     is_present = a_size > 0
-    special_tokens = begin + 1 + paired
-    ends = tf.cumsum(tf.where(is_present, sizes + special_tokens, 0), axis=1)
+    ends = tf.cumsum(tf.where(is_present, sizes + frame.size(1 + paired), 0), axis=1)
     starts = shift_right(ends)
-    first_seps = starts + begin + a_size
-    before_a = a_start - starts - begin
-    before_b = b_start - first_seps - 1
+    between = frame.between if paired else ()
+    a_begins = starts + len(frame.begin)
+    a_ends = a_begins + a_size
+    b_begins = a_ends + len(between)
+    numbers = [starts, a_ends, ends, a_start - a_begins, b_start - b_begins]
     position = number_columns(length, tf.int64)
     owners = find_owners(ends, position)
-    numbers = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    numbers = gather_by_pair(numbers, owners)
-    start, first_sep, last_sep, before_a, before_b = tf.unstack(numbers, axis=2)
-    in_a = (position >= start + begin) & (position < first_sep)
-    in_b = (position > first_sep) & (position < last_sep)
+    numbers = gather_by_pair(tf.stack(numbers, axis=2), owners)
+    start, a_end, end, before_a, before_b = tf.unstack(numbers, axis=2)
+    b_begin = a_end + len(between)
+    b_end = end - len(frame.end)
+    in_a = (position >= start + len(frame.begin)) & (position < a_end)
+    in_b = (position >= b_begin) & (position < b_end)
     maskable = in_a | in_b
     source = tf.where(in_a, before_a, before_b) + position
     ids = as_ids(tf.gather(tokens, tf.where(maskable, source, 0)))
     real = position < ends[:, -1:]
-    around = tf.where(position == start, special["cls"], special["sep"])
-    if end is not None:
-        around = tf.where(position == last_sep, end, around)
-    around = tf.where(real, around, special["pad"])
+    around = tf.fill(tf.shape(ids), pad)
+    for first, special in ((start, frame.begin), (a_end, between), (b_end, frame.end)):
+        for number, token in enumerate(special):
+            around = tf.where(real & (position == first + number), token, around)
+    segments = as_ids((position >= b_begin) & real & paired)
+    if frame.last_segment is not None:
+        segments = tf.where(real & (position == end - 1), frame.last_segment, segments)
     return {
         "tokens": tf.where(maskable, ids, around),
-        "segments": as_ids((position > first_sep) & real),
+        "segments": segments,
         "positions": as_ids(tf.where(real, position - start, 0)),
         "sequence_ids": tf.where(real, owners + 1, 0),
         "cls_positions": as_ids(tf.where(is_present, starts, 0)),
@@ -119,32 +116,44 @@ def look_up(path: Path, numbers):
     return tf.gather(map_file(path), numbers)
 
 
-def gather_range(tokens, separators, ranges, length: int, special: dict, sequences: int) -> dict:
-    """Returns rows before masking: [CLS], a range of the stream of tasks/text/documents.py, [SEP].
+def gather_range(
+    tokens, separators, ranges, length: int, frame: Frame, pad: int, sequences: int
+) -> dict:
+    """Returns rows before masking: a range of the stream of tasks/text/documents.py in a frame.
 
     The arrays are those of `gather` without pairs, but `ends` and `sizes` as of one sequence.
 
     tokens: all of the split.
     separators: int64[D], where they are.
     ranges: int64[B, 2], start and size of each.
-    sequences: S; if more than 1, the separators after a document are [SEP] and [CLS], and each document is a sequence.
+    frame, pad: see `gather`. With several sequences, one token ends a frame.
+    sequences: S; if more than 1, the separators after a document are the end of its frame and the beginning of the
+        next one's, and each document is a sequence. Otherwise it is the first token of the end.
     """
+    begin = len(frame.begin)
+    around_document = frame.size() if sequences > 1 else 1
     start = ranges[:, :1]
     size = ranges[:, 1:]
     position = number_columns(length, tf.int64)
-    inside = (position > 0) & (position <= size)
-    offsets = tf.minimum(tf.maximum(position - 1, 0), size - 1)
-    width = min(sequences, 2)
-    ids, ends_there, owners, ends = gather_stream(tokens, separators, start + offsets, width)
+    inside = (position >= begin) & (position < begin + size)
+    offsets = tf.minimum(tf.maximum(position - begin, 0), size - 1)
+    ids, ends_there, owners, ends = gather_stream(
+        tokens, separators, start + offsets, around_document
+    )
     if sequences == 1:
         owners = tf.zeros_like(owners)
         ends = ends[:, :0]
-    begins = tf.concat([tf.zeros_like(start), ends + 2 - start], axis=1)  # of sequences in the row
+    # Of sequences in the row.
+    begins = tf.concat([tf.zeros_like(start), ends + frame.size() - start], axis=1)
     place = position - gather_by_pair(begins, owners)  # in its sequence
-    maskable = inside & ~ends_there & (place > 0)
-    real = position < size + 2
-    around = tf.where(place == 0, special["cls"], special["sep"])
-    around = tf.where(real, around, special["pad"])
+    maskable = inside & ~ends_there & (place >= begin)
+    row_end = begin + size
+    real = position < size + frame.size()
+    special = tf.constant([*frame.end, *frame.begin, pad])
+    number = (place + len(frame.end)) * as_int64(~ends_there)
+    number = tf.where(position < row_end, number, position - row_end)
+    number = tf.where(real & ~maskable, number, frame.size())
+    around = tf.gather(special, number)
     cls_positions = tf.where(begins < size, begins, 0)
     cls_positions = tf.pad(cls_positions, [[0, 0], [0, sequences]])
     return {
@@ -153,7 +162,7 @@ def gather_range(tokens, separators, ranges, length: int, special: dict, sequenc
         "positions": as_ids(tf.where(real, place, 0)),
         "sequence_ids": tf.where(real, owners + 1, 0),
         "cls_positions": as_ids(cls_positions[:, :sequences]),
-        "ends": as_ids(size + 2),
+        "ends": as_ids(size + frame.size()),
         "sizes": tf.reduce_sum(as_ids(maskable), axis=1, keepdims=True),
         "maskable": maskable,
     }

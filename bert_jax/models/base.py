@@ -3,6 +3,8 @@
 Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a network, and may also have
 
     BODY        the subtrees of the network's parameters that are its body; by default ("",), all of them
+    FRAME       the special tokens around texts, by default those of BERT; see tokenizers/special_tokens.py
+    TARGET_FRAME    the same of a target
     TAKES       {name of another model: {subtree of its body: subtree of this one}}, what `init_from` takes from it
     RULES       shardings in front of mesh.RULES
     DECAY       rules in front of DECAY below

@@ -39,7 +39,7 @@ DEFAULTS = {
     "initializer": 0.0,  # standard deviation of the truncated normal initializer; 0: the root of 1 / width
 }
 BODY = ("encoder", "decoder")
-FRAME = "| | sep"  # of a source, see tokenizers/special_tokens.py
+FRAME = "| | sep"  # of a source
 TARGET_FRAME = "cls | | sep"
 DECODER = 1 << 12  # number of the decoder's first dropout keys; those of the encoder are smaller
 

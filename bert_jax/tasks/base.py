@@ -1,8 +1,8 @@
 """Finds the task of a config, and sets the keys that its data decides.
 
 The file of a task has DEFAULTS, `check` and `make`, and may also have PHASE_DEFAULTS, NEEDS, the names of the special
-tokens without which a vocabulary is refused, separated by spaces, BEGINS, False if texts do not begin with [CLS],
-`fill`, and FILLED, the names of the numbers that it sets.
+tokens without which a vocabulary is refused, separated by spaces, `fill`, and FILLED, the names of the numbers that it
+sets.
 """
 
 from bert_jax import config as configs

@@ -28,6 +28,7 @@ OTHER_NAMES = {
 ALL = SPECIAL | {"end": "[END]", "bos": "[BOS]"}
 # In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
 TEXT_END = "<|endoftext|>"
+BERT_FRAME = "cls | sep | sep"  # see `parse_frame`
 NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
 
 
@@ -118,23 +119,19 @@ def parse_frame(text: str) -> Frame:
     return Frame(*parts, int(segment) if segment else None)
 
 
-def frame_of(config, name: str = "FRAME") -> Frame:
-    """Returns the frame of the texts of a model, as names: what its file calls FRAME, or that of BERT. A causal model
-    ends with [END], so that the token whose vector it reads is no [SEP] between texts.
+def model_frame(model: str, name: str = "FRAME") -> Frame:
+    """Returns the frame of the texts of config.model.name, as names: what its file calls FRAME, or that of BERT.
 
     name: of another frame in that file.
     """
-    module = find_module("model", config.model.name)
-    frame = parse_frame(getattr(module, name, "cls | sep | sep"))
+    return parse_frame(getattr(find_module("model", model), name, BERT_FRAME))
+
+
+def frame_of(config) -> Frame:
+    """Returns the frame of the texts of a model, as names. A causal one ends with [END], so that the token whose vector
+    it reads is not the [SEP] between texts."""
+    frame = model_frame(config.model.name)
     return frame._replace(end=("end",)) if config.objective.get("causal") else frame
-
-
-def row_end(config, special: dict[str, int | None]) -> int | None:
-    """Returns the id that ends a row of a model: [SEP], or [END] of a causal one whose vocabulary has it."""
-    end = special.get("end")
-    if end is None or not config.objective.get("causal"):
-        return special.get("sep")
-    return end
 
 
 def check_ids(special: dict[str, int], size: int, path: object) -> None:

@@ -39,6 +39,7 @@ from bert_jax.layers import decoding
 from bert_jax.objectives import base
 from bert_jax.parallel.processes import Cluster
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special_tokens import parse_frame
 
 KEYS = (
     "model.name=transformer",
@@ -129,7 +130,9 @@ def test_what_marian_lacks_is_not_exported(key, value):
 def test_tokenizers_end_a_text_and_give_it_back(tmp_path, kind):
     """Ids without [CLS]; imported again, the tokenizer has the same ids."""
     tokenizer = tokenizers.train(kind, PROSE, SIZES[kind], True)
-    tokenizer_files.write(tmp_path, tokenizer, positions=32, has_segments=False, frame=("sep",))
+    tokenizer_files.write(
+        tmp_path, tokenizer, positions=32, has_segments=False, frame=parse_frame("| | sep")
+    )
     external_models.write_config(tmp_path / "config.json", {"model_type": "marian"})
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     (ids,) = tokenizer.encode([TEXT])
@@ -153,15 +156,15 @@ def test_tokenizers_of_another_frame_are_refused(exported, tmp_path, kind):
     if kind == "BertTokenizer":
         tokenizer = tokenizers.train("wordpiece", PROSE, 300, True)
         values = {"tokenizer_class": kind}
-        frame = ("sep",)
+        frame = "| | sep"
     else:
         tokenizer = tokenizers.load(exported[1].with_name("run") / "tokenizer")
         values = {}
-        frame = ("cls", "sep") if kind == "cls" else ()
-    tokenizer_files.write(source, tokenizer, 32, has_segments=False, frame=frame)
+        frame = "cls | sep | sep" if kind == "cls" else "| |"
+    tokenizer_files.write(source, tokenizer, 32, has_segments=False, frame=parse_frame(frame))
     settings = read_json(source / "tokenizer_config.json") | values
     external_models.write_config(source / "tokenizer_config.json", settings)
-    assert "end token" in refused_import(source)
+    assert "frames a text as" in refused_import(source)
 
 
 # --- Import ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from kits.malformed_inputs import refused_import
 from kits.texts import DIFFICULT, PROSE, as_documents, difficult_text
 from kits.vocabularies import characters_like, digits_like, gpt2_like, write_bpe_files
 from tokenizers import models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
 
 from bert_jax.convert import load_model, pretrained_tokenizer
 from bert_jax.errors import BadInput
@@ -65,7 +66,37 @@ def documents() -> dict[str, dict]:
     roberta.train_from_iterator(PROSE, trainers.BpeTrainer(vocab_size=500, **keys))
     parsed["digits"] = json.loads(digits_like().to_str())
     parsed["characters"] = json.loads(characters_like().to_str())
-    return parsed | {"bytes": json.loads(roberta.to_str())}
+    parsed["bytes"] = json.loads(roberta.to_str())
+    return {kind: framed(document) for kind, document in parsed.items()}
+
+
+def framed(document: dict) -> dict:
+    """Returns a tokenizer.json that puts texts into the frame of BERT."""
+    theirs = library.Tokenizer.from_str(json.dumps(document))
+    ids = {piece: theirs.token_to_id(piece) for piece in ("[CLS]", "<s>", "[SEP]", "</s>")}
+    (cls, _), (sep, _) = ends = [(piece, id) for piece, id in ids.items() if id is not None]
+    theirs.post_processor = TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=ends,
+    )
+    return json.loads(theirs.to_str())
+
+
+def test_a_tokenizer_of_another_frame_is_refused(tmp_path, documents):
+    """Also one that differs for pairs alone."""
+    directory = write(tmp_path / "model", documents, *DIRECTORIES["bytes"])
+    path = directory / "tokenizer.json"
+    document = json.loads(path.read_text())
+    for part in ("pair", "single"):
+        document["post_processor"][part].pop()
+        path.write_text(json.dumps(document))
+        with pytest.raises(BadInput, match=r"frames a text as .*'</s>'\]"):
+            read(directory)
+    document["post_processor"] = None
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadInput, match="frames a text as"):
+        read(directory)
 
 
 ADDED = {"added_tokens_decoder": {str(len(PIECES)): token("<e1>", special=True)}}
@@ -121,8 +152,8 @@ def write(directory, documents, kind, settings, files):
     return directory
 
 
-def read(directory):
-    return pretrained_tokenizer.read(directory, {"model_type": "bert"})
+def read(directory, model="bert"):
+    return pretrained_tokenizer.read(directory, {"model_type": model})
 
 
 # Those with exactly BERT's rules, which are read as WordPiece.
@@ -175,7 +206,7 @@ def test_ids_of_models_that_generate_equal_transformers(tmp_path, name):
             (directory / file).unlink()
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     (directory / "config.json").write_text('{"model_type": "gpt2"}')
-    ours = read(directory)
+    ours = read(directory, "gpt2")
     theirs = transformers.AutoTokenizer.from_pretrained(directory)
     special = ["<unk>", TEXT_END, *theirs.special_tokens_map.values()]
     texts = [text for text in FEW if not any(piece in text for piece in special)]
@@ -292,7 +323,8 @@ def test_what_cannot_be_followed_is_refused_by_name(tmp_path, documents, setting
 
 
 def test_the_hint_of_a_refusal_works(tmp_path, documents):
-    """transformers writes a tokenizer.json for files that have none; it has all rules if the settings say so."""
+    """transformers writes a tokenizer.json for files that have none; it has all rules if the settings say so. That of
+    this class has another frame."""
     settings = {"tokenizer_class": "RobertaTokenizer"}
     model = documents["bytes"]["model"]
     directory = write(tmp_path / "bytes", documents, None, settings, {"vocab.json": model["vocab"]})
@@ -302,6 +334,8 @@ def test_the_hint_of_a_refusal_works(tmp_path, documents):
     theirs = transformers.AutoTokenizer.from_pretrained(directory)
     theirs.save_pretrained(directory)
     (directory / "tokenizer_config.json").write_text(json.dumps(PLAIN))
+    path = directory / "tokenizer.json"
+    path.write_text(json.dumps(framed(json.loads(path.read_text()))))
     ids = theirs(PROSE, add_special_tokens=False)["input_ids"]
     assert read(directory).encode(PROSE) == ids
 
@@ -320,7 +354,7 @@ def test_rules_of_special_tokens_are_those_of_the_file(tmp_path, documents):
 
 def test_special_tokens_that_settings_name_alone_have_the_ids_of_transformers(tmp_path, documents):
     """Also in a run with the tokenizer.json as its tokenizer."""
-    roles = {"cls": "<C>", "pad": "<P>", "mask": "<M>", "sep": "<S>", "unk": "<unk>"}
+    roles = {"cls": "<s>", "pad": "<P>", "mask": "<M>", "sep": "</s>", "unk": "<unk>"}
     settings = PLAIN | {f"{role}_token": piece for role, piece in roles.items()}
     directory = write(tmp_path / "model", documents, "bytes", settings, {})
     ours = read(directory)

@@ -21,6 +21,7 @@ from kits.vocabularies import (
 
 from bert_jax.convert import pretrained_tokenizer, tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special_tokens import Frame
 from bert_jax.tokenizers.training import Training
 
 PUBLISHED = {"uncased": "bert_base_uncased_vocab.txt", "cased": "bert_base_cased_vocab.txt"}
@@ -222,7 +223,7 @@ def test_tokenizers_of_models_that_generate_come_back(tmp_path, name):
         kind = name.replace("digits", "byte_bpe")
         tokenizer = tokenizers.train(kind, PROSE, 300, False, False, training)
     directory = tmp_path / "out"
-    theirs = export(directory, tokenizer, has_segments=False, frame=())
+    theirs = export(directory, tokenizer, has_segments=False, frame=Frame())
     special = [*tokenizer.spellings.values(), "[MASK]"]
     texts = [*PROSE[:60], *DIFFICULT, "\n\n the  fox \t"]
     texts = [text for text in texts if not any(piece in text for piece in special)]

@@ -5,9 +5,11 @@ import numpy as np
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
 from bert_jax.tasks.labelled import examples, parallel_texts, texts
+from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame
 
 DEFAULTS = {**parallel_texts.DEFAULTS}
 PACKED = 2
+FRAME = parse_frame(BERT_FRAME)
 TARGET = "tokens positions sequence_ids"
 load = parallel_texts.load
 parse = parallel_texts.parse
@@ -27,7 +29,7 @@ def make(config, store=None):
 
     def rows(phase, split, epoch):
         """Returns int64[R, S, 2, 5]: the places of source and target of each pair, see `gather`."""
-        single = texts.single_texts(store.splits[split], phase.length // PACKED)
+        single = texts.single_texts(store.splits[split], phase.length // PACKED - FRAME.size())
         if split != splits[0]:
             alone = np.zeros((len(single), PACKED, *single.shape[1:]), single.dtype)
             alone[:, 0] = single
@@ -40,8 +42,9 @@ def make(config, store=None):
 
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         special = store.manifest["special"]
+        around = FRAME.ids(special), special["pad"]
         source, target = (
-            assemble.gather(tokens, rows[:, :, number], phase.length, special, paired=False)
+            assemble.gather(tokens, rows[:, :, number], phase.length, *around, paired=False)
             for number in (0, 1)
         )
         arrays = source | {f"target_{name}": target[name] for name in TARGET.split()}

@@ -19,6 +19,7 @@ def settings(length, seed=1, **task):
     masking |= dict(mixture="")
     corpus = dict(source="", heldout_source="", heldout_by="hash")
     keys = dict(task=masking | task, corpus=corpus, phase_order=("main",))
+    keys |= dict(model=dict(name="bert"), objective={})
     return ConfigDict(keys | dict(seed=seed, phases=dict(main=dict(length=length))))
 
 

@@ -5,6 +5,7 @@ from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
 from bert_jax.tasks.labelled import examples, parallel_texts, texts
 from bert_jax.tasks.text import masked_rows, mlm_batch
+from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {**parallel_texts.DEFAULTS, **masked_rows.DEFAULTS, "text": ("en", "de")}
 PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS
@@ -19,19 +20,22 @@ def check(config):
 
 
 def make(config, store=None):
+    frame = frame_of(config)
+
     def shapes(phase, rows):
         masked = batch.structs({mlm_batch.MASKED_ARRAYS: (rows, phase.keys.max_predictions)})
         return batch.shapes(rows, phase.length) | masked
 
     def rows(phase, split, epoch):
-        return texts.pairs(store.splits[split], phase.length)
+        return texts.pairs(store.splits[split], phase.length, frame)
 
     def make_batch(phase, split, rows, keys):
         from bert_jax.data import assemble
 
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         special = store.manifest["special"]
-        arrays = assemble.gather(tokens, rows, phase.length, special, paired=True)
+        around = frame.ids(special), special["pad"]
+        arrays = assemble.gather(tokens, rows, phase.length, *around, paired=True)
         arrays = masked_rows.mask(config, phase, split, store, None, keys, arrays)
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
 

@@ -22,6 +22,7 @@ from bert_jax.tasks.labelled import examples
 from bert_jax.tasks.question_answering import answer_scores, windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.base import Tokenizer
+from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame
 
 NAMES = "Ada Ben Cleo Dan Eve".split()
 PLACES = "Rome Oslo Lima Nice Bern Kyoto".split()
@@ -83,7 +84,7 @@ def test_windows_cover_every_text_and_know_its_answer(tmp_path):
         np.save(tmp_path / "spans.npy", np.array(answers))
         ends = np.cumsum(sizes.ravel())
         split = stores.Split(tmp_path, None, ends, np.arange(2, 81, 2), None, range(40))
-        rows = windows.rows(split, LENGTH, 6, stride)[:, 0]
+        rows = windows.rows(split, LENGTH, parse_frame(BERT_FRAME), 6, stride)[:, 0]
         assert rows.dtype == np.int64
         for number, (question, size) in enumerate(sizes.tolist()):
             mine = rows[rows[:, 4] == number]

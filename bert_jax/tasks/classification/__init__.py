@@ -44,7 +44,7 @@ def check(config) -> None:
     is_choice = config.task.kind != "classes" or len(config.task.labels) != 1
     require(is_choice, "task.labels", config, FEW)
     scores.check(config)
-    texts.check(config, least=10 if config.task.both_orders else 5, paired=is_pair)
+    texts.check(config, sequences=1 + config.task.both_orders, paired=is_pair)
 
 
 def load(config, path) -> list[Example]:

@@ -3,6 +3,8 @@
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 
@@ -14,17 +16,18 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples, labels, predictions, scores
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.text.documents import sequence_sizes
-from bert_jax.tokenizers.special_tokens import Frame, frame_of, row_end
+from bert_jax.tokenizers.special_tokens import Frame, frame_of
 
 EXAMPLE = 4  # column of a row with the number of its example, in the place of the label of a pair
 
 
-def check(config, least: int = 5, paired=False, hint="") -> None:
+def check(config, sequences: int = 1, least: int = 0, paired=False, hint="") -> None:
     """Checks the keys of all tasks with texts.
 
-    Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens, and
-    for a model without a second segment if rows are `paired`. hint: what `least` depends on.
+    Raises BadInput, also for a phase with rows of fewer than `least` places, by default those of so many sequences of
+    two texts of a piece, and for a model without a second segment if rows are `paired`. hint: what `least` depends on.
     """
+    least = least or sequences * (2 + frame_of(config).size(2))
     has_segments = not paired or config.model.get("type_vocabulary", 2) > 1
     reason = f"the second texts of config.task.name={config.task.name!r} are a segment of their own"
     require(has_segments, "model.type_vocabulary", config, reason)
@@ -97,7 +100,7 @@ def locate_texts(split: Split) -> tuple[np.ndarray, np.ndarray]:
     return ends - sizes, sizes
 
 
-def pairs(split: Split, length: int) -> np.ndarray:
+def pairs(split: Split, length: int, frame: Frame) -> np.ndarray:
     """Returns int64[N, S, 5] as assemble.gather reads it: the first text with each of the others, or alone.
 
     The columns are the start and size of the first text, those of the second one or zeros, and the number of the
@@ -107,9 +110,9 @@ def pairs(split: Split, length: int) -> np.ndarray:
     starts, sizes = locate_texts(split)
     sequences = starts.shape[1] - 1
     if sequences:
-        room = length // sequences - 3
+        room = length // sequences - frame.size(2)
     else:
-        room = length - 2
+        room = length - frame.size()
         starts, sizes = (np.pad(array, [(0, 0), (0, 1)]) for array in (starts, sizes))
     a_size = sizes[:, :1]
     b_size = np.minimum(sizes[:, 1:], np.maximum(room - a_size, room // 2))
@@ -119,19 +122,19 @@ def pairs(split: Split, length: int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
-def both_orders(split: Split, length: int) -> np.ndarray:
+def both_orders(split: Split, length: int, frame: Frame) -> np.ndarray:
     """Returns int64[N, 2, 5] with the columns of `pairs`: the two texts of each example, and the same in the other
     order; each sequence has half of the length."""
-    rows = pairs(split, length // 2)
+    rows = pairs(split, length // 2, frame)
     return np.concatenate([rows, rows[..., [2, 3, 0, 1, 4]]], axis=1)
 
 
-def single_texts(split: Split, length: int | np.ndarray) -> np.ndarray:
+def single_texts(split: Split, room: int | np.ndarray) -> np.ndarray:
     """Returns int64[N, T, 5], each text alone, cut to fit, of which assemble.gather reads [:, t : t + 1]. Columns are
-    those of `pairs`, without a second text. length: of all texts, or int64[T]."""
+    those of `pairs`, without a second text. room: tokens of a text at most, or int64[T] of each."""
     starts, sizes = locate_texts(split)
     numbers = np.arange(len(starts))[:, None]
-    columns = starts, np.minimum(sizes, length - 2), 0, 0, numbers
+    columns = starts, np.minimum(sizes, room), 0, 0, numbers
     return np.stack(np.broadcast_arrays(*columns), axis=2)
 
 
@@ -164,9 +167,10 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
     shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of what the objective reads.
     look_up: (Split, rows, L) -> {name: tensor[B, ...]} of these.
     score: (split, outputs, rows) -> {metric: number}; or None.
-    rows: (Split, L) -> int64[R, S, 5 or more], which begin as those of `pairs`.
+    rows: (Split, L, Frame) -> int64[R, S, 5 or more], which begin as those of `pairs`.
     """
     splits = examples.split_names(config)
+    frame = frame_of(config)
     sequences = max(1, texts - 1)
     if rows is both_orders:
         sequences = 2
@@ -177,7 +181,7 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         return structs | shapes(rows, phase.length)
 
     def all_rows(phase, split, epoch):
-        return rows(store.splits[split], phase.length)
+        return rows(store.splits[split], phase.length, frame)
 
     def make_batch(phase, split, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -185,15 +189,11 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         part = store.splits[split]
         tokens = assemble.map_file(part.path / "tokens.npy")
         special = store.manifest["special"]
-        end = row_end(config, special)
-        arrays = assemble.gather(tokens, rows[..., :5], phase.length, special, texts > 1, end=end)
+        around = frame.ids(special), special["pad"]
+        arrays = assemble.gather(tokens, rows[..., :5], phase.length, *around, texts > 1)
         arrays["label_weights"] = assemble.as_weights(rows[:, 0, A_SIZE] > 0)
         arrays |= look_up(part, rows, phase.length)
         return {name: arrays[name] for name in all_shapes(phase, 1) if name in arrays}
-
-    def sequences_of(split, row) -> list[tuple]:
-        frame = frame_of(config).ids(store.manifest["special"])
-        return wrap(store.splits[split].tokens, row, frame)
 
     def sizes(rows):
         return sequence_sizes(rows).sum(axis=-1)
@@ -216,15 +216,14 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         sequences=lambda phase: sequences,
         sizes=sizes,
         group=example_numbers,
-        sequences_of=sequences_of,
+        sequences_of=partial(wrap, store, frame),
     )
 
 
-def wrap(tokens: np.ndarray, row: np.ndarray, frame: Frame) -> list[tuple]:
-    """Returns (ids, segments) of each sequence of a row.
-
-    tokens: all of the split. row: int64[S, 4 or more], see `pairs`. frame: as ids.
-    """
+def wrap(store, frame: Frame, split: str, row: np.ndarray) -> list[tuple]:
+    """Returns (ids, segments) of each sequence of a row. row: int64[S, 4 or more], see `pairs`."""
+    frame = frame.ids(store.manifest["special"])
+    tokens = store.splits[split].tokens
     sequences = []
     for a_start, a_size, b_start, b_size, *_ in row.tolist():
         texts = [tokens[a_start : a_start + a_size]]

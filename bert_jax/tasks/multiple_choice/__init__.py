@@ -32,7 +32,7 @@ def check(config) -> None:
     require(config.task.context, "task.context", config, "expected one or more columns")
     require(len(config.task.endings) > 1, "task.endings", config, "expected two or more columns")
     scores.check(config)
-    texts.check(config, least=5 * len(config.task.endings), paired=True)
+    texts.check(config, sequences=len(config.task.endings), paired=True)
 
 
 def load(config, path) -> list[Example]:

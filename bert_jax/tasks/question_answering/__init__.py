@@ -18,6 +18,7 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.tasks.labelled import examples, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.question_answering import answer_scores, answers, squad, windows
+from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -42,7 +43,8 @@ def check(config) -> None:
     scores.check_names(config, names)
     size = config.task.question_length
     hint = f" with config.task.question_length={size}; set a smaller one"
-    texts.check(config, size + 4, paired=True, hint=hint)
+    least = size + frame_of(config).size(2) + 1
+    texts.check(config, least=least, paired=True, hint=hint)
 
 
 def target(config, example: Example, names) -> list | None:
@@ -89,8 +91,9 @@ def encode(config, tokenizer, examples: list[Example], names: list[str]) -> Enco
 def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of questions; see tasks/base.py."""
 
-    def rows(split, length):
-        return windows.rows(split, length, config.task.question_length, config.task.stride)
+    def rows(split, length, frame):
+        task = config.task
+        return windows.rows(split, length, frame, task.question_length, task.stride)
 
     def shapes(rows, length) -> dict:
         return batch.structs({"start_positions end_positions": (rows,)})
@@ -127,7 +130,9 @@ def decode(config, store, split, outputs, rows) -> list[dict]:
     if keys.no_answer:
         threshold = keys.null_threshold
     questions = read_questions(store, split, rows)
-    groups = windows.group_by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
+    logits = outputs["label_logits"]
+    frame = frame_of(config)
+    groups = windows.group_by_question(store.splits[split], logits, rows[:, 0], frame)
     results = []
     for (name, context, _), group in zip(questions, groups, strict=True):
         answer = answers.predict(group, context, keys.answer_length, threshold)

@@ -16,6 +16,7 @@ import numpy as np
 from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START
 from bert_jax.data.store import Split
 from bert_jax.tasks.labelled.texts import EXAMPLE, cut_windows, locate_texts
+from bert_jax.tokenizers.special_tokens import Frame
 
 
 class Window(NamedTuple):
@@ -63,7 +64,7 @@ def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:
 FIRST, LAST = 5, 6
 
 
-def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
+def rows(split: Split, length: int, frame: Frame, longest: int, stride: int) -> np.ndarray:
     """Returns int64[R, 1, 7]: windows as assemble.gather reads them, with the number of the question; and the first and
     the last token of the answer in the row, both 0, [CLS], if the window does not have all of it.
 
@@ -74,7 +75,7 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     """
     starts, sizes = locate_texts(split)
     question_sizes = np.minimum(sizes[:, 0], longest)
-    rooms = length - 3 - question_sizes
+    rooms = length - frame.size(2) - question_sizes
     steps = np.minimum(rooms, stride)
     numbers, offsets = cut_windows(sizes[:, 1], rooms, steps)
     # From here on, arrays have a value for each window instead of each question.
@@ -84,7 +85,8 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     window_sizes = np.minimum(rooms[numbers], text_sizes - offsets)
     answers = split.read("spans")[numbers] - offsets[:, None]
     are_inside = (answers[:, :1] >= 0) & (answers[:, 1:] < window_sizes[:, None])
-    targets = np.where(are_inside, answers + question_sizes[:, None] + 2, 0)
+    begins = text_begin(question_sizes, frame)
+    targets = np.where(are_inside, answers + begins[:, None], 0)
     columns = [
         starts[:, 0],
         question_sizes,
@@ -96,7 +98,14 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     return np.column_stack(columns).astype(np.int64)[:, None]
 
 
-def group_by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[list[Window]]:
+def text_begin(question_size, frame: Frame):
+    """Returns where the window begins in its row. question_size: pieces of the question."""
+    return len(frame.begin) + question_size + len(frame.between)
+
+
+def group_by_question(
+    split: Split, logits: np.ndarray, rows: np.ndarray, frame: Frame
+) -> Iterator[list[Window]]:
     """Yields the windows of each question in `rows`, whose numbers increase.
 
     logits: float32[R, L, 2].
@@ -109,7 +118,7 @@ def group_by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Ite
         windows = []
         for row, row_logits in zip(rows[numbers], logits[numbers], strict=True):
             start, size = row[[B_START, B_SIZE]]
-            begin = row[A_SIZE] + 2
+            begin = text_begin(row[A_SIZE], frame)
             window = Window(
                 logits=row_logits[begin : begin + size],
                 offsets=offsets[start : start + size],

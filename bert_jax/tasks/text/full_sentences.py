@@ -19,6 +19,7 @@ from bert_jax.data.dataset import Dataset, draw_key
 from bert_jax.data.row_index import Indexes, digest, index_directory
 from bert_jax.data.store import Split, Store, number_of
 from bert_jax.tasks.text import documents, masked_rows
+from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,
@@ -40,7 +41,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         part = store.splits[split]
-        rules = phase.length - masked_rows.SPECIAL, config.task.cross_documents
+        rules = phase.length - frame_of(config).size(), config.task.cross_documents
         key = partial(draw_key, config.seed, "cuts", number_of(split), phase.text)
         settings = digest(store, VERSION, rules, int(key(0)[0]))
         name = f"{split}-{phase.length}-{settings}"

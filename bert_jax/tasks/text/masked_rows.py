@@ -13,6 +13,7 @@ from bert_jax.data.dataset import A_SIZE, A_START, LABEL, Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged
 from bert_jax.data.store import SPLITS, Store, number_of
 from bert_jax.tasks.text import documents, mlm_batch
+from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {
     # what is masked at once: token, whole_word, ngram (1 to 3 words) or span (1 to 10 words, which share the draw of
@@ -30,7 +31,6 @@ PHASE_DEFAULTS = {
     **mixture.PHASE_DEFAULTS,
 }
 NEEDS = "pad cls sep mask"  # special tokens
-SPECIAL = 2  # tokens of a row of `of_ranges` besides its range: [CLS] and the last [SEP]
 SAMPLE = 1 << 16  # rows that are surveyed, at most
 DROPPED = 0.05  # share of the chosen positions that `max_predictions` may drop without a warning
 
@@ -46,11 +46,12 @@ def check(config, paired: bool = False) -> None:
     mixture.check(config)
     shares = config.task.mask_share + config.task.random_share
     require(shares <= 1, "task.random_share", config, "expected at most 1 - mask_share")
+    special = frame_of(config).size(1 + paired)
     for name, phase in config.phases.items():
         check_keys(config, shares=(f"phases.{name}.mask_rate",))
         is_valid = 5 <= phase.length < 1 << 16
         require(is_valid, f"phases.{name}.length", config, "expected 5 to 65535")
-        most = phase.length - SPECIAL - paired
+        most = phase.length - special
         is_valid = 1 <= phase.max_predictions <= most
         hint = f"expected 1 to {most} in a row of {phase.length} tokens"
         require(is_valid, f"phases.{name}.max_predictions", config, hint)
@@ -82,18 +83,19 @@ def open_rows(indexes: list[Indexes], epoch: int, length: int, tokens: int, read
 
 
 def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=False) -> Dataset:
-    """Returns the dataset of rows that are ranges of the stream of documents.py, between [CLS] and [SEP].
+    """Returns the dataset of rows that are ranges of the stream of documents.py, in a frame.
 
     word_starts: see `mask`.
     rows: (phase, split, epoch) -> int64[R, 2], start and size of each range in the stream.
-    packed: whether each document is a sequence of its own, and the stream has [SEP] and [CLS] between two.
+    packed: whether each document is a sequence of its own, and the stream has the frames' tokens between two.
     """
+    frame = frame_of(config)
 
     def sequences(phase) -> int:
         if not packed:
             return 1
-        # As many as fit of [CLS], a token, [SEP]; 2 or more mark rows as packed.
-        return max(2, phase.length // 3)
+        # As many as fit of one token in its frame; 2 or more mark rows as packed.
+        return max(2, phase.length // (1 + frame.size()))
 
     def shapes(phase, rows: int) -> dict:
         masked = batch.structs({mlm_batch.MASKED_ARRAYS: (rows, phase.keys.max_predictions)})
@@ -104,17 +106,19 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
 
         part = store.splits[split]
         tokens = assemble.map_file(part.path / "tokens.npy")
-        separators = documents.separators(part, 1 + packed)
+        separators = documents.separators(part, frame.size() if packed else 1)
         special = store.manifest["special"]
-        length = phase.length
-        arrays = assemble.gather_range(tokens, separators, rows, length, special, sequences(phase))
+        around = frame.ids(special), special["pad"]
+        arrays = assemble.gather_range(
+            tokens, separators, rows, phase.length, *around, sequences(phase)
+        )
         return mask(config, phase, split, store, word_starts, keys, arrays)
 
     def survey_rows(phase) -> Survey:
         ranges = rows(phase, SPLITS[0], 0)
         numbers = np.arange(0, len(ranges), 1 + len(ranges) // SAMPLE)
         sizes = ranges[numbers][:, [A_SIZE]]
-        return survey(config, phase, sizes + SPECIAL)
+        return survey(config, phase, sizes + frame.size())
 
     return Dataset(
         shapes,

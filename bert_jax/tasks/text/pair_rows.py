@@ -35,7 +35,8 @@ class Rules(NamedTuple):
 
     seed: int
     phase: int  # index in config.phase_order
-    length: int  # tokens per row, with [CLS] and [SEP]
+    length: int  # tokens of a row
+    room: int  # tokens of A and B together, at most: those without their frame
     pair_task: str  # nsp, sop or none
     short_rate: float  # share of documents with a short random target length
 
@@ -57,12 +58,6 @@ class Chunks(NamedTuple):
     size: np.ndarray  # number of sentences
     a_size: np.ndarray  # number of sentences in A
     is_random: np.ndarray  # bool: B is from another document
-
-
-def room_for_tokens(rules: Rules) -> int:
-    """Returns the maximum number of tokens of A and B together: all but [CLS], and [SEP] after each segment."""
-    special = 2 if rules.pair_task == "none" else 3
-    return rules.length - special
 
 
 def pack(rows: np.ndarray) -> np.ndarray:
@@ -144,7 +139,7 @@ def target_lengths(block: Block) -> np.ndarray:
 
     It is a full row or, with probability `short_rate`, a random length from 2 to a full row.
     """
-    room = room_for_tokens(block.rules)
+    room = block.rules.room
     keys = document_keys(block, "target_length")
     share = prng.uniform(prng.fold(keys, np.uint32(0)))
     is_short = share < block.rules.short_rate
@@ -173,7 +168,7 @@ def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
         rows[is_swapped] = rows[is_swapped][:, SWAPPED]
         rows[is_swapped, LABEL] = 1
     keys = draw_bits(block, chunks.start, "truncate")
-    truncate(rows, room_for_tokens(block.rules), keys)
+    truncate(rows, block.rules.room, keys)
     return rows
 
 

@@ -13,6 +13,7 @@ from bert_jax.data.dataset import LABEL, Dataset, Survey
 from bert_jax.data.store import SPLITS, Split, Store, number_of
 from bert_jax.errors import BadInput
 from bert_jax.tasks.text import documents, masked_rows, mlm_batch, packing, pair_rows
+from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,
@@ -73,10 +74,11 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        is_paired = config.task.pair_task != "none"
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         special = store.manifest["special"]
-        arrays = assemble.gather(tokens, rows, phase.length, special, is_paired)
+        frame = frame_of(config).ids(special)
+        paired = is_paired(config)
+        arrays = assemble.gather(tokens, rows, phase.length, frame, special["pad"], paired)
         return masked_rows.mask(config, phase, split, store, word_starts, keys, arrays)
 
     return Dataset(
@@ -92,7 +94,14 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 def rules(config, phase) -> pair_rows.Rules:
     """Returns the settings that decide the rows of a phase."""
     task = config.task
-    return pair_rows.Rules(config.seed, phase.text, phase.length, task.pair_task, task.short_rate)
+    room = phase.length - frame_of(config).size(1 + is_paired(config))
+    sizes = phase.length, room
+    return pair_rows.Rules(config.seed, phase.text, *sizes, task.pair_task, task.short_rate)
+
+
+def is_paired(config) -> bool:
+    """Returns whether rows have a second text."""
+    return config.task.pair_task != "none"
 
 
 def read(sequences: int, numbers, pairs, packed=None) -> np.ndarray:

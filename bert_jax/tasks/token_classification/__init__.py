@@ -22,6 +22,7 @@ from bert_jax.data.dataset import A_SIZE, A_START, Dataset, Survey
 from bert_jax.tasks.labelled import examples, labels, scores, texts
 from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.token_classification import conll, entity_labels, entity_scores
+from bert_jax.tokenizers.special_tokens import Frame, frame_of
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -32,6 +33,7 @@ DEFAULTS = {
     "metrics": (),
 }
 load = conll.load
+NONE = -1  # the target of a piece without a label
 
 
 def check(config) -> None:
@@ -39,7 +41,7 @@ def check(config) -> None:
     columns = config.task.columns
     is_valid = [type(column) for column in columns] == [int, int]
     require(is_valid, "task.columns", config, "expected two numbers, such as (0, -1)")
-    texts.check(config, least=3)
+    texts.check(config, least=1 + frame_of(config).size())
     scores.check_names(config, entity_scores.functions(), may_be_empty=True)
 
 
@@ -86,7 +88,7 @@ def encode(config, tokenizer, sentences: list[Example], names: list[str]) -> Enc
     words = examples.encode_texts(tokenizer, spaced)
     sizes = np.array([*map(len, chain(*words))])
     firsts = sizes.cumsum() - sizes
-    targets = np.full(sizes.sum(), -1, np.int32)
+    targets = np.full(sizes.sum(), NONE, np.int32)
     targets[firsts] = [*chain(*(target(config, sentence, names) for sentence in sentences))]
     ids = [[[*chain(*pieces)]] for pieces in words]
     return Encoded(ids, {"targets": targets})
@@ -110,6 +112,18 @@ def make(config, store=None) -> Dataset:
     def shapes(rows, length) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
+    def look_up(split, rows, length) -> dict:
+        from bert_jax.data import assemble
+
+        array = assemble.map_file(split.path / "targets.npy")
+        frame = Frame(*([NONE] * len(part) for part in frame_of(config)[:3]))
+        targets = assemble.gather(array, rows, length, frame, NONE, paired=False)["tokens"]
+        used = targets >= 0
+        return {
+            "targets": assemble.as_ids(used) * targets,
+            "label_weights": assemble.as_weights(used),
+        }
+
     dataset = texts.make(config, store, 1, shapes, look_up, score, windows)
 
     def survey(phase) -> Survey:
@@ -124,21 +138,10 @@ def make(config, store=None) -> Dataset:
     return dataset._replace(survey=survey)
 
 
-def look_up(split, rows, length) -> dict:
-    """Returns the targets of a batch and their weights: 0 where targets.npy has -1, and at special tokens."""
-    from bert_jax.data import assemble
-
-    array = assemble.map_file(split.path / "targets.npy")
-    special = {"cls": -1, "sep": -1, "pad": -1}
-    targets = assemble.gather(array, rows, length, special, paired=False)["tokens"]
-    used = targets >= 0
-    return {"targets": assemble.as_ids(used) * targets, "label_weights": assemble.as_weights(used)}
-
-
-def windows(split, length: int) -> np.ndarray:
+def windows(split, length: int, frame: Frame) -> np.ndarray:
     """Returns int64[R, 1, 5]: rows as texts.pairs returns them, several of a sentence that is longer."""
-    sentences = texts.pairs(split, len(split.tokens) + 2)[:, 0]
-    room = length - 2
+    sentences = texts.single_texts(split, len(split.tokens))[:, 0]
+    room = length - frame.size()
     steps = np.full(len(sentences), (room + 1) // 2)
     numbers, offsets = texts.cut_windows(sentences[:, A_SIZE], room, steps)
     rows = sentences[numbers]
@@ -150,11 +153,11 @@ def windows(split, length: int) -> np.ndarray:
 def read(config, store, split, outputs, rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the labels of the words of each sentence that has rows, int32[W], and those that are predicted,
     int64[W]."""
+    begin = len(frame_of(config).begin)
     part = store.splits[split]
     logits = np.zeros((len(part.tokens), len(config.task.labels)), np.float32)
     for (start, size, *_), row_logits in zip(rows[:, 0], outputs["label_logits"], strict=True):
-        # The pieces of a row are behind [CLS].
-        logits[start : start + size] += row_logits[1 : 1 + size]
+        logits[start : start + size] += row_logits[begin : begin + size]
     ends = part.sentence_ends[:-1]
     classes = np.split(logits.argmax(-1), ends)
     targets = np.split(part.read("targets"), ends)

@@ -4,7 +4,7 @@ The examples are rows of tables or parallel files without labels, see labelled/t
 vocabulary, which is trained on both columns if none is given. Pairs with an empty text are left out. Pairs that are too
 long, or of too different lengths, are evaluated, but not trained on. The store's manifest and the report count both.
 
-A source is its pieces and [SEP], the end token; a target is [CLS], the begin token, its pieces, and [SEP], as in
+Sources and targets have the frames of the model's file: a target begins with [CLS], and both end with [SEP], as in
 MarianMTModel. A row to train on has several pairs, of which pair 1, 2, ... is sequence 1, 2, ... on both sides. An
 evaluated row has one pair, and batches of such rows are cut to their longest; what exceeds the places of a row is cut
 at the end, and `survey` warns of it. A batch has, besides the arrays of the batch contract,
@@ -36,7 +36,7 @@ from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.labelled.scores import check_names
 from bert_jax.tasks.text.documents import Rows
 from bert_jax.tasks.translation import packing, scores
-from bert_jax.tokenizers.special_tokens import frame_of
+from bert_jax.tokenizers.special_tokens import Frame, model_frame
 
 DEFAULTS = {
     **parallel_texts.DEFAULTS,
@@ -54,10 +54,8 @@ DEFAULTS = {
 }
 FILLED = ("extra_pieces",)  # numbers that `fill` sets
 FREE = (*FILLED, "tokenize", "lowercase")  # keys that do not decide the content of a store
-SPECIAL = np.array([1, 2])  # special tokens of a source and of a target
 TARGET = "tokens", "positions", "sequence_ids"
 LEAST_EXTRA = 50  # of a derived task.extra_pieces
-BEGINS = False  # sources have no begin token
 SAMPLE = 4096  # rows that are surveyed, about
 load = parallel_texts.load
 
@@ -70,7 +68,7 @@ def check(config) -> None:
     check_keys(config, at_least_one=["task.max_pieces"], not_negative=["task.extra_pieces"])
     is_valid = keys.max_ratio == 0 or keys.max_ratio >= 1
     require(is_valid, "task.max_ratio", config, "expected 0, or at least 1")
-    least = keys.max_pieces + SPECIAL.max()
+    least = keys.max_pieces + special_tokens(config).max()
     for name, phase in config.phases.items():
         hint = f"expected at least {least}, since task.max_pieces={keys.max_pieces}"
         require(phase.length >= least, f"phases.{name}.length", config, hint)
@@ -122,29 +120,40 @@ def clean(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
     return Encoded(pairs, {}), reasons
 
 
-def sequences(phase) -> int:
-    return most_pairs(phase.length)
+def frames(config) -> tuple[Frame, Frame]:
+    """Returns the frames of a source and of a target."""
+    model = config.model.name
+    return model_frame(model), model_frame(model, "TARGET_FRAME")
 
 
-def most_pairs(length: int) -> int:
-    """Returns S: as many as fit of the shortest pairs; 2 or more mark rows as packed."""
-    return max(2, length // int(SPECIAL.max() + 1))
+def special_tokens(config) -> np.ndarray:
+    """Returns int64[2], the numbers of special tokens of a source and of a target."""
+    return np.array([frame.size() for frame in frames(config)])
 
 
-def sizes(rows) -> np.ndarray:
-    """Returns int64[...], the places of rows [..., S, 2, 5] that are filled, on the fuller side."""
-    return fill_places(rows).sum(axis=-2).max(axis=-1)
+def fill_places(rows, special: np.ndarray) -> np.ndarray:
+    """Returns int64[..., S, 2], the places that source and target of each pair fill; 0 for an absent pair.
 
-
-def fill_places(rows) -> np.ndarray:
-    """Returns int64[..., S, 2], the places that source and target of each pair fill; 0 for an absent pair."""
+    special: see `special_tokens`.
+    """
     pieces = rows[..., A_SIZE]
-    return np.where(pieces > 0, pieces + SPECIAL, 0)
+    return np.where(pieces > 0, pieces + special, 0)
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of pairs; see tasks/base.py."""
     splits = examples.split_names(config)
+    special = special_tokens(config)
+
+    def most_pairs(length: int) -> int:
+        # As many as fit of the shortest pairs; 2 or more mark rows as packed.
+        return max(2, length // int(special.max() + 1))
+
+    def sequences(phase) -> int:
+        return most_pairs(phase.length)
+
+    def sizes(rows) -> np.ndarray:
+        return fill_places(rows, special).sum(axis=-2).max(axis=-1)
 
     def shapes(phase, rows: int) -> dict:
         target = {f"target_{name}": (rows, phase.length) for name in TARGET}
@@ -152,18 +161,17 @@ def make(config, store: Store | None = None) -> Dataset:
 
     @lru_cache(maxsize=1)
     def locate(split: str, length: int) -> np.ndarray:
-        # `single_texts` leaves room for two special tokens.
-        return texts.single_texts(store.splits[split], length - SPECIAL + 2)
+        return texts.single_texts(store.splits[split], length - special)
 
     @lru_cache(maxsize=2)  # the survey and the pipeline read the same epochs
     def pack(length: int, number: int, epoch: int) -> np.ndarray:
-        sizes = locate(splits[0], length)[..., A_SIZE] + SPECIAL
+        sizes = locate(splits[0], length)[..., A_SIZE] + special
         key = draw_key(config.seed, "packed_order", 0, number, epoch)
         return packing.pack(sizes, np.array([length, length, most_pairs(length)]), key)
 
     def rows(phase, split: str, epoch: int) -> Rows | np.ndarray:
         if split != splits[0]:
-            return texts.single_texts(store.splits[split], phase.length - SPECIAL + 2)[:, None]
+            return texts.single_texts(store.splits[split], phase.length - special)[:, None]
         packed = pack(phase.length, phase.text, epoch)
         return Rows(len(packed), partial(read, locate(split, phase.length), packed))
 
@@ -171,17 +179,16 @@ def make(config, store: Store | None = None) -> Dataset:
         from bert_jax.data import assemble
 
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        gather = partial(assemble.gather, tokens, length=phase.length, paired=False)
-        gather = partial(gather, special=store.manifest["special"])
+        ids = store.manifest["special"]
         rows = assemble.pad_sequences(rows, sequences(phase))
-        arrays = gather(rows[:, :, 0], begins=False)
-        target = gather(rows[:, :, 1])
+        arrays, target = (
+            assemble.gather(
+                tokens, rows[:, :, side], phase.length, frame.ids(ids), ids["pad"], paired=False
+            )
+            for side, frame in enumerate(frames(config))
+        )
         arrays |= {f"target_{name}": target[name] for name in TARGET}
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
-
-    def sequences_of(split: str, row) -> list[tuple]:
-        frame = frame_of(config).ids(store.manifest["special"])
-        return texts.wrap(store.splits[split].tokens, row[:, 0], frame)
 
     def score(split: str, outputs, rows) -> dict:
         results = decode(config, store, split, outputs, rows)
@@ -189,7 +196,7 @@ def make(config, store: Store | None = None) -> Dataset:
         return scores.compute(config, config.task.metrics, results, [references])
 
     def survey_rows(phase) -> Survey:
-        return survey(store, phase, splits, rows(phase, splits[0], 0))
+        return survey(store, phase, splits, rows(phase, splits[0], 0), special)
 
     return Dataset(
         shapes,
@@ -201,7 +208,7 @@ def make(config, store: Store | None = None) -> Dataset:
         sequences=sequences,
         sizes=sizes,
         cuts_training=False,
-        sequences_of=sequences_of,
+        sequences_of=lambda split, row: texts.wrap(store, frames(config)[0], split, row[:, 0]),
     )
 
 
@@ -216,16 +223,16 @@ def read(pairs: np.ndarray, packed: np.ndarray, numbers: np.ndarray) -> np.ndarr
     return np.where(chosen[..., None, None] < 0, 0, pairs[chosen])
 
 
-def survey(store: Store, phase, splits: tuple[str, ...], rows: Rows) -> Survey:
+def survey(store: Store, phase, splits, rows: Rows, special: np.ndarray) -> Survey:
     """Surveys a sample of the rows to train on, and warns of evaluated pairs that are cut."""
-    filled = fill_places(rows[np.arange(0, len(rows), 1 + len(rows) // SAMPLE)])
+    filled = fill_places(rows[np.arange(0, len(rows), 1 + len(rows) // SAMPLE)], special)
     source, target = filled.sum(axis=1).mean(axis=0) / phase.length
     number = (filled[..., 0] > 0).sum(axis=1).mean()
     text = f"sources {source:.0%} full, targets {target:.0%}, {number:.1f} pairs a row"
     warnings = []
     for split in splits[1:]:
         _, pieces = texts.locate_texts(store.splits[split])
-        number = (pieces > phase.length - SPECIAL).any(axis=1).sum()
+        number = (pieces > phase.length - special).any(axis=1).sum()
         if number:
             hint = f"{number:,} of {len(pieces):,} pairs are cut to the places of a row"
             warnings.append(f"phases.{phase.name}.length={phase.length}: {split}: {hint}")
@@ -275,7 +282,7 @@ def widen(config, inputs: list[Example], split: Split, phase):
     Raises BadInput for a text that is longer than the model's positions.
     """
     _, pieces = texts.locate_texts(split)
-    places = (pieces + SPECIAL).max(axis=1)
+    places = (pieces + special_tokens(config)).max(axis=1)
     longest = int(places.max())
     most = longest_row(config)
     if longest > most:

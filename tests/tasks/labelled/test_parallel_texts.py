@@ -17,6 +17,7 @@ from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, tables, texts
+from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame
 
 EN = ["a man walks", "", "two dogs run", "she said\u2028hello\x0b\x85again", "the end", " "]
 DE = ["ein mann geht", "leer", "zwei hunde rennen", "sie sagte hallo", "", ""]
@@ -230,12 +231,13 @@ def test_the_store_has_both_texts(prepared):
 def test_each_text_alone_is_a_row(prepared, length):
     store = stores.open_store(prepared[0].store)
     split = store.splits["train"]
-    rows = texts.single_texts(split, length)
+    rows = texts.single_texts(split, length - 2)
     starts, sizes = texts.locate_texts(split)
     special = store.manifest["special"]
+    around = parse_frame(BERT_FRAME).ids(special), special["pad"]
     for text in range(2):
         chosen = rows[:, text : text + 1]
-        arrays = assembly.gather(split.tokens.astype(np.int32), chosen, length, special, False)
+        arrays = assembly.gather(split.tokens.astype(np.int32), chosen, length, *around, False)
         for row, start, size in zip(
             arrays["tokens"].numpy(), starts[:, text], sizes[:, text], strict=True
         ):
