@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from bert_jax.config import longest_row
 from bert_jax.data import batch as contract
+from bert_jax.runs import jax_setup
 from bert_jax.tasks.text.mlm_batch import MASKED_ARRAYS
 
 ROWS = 32  # texts at once: few enough for the memory of their states
@@ -97,7 +98,8 @@ def run_texts(
     rows = min(rows, round_up(len(order)))
     first = 0
     is_alone = len(order) == 1
-    with tqdm(total=len(order), unit="text", disable=is_alone or None) as progress:
+    bar = tqdm(total=len(order), unit="text", disable=is_alone or None)
+    with bar as progress, jax_setup.precise(model.config):
         while first < len(order):
             length = padded_length(int(sizes[order[first]]), longest)
             count = min(rows, max(1, tokens // length))

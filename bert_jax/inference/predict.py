@@ -18,6 +18,7 @@ from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate
 from bert_jax.inference.batches import ROWS, run_texts
+from bert_jax.runs import jax_setup
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, texts
 
@@ -69,11 +70,12 @@ def predict(
 
 
 def open_model(directory: Path | str, overrides, search: dict) -> load_model.Model:
-    """Opens a model. One that translates has these keys of its search, and BEAMS by default.
+    """Opens a model, and sets up JAX. One that translates has these keys of its search, and BEAMS by default.
 
     Raises BadInput for a model that predicts nothing, and for options that it does not have.
     """
     model = load_model.open_model(directory, overrides, head="label")
+    jax_setup.start(model.config)
     load_model.check_can(directory, model, *OPTIONS)
     objective = model.config.objective
     (names,) = [names for ability, names in OPTIONS.items() if model.can(ability)]
