@@ -281,11 +281,15 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def show(options, values, text: str) -> int:
-    """Prints the text, and writes the values as JSON where --json says; NaN and infinity become null. Returns 0."""
+    """Prints the text, on standard error if standard output has --output, and writes the values as JSON where --json
+    says; NaN and infinity become null. Returns 0."""
+    stream = sys.stdout
+    if getattr(options, "output", None) == atomic.STDOUT:
+        stream = sys.stderr
     encoded = json_file.encode(values, indent=2)
     # A closed pipe is no error here, as with `| head`.
     with report_write_errors("standard output"), contextlib.suppress(BrokenPipeError):
-        print(encoded if options.json == "-" else text, flush=True)
+        print(encoded if options.json == "-" else text, file=stream, flush=True)
     if options.json not in (None, "-"):
         with report_write_errors(f"--json {options.json}"):
             atomic.write(Path(options.json), encoded + "\n")

@@ -74,6 +74,18 @@ def test_vectors_of_lines(run, pool, layers, number):
     assert not (directory / f"{pool}{number}.ends.npy").exists()
 
 
+def test_standard_output_gets_the_vectors_alone(run, capfdbinary):
+    directory, *_ = run
+    expected = features(directory, "--pool", "mean")
+    capfdbinary.readouterr()
+    paths = "--model", directory / "run", "--input", directory / "lines.txt"
+    output = "--output", "/dev/stdout", "--pool", "mean"
+    assert main(["features", *map(str, [*paths, *output])]) == 0
+    file = io.BytesIO(capfdbinary.readouterr().out)
+    np.testing.assert_array_equal(np.load(file), expected)
+    assert not file.read()
+
+
 def test_a_pipe_gets_the_vectors(run):
     directory, *_ = run
     expected = features(directory, "--pool", "mean")
