@@ -238,3 +238,12 @@ def test_a_table_without_a_header_gives_its_numbered_column(tmp_path):
     config = configs.load("translate", ["task.text=0,1"])
     found = load_sources(config, tmp_path / "a.txt")
     assert [example.texts[0] for example in found] == ["the dog", "a cat"]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "json", "jsonl", "lines"])
+def test_an_empty_file_is_a_corpus_without_documents_and_no_input(tmp_path, form):
+    path = tmp_path / f"a.{form}"
+    path.write_text("")
+    assert documents(path, form) == ([], {"empty files": 1})
+    with pytest.raises(BadInput, match=f"{path}: "):
+        texts(path)

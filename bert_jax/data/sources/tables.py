@@ -126,15 +126,13 @@ def read_file(
     if not is_table:
         rows = [{LINE: line} for line in lines]
         return [LINE], number_rows(path, rows, ":")
-    rows = ((place, row_of(names, values)) for place, values in rows)
-    return names, rows
-
-
-def row_of(names: list[str], values: list[str]) -> dict | None:
-    """Returns a row as a Table has it."""
-    if values and len(values) != len(names):
-        return None
-    return dict(zip(names, values, strict=False))
+    cells = []
+    for place, values in rows:
+        row = dict(zip(names, values, strict=False))
+        if len(values) not in (0, len(names)):
+            row = None
+        cells.append((place, row))
+    return names, cells
 
 
 def number_rows(
@@ -248,15 +246,16 @@ def read_json(path: Path) -> list[tuple[str, dict]]:
     """Returns (place, object) of a file with an object per line, an array of objects, or an object of columns."""
     text = "\n".join(read_lines(path)).rstrip()
     try:
-        document = json.loads(text)
+        document = json.loads(text or "[]")
         rows = number_rows(path, rows_of_document(document))
     except (RecursionError, ValueError):  # not a single document
-        lines = []
-        if text:
-            lines = text.split("\n")
         rows = []
-        for place, line in number_rows(path, lines, ":"):
-            rows.append((place, read_line(place, line)))
+        for place, line in number_rows(path, text.split("\n"), ":"):
+            try:
+                row = json.loads(line.strip() or "{}")
+            except (RecursionError, ValueError) as error:
+                raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
+            rows.append((place, row))
     for place, row in rows:
         if not isinstance(row, dict):
             raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
@@ -283,14 +282,6 @@ def rows_of_columns(columns: dict[str, list]) -> list[dict]:
     """Returns a row for each place of the columns. Raises ValueError unless they have the same length."""
     rows = zip(*columns.values(), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def read_line(place: str, line: str):
-    """Returns the value of a line of JSON; an empty line is an object."""
-    try:
-        return json.loads(line) if line.strip() else {}
-    except (RecursionError, ValueError) as error:
-        raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
 
 
 def split_rows(
@@ -325,7 +316,11 @@ def split_rows(
     return rows
 
 
-def split_header(rows: list, columns: list[str], optional: str) -> tuple:
+def split_header(
+    rows: list,
+    columns: list[str],
+    optional: str,
+) -> tuple[list[str], list]:
     """Returns the header, the first line that is not empty, and the rows below it. If the columns are numbers, there is
     no header, unless that line has these numbers; that of the optional column, too, if it has others than numbers."""
     filled = [*dropwhile(lambda row: not row[1], rows)]
