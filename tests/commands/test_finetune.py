@@ -300,7 +300,7 @@ def test_bad_input_is_one_line(tuned, tmp_path):
     labelled.write_tsv(data / "dev.tsv", [("some words", "long"), ("other words", "medium")])
     assert f"{data}/dev.tsv:3" in (text := refusal(**bad)) and "'medium'" in text
     labelled.write_tsv(data / "dev.tsv", [])
-    assert "split dev" in refusal(**bad)
+    assert f"{data}/dev.tsv: has no rows" in refusal(**bad)
     labelled.write_tsv(data / "dev.tsv", [("some words", "long")])
     text = refusal(**bad, **{"task.label": "verdict"})
     assert "train.tsv" in text and "'verdict'" in text
