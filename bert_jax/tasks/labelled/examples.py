@@ -229,6 +229,9 @@ def check_labelled(config, split: str, examples: list[Example]) -> None:
     for example in examples:
         if example.label is None and has_labels(config):
             key = next(key for key in ("label", "columns", "data") if key in config.task)
+            if key == "label":
+                for source in sources(config).values():
+                    tables.read(source, [config.task.label])  # raises BadInput without this column
             hint = f"has no label; config.task.{key}={config.task[key]!r}"
             raise BadInput(f"{example.place}: {hint}")
 
