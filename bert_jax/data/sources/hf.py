@@ -55,8 +55,7 @@ def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example, in order; b'' for a null. Raises OSError if reading fails."""
     with open_library(source, field, is_reading=True) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
-        columns = [column for column in data.column_names if f"{field}.".startswith(f"{column}.")]
-        for rows in data.select_columns(columns).with_format("arrow").iter(ROWS):
+        for rows in data.with_format("arrow").iter(ROWS):
             yield from texts_of(rows, field)
 
 

@@ -69,7 +69,7 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
     # Without this search, which is fast, JOINT would be tried at every byte.
     if codecs.BOM_UTF8 in text and (form in ("lines", "wiki") or not is_exact):
         text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
-    split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
+    split = {"lines": split_documents, "wiki": split_wiki}.get(form)
     if separator:
         split = partial(split_documents, separator=separator)
     parts = [text]
@@ -81,7 +81,10 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
         decoded = decode(part, problems)
         if separator:
             problems[SEPARATORS] += sum(len(line) for line in decoded if line.strip() == separator)
-        for lines in split(decoded):
+        documents = [decoded]
+        if split:
+            documents = split(decoded)
+        for lines in documents:
             if reading.map and any(map(str.strip, lines)):
                 with own_function("corpus.map", reading.map) as change:
                     # TypeError unless it is text.
@@ -93,7 +96,7 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
                 yield list(filter(None, map(str.strip, lines)))
                 continue
             document = "\n".join(lines)
-            if split is not single_document:
+            if split:
                 document = document.strip("\r\n")
             yield [document] if document else []
 
@@ -127,11 +130,6 @@ def split_documents(lines: list[str], separator: str = "") -> Iterator[list[str]
 def has_visible(text: str) -> bool:
     """Returns whether a text has a character that can be seen. One without any is empty."""
     return bool(VISIBLE.search(text))
-
-
-def single_document(lines: list[str]) -> Iterator[list[str]]:
-    """Yields all lines of a file as one document."""
-    yield lines
 
 
 TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')

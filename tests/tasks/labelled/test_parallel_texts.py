@@ -1,8 +1,6 @@
 """Examples that are texts without labels: parallel files, nested columns, and a task of them outside of the package."""
 
-import gzip
 import json
-import lzma
 
 import numpy as np
 import pytest
@@ -67,17 +65,10 @@ def values(path):
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_lines_of_parallel_files_are_rows(tmp_path, ends):
-    """Whatever other breaks they have; the files may be compressed, and a place is a row of the first."""
+    """Whatever other breaks they have; a place is a row of the first."""
     write_parallel(tmp_path, ends)
     assert values(tmp_path / "train") == ROWS
     assert tables.read(tmp_path / "train", ["de", "en"])[2][0] == f"{tmp_path}/train.de, row 3"
-    content = (tmp_path / "train.de").read_bytes()
-    (tmp_path / "train.de").unlink()
-    for end, module in ((".xz", lzma), (".gz", gzip)):
-        path = tmp_path / f"train.de{end}"
-        path.write_bytes(module.compress(content))
-        assert values(tmp_path / "train") == ROWS
-        path.unlink()
     (tmp_path / "train").write_text("de\ten\nx\ty\n")  # a table of this name takes precedence
     assert values(tmp_path / "train") == [["y", "x"]]
 
