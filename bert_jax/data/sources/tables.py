@@ -1,5 +1,6 @@
-"""Tables of texts and labels: TSV, CSV, JSON and Parquet files, data sets of the libraries that corpus.py names, and
-parallel files.
+"""Records of corpora, tables and inputs: TSV, CSV, JSON and Parquet files, data sets of libraries, parallel files, and
+lines. Commands and tasks refuse the first record that is wrong; corpora count it (see problems.py). JSON lines and text
+of a corpus are parsed by its workers, see text.py.
 
 A TSV file has no quotes, as those of GLUE. A column is named by its header, or by its number from 0 in a file without
 one. Parallel files have a column each, whose name ends theirs: the rows of `train` are the lines of train.en and
@@ -124,30 +125,35 @@ def read_file(
     names, rows = split_header(rows, columns, optional)
     is_table = kind or (names[1:] and columns[0] in names)
     if not is_table:
-        rows = [{LINE: line} for line in lines]
+        rows = ({LINE: line} for line in lines)
         return [LINE], number_rows(path, rows, ":")
-    cells = []
+    return names, rows_of_cells(names, rows)
+
+
+def rows_of_cells(names: list[str], rows: list[tuple]) -> Iterator[tuple[str, dict | None]]:
+    """Yields the rows of a Table with these names, of (place, values)."""
     for place, values in rows:
         row = dict(zip(names, values, strict=False))
         if len(values) not in (0, len(names)):
             row = None
-        cells.append((place, row))
-    return names, cells
+        yield place, row
 
 
 def number_rows(
     source: Path | str,
     rows: Iterable,
     mark: str = ", row ",
-) -> list[tuple]:
-    """Returns (place, row) of each row. mark: between the source and the number of a place."""
-    return [(f"{source}{mark}{number}", row) for number, row in enumerate(rows, 1)]
+) -> Iterator[tuple]:
+    """Yields (place, row) of each row. mark: between the source and the number of a place."""
+    for number, row in enumerate(rows, 1):
+        yield f"{source}{mark}{number}", row
 
 
-def table_of(rows: list[tuple[str, dict]]) -> Table:
+def table_of(rows: Iterable[tuple[str, dict]]) -> Table:
     """Returns a table of rows, of which the texts that an object in the column NESTED has become columns, in place of
     those of the same names."""
     names = {}
+    rows = [*rows]
     for _, row in rows:
         nested = row.get(NESTED)
         if isinstance(nested, dict):
@@ -247,7 +253,7 @@ def read_json(path: Path) -> list[tuple[str, dict]]:
     text = "\n".join(read_lines(path)).rstrip()
     try:
         document = json.loads(text or "[]")
-        rows = number_rows(path, rows_of_document(document))
+        rows = [*number_rows(path, rows_of_document(document))]
     except (RecursionError, ValueError):  # not a single document
         rows = []
         for place, line in number_rows(path, text.split("\n"), ":"):
@@ -278,10 +284,10 @@ def rows_of_document(document) -> Iterable:
     return rows_of_columns(dict(table))
 
 
-def rows_of_columns(columns: dict[str, list]) -> list[dict]:
-    """Returns a row for each place of the columns. Raises ValueError unless they have the same length."""
-    rows = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+def rows_of_columns(columns: dict[str, list]) -> Iterator[dict]:
+    """Yields a row for each place of the columns. Raises ValueError unless they have the same length."""
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, row, strict=True))
 
 
 def split_rows(
