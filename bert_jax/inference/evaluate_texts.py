@@ -32,7 +32,13 @@ def evaluate_models(
     """
     from bert_jax.data import heldout_text
 
-    models, is_causal = open_models(directories)
+    # The same dtype for all models, so that it does not affect the comparison.
+    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    for directory, model in zip(directories, models, strict=True):
+        load_model.check_can(directory, model, "score")
+    is_causal = models[0].can("continue")
+    if any(model.can("continue") != is_causal for model in models):
+        raise BadInput("--model: numbers of causal and masked models do not compare")
     if stride and not is_causal:
         raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
     for directory, model in zip(directories, models, strict=True):
@@ -63,18 +69,6 @@ def evaluate_models(
             result["held_out"] = is_same_store and "imported" not in model.info
         rows.append({"model": str(directory)} | result)
     return values | {"models": rows}
-
-
-def open_models(directories: list[Path]) -> tuple[list, bool]:
-    """Returns opened models, and whether they are causal. Raises BadInput if only some are."""
-    # The same dtype for all models, so that it does not affect the comparison.
-    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
-    for directory, model in zip(directories, models, strict=True):
-        load_model.check_can(directory, model, "score")
-    kinds = [model.can("continue") for model in models]
-    if len(set(kinds)) > 1:
-        raise BadInput("--model: numbers of causal and masked models do not compare")
-    return models, kinds[0]
 
 
 def read_documents(path: Path) -> Iterator[str]:

@@ -19,6 +19,7 @@ from bert_jax.inference import fill_mask, generate
 from bert_jax.inference.batches import ROWS, run_texts
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, tables, texts
+from bert_jax.tasks.text.documents import Rows
 
 BEAMS = 4  # arXiv:1706.03762, section 6.1
 # Texts that are decoded at once. On CPUs, the caches of more exceed those of the cores.
@@ -172,18 +173,17 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
 
 def compute(model, dataset, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the outputs of the objective for rows of a data set, [R, ...] each."""
-    params = jax.device_put(model.params)
     outputs = jax.jit(model.objective.outputs)
     most = ROWS
     if model.can("translate"):
         most = DECODED_ON_CPU if jax.default_backend() == "cpu" else DECODED
 
-    def run(batch, numbers):
+    def run(params, batch, numbers):
         arrays = jax.device_get(outputs(params, batch))
         for place in range(len(numbers)):
             yield {name: array[place : place + 1] for name, array in arrays.items()}
 
-    def row_of(number: int) -> list[tuple]:
+    def read(number: int) -> list[tuple]:
         return dataset.sequences_of(split, rows[number])
 
-    return join(run_texts(model, run, dataset.sizes(rows), row_of, most))
+    return join(run_texts(model, run, Rows(len(rows), read), dataset.sizes(rows), most))

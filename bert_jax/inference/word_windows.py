@@ -112,13 +112,13 @@ def score(model, windows: list[Window], number: int) -> tuple[np.ndarray, ...]:
         rows.append([model.frame.wrap(chain(*pieces))])
         targets.append([*chain(*words)])
         sizes += map(len, words)
-    lengths = [len(ids) for [(ids, _)] in rows]
-    measured = fill_mask.measure(model, targets, lengths, rows.__getitem__)
-    nats, correct = map(np.concatenate, zip(*measured, strict=True))
+    measured = fill_mask.measure(model, targets, rows)
+    nats, _, pieces = map(np.concatenate, zip(*measured, strict=True))
+    targets = [*chain(*targets)]
     starts = np.cumsum(sizes) - sizes
     word_nats = np.add.reduceat(nats.astype(np.float64), starts)
-    is_correct = np.logical_and.reduceat(correct, starts)
-    return word_nats, is_correct, np.array(sizes), [*chain(*targets)]
+    is_correct = np.logical_and.reduceat(pieces[:, 0] == targets, starts)
+    return word_nats, is_correct, np.array(sizes), targets
 
 
 def evaluate(model, windows: list[Window], number: int, characters: int) -> dict[str, float]:

@@ -107,8 +107,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         terms,
         select,
         reads=("targets", "label_weights"),
-        heads={"label_logits": parts},
-        can={"label": "label_logits"},
+        can={"label": parts},
     )
 
 

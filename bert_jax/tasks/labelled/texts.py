@@ -225,9 +225,7 @@ def wrap(store, frame: Frame, split: str, row: np.ndarray) -> list[tuple]:
     frame = frame.ids(store.manifest["special"])
     tokens = store.splits[split].tokens
     sequences = []
-    for a_start, a_size, b_start, b_size, *_ in row.tolist():
-        texts = [tokens[a_start : a_start + a_size]]
-        if b_size:
-            texts.append(tokens[b_start : b_start + b_size])
+    for pair in row[:, :EXAMPLE].reshape(-1, 2, 2).tolist():
+        texts = [tokens[start : start + size].tolist() for start, size in pair if size]
         sequences.append(frame.wrap(*texts))
     return sequences
