@@ -18,7 +18,7 @@ from bert_jax.models import base as models
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import metrics, run_info, workdir
+from bert_jax.runs import jax_setup, metrics, run_info, workdir
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
 
@@ -35,6 +35,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
                 f"{name}: not a run (no run.json); for another model, name a text by --config"
             )
         run = load_model.open_run(opened, overrides)
+        jax_setup.start(run.config)
         tasks.check_scores(run.config)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)

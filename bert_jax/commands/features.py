@@ -6,6 +6,7 @@ from bert_jax import cli
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import features, predict
+from bert_jax.runs import jax_setup
 from bert_jax.storage import atomic
 
 POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"
@@ -29,15 +30,8 @@ def run(options, overrides) -> int:
         raise BadInput(f"--output {options.output}: {ends_path} would be replaced, too")
     lines = [text for _, text in predict.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    count = features.network_of(model).layers + 1
-    layers = features.choose(options.layers, count, options.pool)
-    room = load_model.trained_positions(model) - model.frame.size()
-    texts = model.tokenizer.encode(lines)
-    cut = sum(len(ids) > room for ids in texts)
-    if cut:
-        cli.log_progress(f"warning: {cut} lines are cut to {room} tokens, as in training")
-    texts = [ids[:room] for ids in texts]
-    vectors, ends = features.compute(model, texts, layers, options.pool)
+    jax_setup.start(model.config)
+    vectors, ends, cut = features.encode(model, lines, options.layers, options.pool)
     arrays = {options.output: vectors}
     if options.pool == "none":
         arrays = {ends_path: ends} | arrays

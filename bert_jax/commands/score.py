@@ -7,6 +7,7 @@ from bert_jax import cli
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import minimal_pairs, token_scores
+from bert_jax.runs import jax_setup
 from bert_jax.tasks.labelled import tables
 from bert_jax.tasks.labelled.predictions import as_line
 
@@ -48,6 +49,7 @@ class Sentences(NamedTuple):
 def run(options, overrides) -> int:
     sentences = read(options)
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
+    jax_setup.start(model.config)
     load_model.check_can(options.model, model, "score")
     if options.masking and model.can("continue"):
         raise BadInput(f"--masking: {options.model} is a causal LM, which masks nothing")

@@ -116,7 +116,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         kept = ", ".join(map(str, steps))
         raise BadInput(f"{run.name}@{run.step}: no such checkpoint; the run has {kept}")
     info = workdir.read_info(directory)
-    settings = jax_setup.start(read_config(directory, info, overrides))
+    settings = jax_setup.resolve(read_config(directory, info, overrides))
     tokenizer = tokenizers.load(directory / "tokenizer")
     if info.get("tokenizer") != tokenizer.fingerprint:
         raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
@@ -208,7 +208,7 @@ def read_source(directory: Path, head: str = "mlm") -> Source:
 
 def open_source(source: Source, settings: ConfigDict | None, overrides: list[str] = ()) -> Model:
     """Converts a model of another program. For `settings` see external_model.to_config."""
-    settings = jax_setup.start(external_model.to_config(source, settings, overrides))
+    settings = jax_setup.resolve(external_model.to_config(source, settings, overrides))
     vocabulary = Vocabulary(source.tokenizer.size, **source.tokenizer.special)
     objective = tasks.make_objective(settings, config.phase_at(settings, 0), vocabulary)
     converted = external_model.parameters(source, settings, objective)

@@ -49,9 +49,6 @@ class Dataset(NamedTuple):
     # (rows) -> int64[R], equal for rows that are scored together, such as the windows of a text: an evaluation of a
     # part of the rows has all of them or none
     group: Callable | None = None
-    # (split, row int64[...]) -> the sequences of a row as a prediction reads them, (ids, segments) of each, see
-    # inference/batches.py; without TensorFlow
-    sequences_of: Callable | None = None
     # (mixture) -> {source: factor} of the sources whose rows a phase with this mixture has, see mixture.py
     factors: Callable = lambda mixture: {}
 

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from bert_jax.config import longest_row
 from bert_jax.data import batch as contract
+from bert_jax.runs import jax_setup
 from bert_jax.tasks.text.mlm_batch import MASKED_ARRAYS
 
 ROWS = 32  # texts at once: few enough for the memory of their states
@@ -99,7 +100,8 @@ def run_texts(
     results = [None] * len(order)
     count = min(count, round_up(len(order)))
     first = 0
-    with tqdm(total=len(order), unit="text", disable=len(order) == 1 or None) as progress:
+    bar = tqdm(total=len(order), unit="text", disable=len(order) == 1 or None)
+    with bar as progress, jax_setup.precise(model.config):
         while first < len(order):
             length = min(longest, MULTIPLE * math.ceil(sizes[order[first]] / MULTIPLE))
             size = min(count, max(1, tokens // length))

@@ -12,6 +12,7 @@ from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
 from bert_jax.inference import perplexity, predict, word_windows
 from bert_jax.layers import counts
+from bert_jax.runs import jax_setup
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_or_prepare
 from bert_jax.tasks.labelled import tables
@@ -34,6 +35,7 @@ def evaluate_models(
 
     # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    jax_setup.start(models[0].config)
     for directory, model in zip(directories, models, strict=True):
         load_model.check_can(directory, model, "score")
     is_causal = models[0].can("continue")

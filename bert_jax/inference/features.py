@@ -3,6 +3,8 @@
 N vectors, T texts, B batch, L length, D width times the number of chosen layers.
 """
 
+import re
+import sys
 from functools import partial
 
 import jax
@@ -11,11 +13,14 @@ import numpy as np
 from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
+from bert_jax.config import longest_row
+from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference.batches import run_texts
+from bert_jax.inference.batches import make_batch, run_texts
 from bert_jax.layers import pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.runs import jax_setup
 
 # The vectors of a text. none: one of each token, also of [CLS] and [SEP] or [END]. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
@@ -65,6 +70,47 @@ def choose(text: str, count: int, pool: str) -> list[int]:
     if pool == "summary" and [*numbers] != [count - 1]:
         raise BadInput("--pool summary: reads the last states alone; use first")
     return [*numbers]
+
+
+def encode(model, texts: list[str], layers: str, pool: str) -> tuple:
+    """Returns what `compute` does, and the number of texts that are cut to the positions that training has reached;
+    prints it.
+
+    layers: see `choose`.
+    """
+    count = network_of(model).layers + 1
+    numbers = choose(layers, count, pool)
+    room = load_model.trained_positions(model) - model.frame.size()
+    ids = model.tokenizer.encode(texts)
+    cut = sum(len(text) > room for text in ids)
+    if cut:
+        hint = f"warning: {cut} lines are cut to {room} tokens, as in training"
+        print(hint, file=sys.stderr)
+    return *compute(model, [text[:room] for text in ids], numbers, pool), cut
+
+
+def attention(model, text: str) -> tuple[list[int], np.ndarray]:
+    """Returns the ids of a text in its frame, and float32[layers, heads, L, L], how much each token reads each one.
+
+    Raises BadInput for a text with more tokens than the model has positions.
+    """
+    network = network_of(model)
+    [ids] = model.tokenizer.encode([text])
+    ids, segments = model.frame.wrap(ids)
+    longest = longest_row(model.config)
+    if len(ids) > longest:
+        raise BadInput(f"{text[:40]!r}: {len(ids)} tokens, the model has {longest} positions")
+    objective = base.from_module(States(network, (-1,), "none"), None, None)
+
+    @jax.jit
+    def read(params, batch):
+        return objective.capture(params, batch, lambda module, name: name == "probabilities")[1]
+
+    params = {models.NETWORK: model.params[models.NETWORK]}
+    with jax_setup.precise(model.config):
+        arrays = read(params, make_batch([[(ids, segments)]], 1, len(ids)))
+    paths = sorted(arrays, key=lambda path: [*map(int, re.findall(r"\d+", path))])
+    return ids, np.concatenate([arrays[path] for path in paths])
 
 
 def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tuple:

@@ -17,6 +17,7 @@ from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate
 from bert_jax.inference.batches import ROWS, run_texts
+from bert_jax.runs import jax_setup
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, tables, texts
 from bert_jax.tasks.text.documents import Rows
@@ -69,11 +70,12 @@ def predict(
 
 
 def open_model(directory: Path | str, overrides, search: dict) -> load_model.Model:
-    """Opens a model. One that translates has these keys of its search, and BEAMS by default.
+    """Opens a model, and sets up JAX. One that translates has these keys of its search, and BEAMS by default.
 
     Raises BadInput for a model that predicts nothing, and for options that it does not have.
     """
     model = load_model.open_model(directory, overrides, head="label")
+    jax_setup.start(model.config)
     load_model.check_can(directory, model, *OPTIONS)
     objective = model.config.objective
     (names,) = [names for ability, names in OPTIONS.items() if model.can(ability)]
@@ -153,7 +155,7 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
             f" {len(part.sentence_ends):,} texts are longer, and predicted by their beginnings",
             file=sys.stderr,
         )
-    outputs = compute(model, dataset, split, rows)
+    outputs = compute(model, part.tokens, dataset, rows)
     results = task.decode(config, store, split, outputs, rows)
     labelled = [number for number, example in enumerate(inputs) if example.label is not None]
     scores = {}
@@ -171,11 +173,13 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
     return results, scores
 
 
-def compute(model, dataset, split: str, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the outputs of the objective for rows of a data set, [R, ...] each."""
+def compute(model, tokens, dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the outputs of the objective for rows of a data set, [R, ...] each. tokens: of their split."""
     outputs = jax.jit(model.objective.outputs)
     most = ROWS
+    sources = rows
     if model.can("translate"):
+        sources = rows[:, :, 0]  # without the targets
         most = DECODED_ON_CPU if jax.default_backend() == "cpu" else DECODED
 
     def run(params, batch, numbers):
@@ -184,6 +188,6 @@ def compute(model, dataset, split: str, rows: np.ndarray) -> dict[str, np.ndarra
             yield {name: array[place : place + 1] for name, array in arrays.items()}
 
     def read(number: int) -> list[tuple]:
-        return dataset.sequences_of(split, rows[number])
+        return texts.wrap(tokens, sources[number], model.frame)
 
     return join(run_texts(model, run, Rows(len(rows), read), dataset.sizes(rows), most))

@@ -185,8 +185,7 @@ def lower(job: Job, mesh, phase):
     for keys in (config.schedule, *config.phases.values()):
         keys.update(warmup=STEPS // 10, decay=STEPS // 10)
     design = build.design(config, mesh, job.vocabulary)
-    precision = "highest" if job.config.dtype == "float32" else None
-    with jax.set_mesh(mesh), jax.default_matmul_precision(precision):
+    with jax.set_mesh(mesh), jax_setup.precise(job.config):
         return build.lower_train(config, design, phase)
 
 

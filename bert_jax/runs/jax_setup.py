@@ -13,15 +13,26 @@ from bert_jax.runs import libtpu
 from bert_jax.storage import remote
 
 
-def start(config: ConfigDict) -> ConfigDict:
-    """Sets up JAX for a config; returns a copy of the config with `dtype` resolved for the backend."""
+def resolve(config: ConfigDict) -> ConfigDict:
+    """Returns a copy of the config with `dtype` resolved for the backend."""
     config = config.copy_and_resolve_references()
     backend = find_backend()
     if config.dtype == "auto":
         config.dtype = "float32" if backend == "cpu" else "bfloat16"
+    return config
+
+
+def precise(config: ConfigDict):
+    """Returns a context in which products of float32 are exact. By default they are bfloat16 passes on TPUs, and TF32
+    on recent GPUs."""
+    return jax.default_matmul_precision("highest" if config.dtype == "float32" else None)
+
+
+def start(config: ConfigDict) -> ConfigDict:
+    """Sets up JAX in this process for a config; returns the config as `resolve` does."""
+    config = resolve(config)
     if config.dtype == "float32":
-        # By default float32 matmuls are bfloat16 passes on TPUs and TF32 on recent GPUs.
-        jax.config.update("jax_default_matmul_precision", "highest")
+        jax.config.update("jax_default_matmul_precision", "highest")  # see `precise`
     if not jax.config.jax_compilation_cache_dir:
         directory = cache_directory(config)
         if directory:

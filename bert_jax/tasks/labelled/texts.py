@@ -3,8 +3,6 @@
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
-from functools import partial
-
 import jax
 import numpy as np
 
@@ -216,14 +214,14 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         sequences=lambda phase: sequences,
         sizes=sizes,
         group=example_numbers,
-        sequences_of=partial(wrap, store, frame),
     )
 
 
-def wrap(store, frame: Frame, split: str, row: np.ndarray) -> list[tuple]:
-    """Returns (ids, segments) of each sequence of a row. row: int64[S, 4 or more], see `pairs`."""
-    frame = frame.ids(store.manifest["special"])
-    tokens = store.splits[split].tokens
+def wrap(tokens: np.ndarray, row: np.ndarray, frame: Frame) -> list[tuple]:
+    """Returns (ids, segments) of each sequence of a row.
+
+    tokens: all of the split. row: int64[S, 4 or more], see `pairs`. frame: as ids.
+    """
     sequences = []
     for pair in row[:, :EXAMPLE].reshape(-1, 2, 2).tolist():
         texts = [tokens[start : start + size].tolist() for start, size in pair if size]

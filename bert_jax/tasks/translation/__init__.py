@@ -181,12 +181,11 @@ def make(config, store: Store | None = None) -> Dataset:
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         ids = store.manifest["special"]
         rows = assemble.pad_sequences(rows, sequences(phase))
-        arrays, target = (
-            assemble.gather(
-                tokens, rows[:, :, side], phase.length, frame.ids(ids), ids["pad"], paired=False
-            )
-            for side, frame in enumerate(frames(config))
-        )
+        sides = []
+        for side, frame in enumerate(frames(config)):
+            around = frame.ids(ids), ids["pad"]
+            sides.append(assemble.gather(tokens, rows[:, :, side], phase.length, *around, False))
+        arrays, target = sides
         arrays |= {f"target_{name}": target[name] for name in TARGET}
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
 
@@ -208,7 +207,6 @@ def make(config, store: Store | None = None) -> Dataset:
         sequences=sequences,
         sizes=sizes,
         cuts_training=False,
-        sequences_of=lambda split, row: texts.wrap(store, frames(config)[0], split, row[:, 0]),
     )
 
 

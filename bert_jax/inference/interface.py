@@ -1,0 +1,155 @@
+"""The Python interface: a model in use, see `bert_jax.load`."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.convert import load_model
+from bert_jax.inference import (
+    features,
+    fill_mask,
+    generate,
+    perplexity,
+    predict,
+    token_scores,
+)
+
+BEAMS = predict.BEAMS
+Texts = str | Sequence[str]
+
+
+class Attention(NamedTuple):
+    """The attention in a text of L tokens, with those around it."""
+
+    tokens: list[str]
+    weights: (
+        np.ndarray
+    )  # float32[layers, heads, L, L]: how much a token (of a row) reads another one (of a column)
+
+
+class Model:
+    """A model in use, which `bert_jax.load` opens. Its methods are what the commands call.
+
+    A method takes a text and returns its result, or several texts and returns the list of their results. It raises
+    `bert_jax.errors.BadInput` for a text that a command would refuse, and for what the model cannot do.
+    """
+
+    def __init__(self, name: Path | str, dtype: str):
+        self.name = name
+        model = load_model.open_model(name, [f"dtype={dtype}"], head="label")
+        self.loaded = model._replace(params=jax.device_put(model.params))
+        self.searches = {}  # {(beams, length_penalty): the model that translates by them}
+
+    def __repr__(self) -> str:
+        config = self.loaded.config
+        abilities = ", ".join(["encode", *self.loaded.objective.can])
+        return f"bert_jax.load({str(self.name)!r})  # {config.model.name}: {abilities}"
+
+    def fill(self, texts: Texts, top: int = 5) -> list:
+        """Returns [{piece, probability}] of the `top` most likely pieces for each [MASK] of a text."""
+        self.check("fill")
+
+        def run(texts):
+            return fill_mask.candidates(self.loaded, texts, top, places(texts))
+
+        return each(texts, run)
+
+    def encode(self, texts: Texts, layers: int | str = -1, pool: str = "mean") -> np.ndarray | list:
+        """Returns float32[D] of a text, float32[texts, D] of several: the mean of the vectors of its tokens.
+
+        layers: an index or, as text, a slice of the layers whose states are joined; 0 is the embeddings.
+        pool: mean, max, first, last, concat or summary, as of `bert-jax features`; none for float32[tokens, D].
+        """
+
+        def run(texts):
+            vectors, ends, _ = features.encode(self.loaded, texts, str(layers), pool)
+            return vectors if pool != "none" else np.split(vectors, ends[:-1])
+
+        return each(texts, run)
+
+    def predict(self, texts: str | Sequence[str | tuple[str, ...]]) -> list[dict] | dict:
+        """Returns {prediction, ...} of a text as `bert-jax predict --json` does, of a fine-tuned model. An example of
+        several texts, such as a question and the text with its answer, is a tuple."""
+        self.check("label", "answer")
+
+        def run(texts):
+            parts = [(text,) if isinstance(text, str) else text for text in texts]
+            examples = predict.read_examples(self.loaded, [*chain(*parts)])
+            return predict.predict_examples(self.loaded, examples)[0]
+
+        return each(texts, run)
+
+    def translate(
+        self, texts: Texts, beams: int = BEAMS, length_penalty: float | None = None
+    ) -> str | list[str]:
+        """Returns the translation of a text, by a beam search; one beam is a greedy search."""
+        self.check("translate")
+        key = beams, length_penalty
+        if key not in self.searches:
+            search = dict(zip(("beams", "length_penalty"), key, strict=True))
+            given = {name: value for name, value in search.items() if value is not None}
+            self.searches[key] = predict.with_search(self.loaded, given)
+        model = self.searches[key]
+
+        def run(texts):
+            results, _ = predict.predict_examples(model, predict.read_examples(model, texts))
+            return [result["prediction"] for result in results]
+
+        return each(texts, run)
+
+    def generate(self, texts: Texts, **options: Any) -> list:
+        """Returns the list of continuations of a text, without it: one, or `samples` of them.
+
+        options: tokens, temperature, top_k, top_p, samples, seed, stop (a tuple of texts), beams, length_penalty, as of
+            `bert-jax predict`.
+        """
+        self.check("continue")
+        request = generate.make_request(options)
+        return each(texts, lambda texts: generate.generate(self.loaded, texts, request))
+
+    def score(self, texts: Texts, masking: str | None = None) -> np.ndarray | float:
+        """Returns float64[texts], log-probabilities in nats; of a masked model pseudo-log-likelihoods.
+
+        masking: what a masked model does not see of a word when it scores a piece: `word` (the default) or `token`.
+        """
+        self.check("score")
+
+        def run(texts):
+            return token_scores.score_sentences(self.loaded, texts, places(texts), masking)[0]
+
+        return each(texts, run)
+
+    def perplexity(self, texts: Texts, stride: int = 0) -> dict:
+        """Returns perplexity, bits_per_byte and other measures of a causal model on all texts, by sliding windows.
+
+        stride: tokens that a window scores; 0: half a window.
+        """
+        self.check("continue")
+        perplexity.check_stride(self.name, self.loaded, stride)
+        texts = [texts] if isinstance(texts, str) else [*texts]
+        return perplexity.evaluate(self.loaded, texts, stride)
+
+    def attention(self, text: str) -> Attention:
+        """Returns the attention of all layers and heads in a text."""
+        ids, weights = features.attention(self.loaded, text)
+        return Attention([*map(self.loaded.tokenizer.readable, ids)], weights)
+
+    def check(self, *abilities: str) -> None:
+        """Raises BadInput for a model that has none of these abilities."""
+        load_model.check_can(self.name, self.loaded, *abilities)
+
+
+def each(texts, run: Callable) -> Any:
+    """Returns what a function of a list of texts returns; of a single text, the first of its results."""
+    if isinstance(texts, str):
+        return run([texts])[0]
+    return run([*texts])
+
+
+def places(texts: list[str]) -> list[str]:
+    """Returns the names of texts in messages."""
+    return [repr(text[:40]) for text in texts]
