@@ -52,10 +52,11 @@ def test_pages_are_short():
     assert lengths.pop(ROOT / "README.md") <= 150 and max(lengths.values()) <= 200
 
 
-def test_the_page_of_config_keys_is_up_to_date():
-    """If not: python docs/make_config.py > docs/config.md"""
-    made = runpy.run_path(str(ROOT / "docs/make_config.py"))["page"]()
-    assert (ROOT / "docs/config.md").read_text() == made
+@pytest.mark.parametrize("name", ["config", "python"])
+def test_a_page_that_is_made_is_up_to_date(name):
+    """If not: python docs/make_NAME.py > docs/NAME.md"""
+    made = runpy.run_path(str(ROOT / f"docs/make_{name}.py"))["page"]()
+    assert (ROOT / f"docs/{name}.md").read_text() == made
 
 
 CONFIG = re.compile(r"```python\n((?:(?!```).)*def get_config.*?)```", re.DOTALL)

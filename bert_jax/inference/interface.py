@@ -23,12 +23,11 @@ Texts = str | Sequence[str]
 
 
 class Attention(NamedTuple):
-    """The attention in a text of L tokens, with those around it."""
+    """The attention in a text: its L tokens, with the special ones around it, and float32[layers, heads, L, L], how
+    much each of them (a row) reads each one (a column)."""
 
     tokens: list[str]
-    weights: (
-        np.ndarray
-    )  # float32[layers, heads, L, L]: how much a token (of a row) reads another one (of a column)
+    weights: np.ndarray
 
 
 class Model:
