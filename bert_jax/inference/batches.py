@@ -23,17 +23,15 @@ TOKENS = 2048  # of a batch: few enough for the memory of their logits
 MULTIPLE = 32  # of the lengths of batches, so that texts share compiled programs
 
 
-def make_batch(rows: list[list[tuple]], count: int, length: int, pad: int | None = 0) -> dict:
-    """Returns the arrays of the batch contract (data/batch.py) for `count` rows, of which the first have sequences.
+def make_batch(rows: list[list[tuple]], length: int, pad: int | None = 0) -> dict:
+    """Returns the arrays of the batch contract (data/batch.py).
 
     rows: sequences of each row, see above.
     pad: the id of [PAD]; None: 0, since `sequence_ids` say where padding is.
     """
-    sequences = max(map(len, rows), default=1)
-    arrays = zeros(contract.shapes(count, length, sequences))
+    arrays = zeros(contract.shapes(len(rows), length, max(map(len, rows))))
     arrays["tokens"][:] = pad or 0
-    arrays["rows"][:] = np.arange(count)
-    arrays["row_weights"][: len(rows)] = 1
+    arrays["row_weights"][:] = 1
     for row, parts in enumerate(rows):
         start = 0
         for number, (ids, segments) in enumerate(parts):
@@ -84,10 +82,10 @@ def run_texts(
     """Returns the result of each row, in their order. Prints progress on a terminal or in a notebook.
 
     Rows of similar sizes share a batch, the longest ones first. Lengths are multiples of MULTIPLE, or `longest_row`.
-    Batches have `count` rows, or the next power of two if all have fewer.
+    Batches have `count` rows, or the next power of two if there are fewer, some of them twice.
 
     model: its config, vocabulary and params.
-    run: (params, batch, numbers of its rows) -> the result of each of them, and of those that only fill the batch.
+    run: (params, batch, numbers of its rows) -> the result of each of them.
     rows: the sequences of each, see `make_batch`; read batch by batch.
     sizes: int64[N], tokens of each row, at most `longest_row`; None: they are counted.
     count, tokens: of a batch, at most.
@@ -105,12 +103,12 @@ def run_texts(
         while first < len(order):
             length = min(longest, MULTIPLE * math.ceil(sizes[order[first]] / MULTIPLE))
             size = min(count, max(1, tokens // length))
-            numbers = order[first : first + size].tolist()
-            chosen = [rows[number] for number in numbers]
-            batch = make_batch(chosen, size, length, model.vocabulary.pad)
-            batch["rows"][: len(numbers)] = numbers
-            for number, result in zip(numbers, run(params, batch, numbers), strict=False):
+            part = order[first : first + size]
+            numbers = np.resize(part, size).tolist()  # fewer rows are repeated
+            batch = make_batch([rows[number] for number in numbers], length, model.vocabulary.pad)
+            batch["rows"][:] = numbers
+            for number, result in zip(numbers, run(params, batch, numbers), strict=True):
                 results[number] = result
-            progress.update(len(numbers))
+            progress.update(len(part))
             first += size
     return results

@@ -108,7 +108,7 @@ def attention(model, text: str) -> tuple[list[int], np.ndarray]:
 
     params = {models.NETWORK: model.params[models.NETWORK]}
     with jax_setup.precise(model.config):
-        arrays = read(params, make_batch([[(ids, segments)]], 1, len(ids)))
+        arrays = read(params, make_batch([[(ids, segments)]], len(ids)))
     paths = sorted(arrays, key=lambda path: [*map(int, re.findall(r"\d+", path))])
     return ids, np.concatenate([arrays[path] for path in paths])
 
@@ -131,7 +131,7 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
 
     def run(params, batch, numbers):
         rows = np.asarray(read(states, params, batch), np.float32)
-        for number, row in zip(numbers, rows, strict=False):  # the last rows may have no text
+        for number, row in zip(numbers, rows, strict=True):
             yield row[: sizes[number]].copy()
 
     try:

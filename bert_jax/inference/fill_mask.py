@@ -31,7 +31,7 @@ def measure(
         chosen = [targets[number] for number in numbers]
         batch = add_masks(batch, vocabulary.mask, chosen)
         results = jax.device_get(predict(model.objective.outputs, counts, params, batch))
-        for ids, *values in zip(chosen, *results, strict=False):
+        for ids, *values in zip(chosen, *results, strict=True):
             yield [value[: len(ids)] for value in values]
 
     return run_texts(model, run, rows, sizes, count, TOKENS)

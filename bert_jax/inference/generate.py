@@ -104,11 +104,8 @@ def generate(
 
     def run(params, batch, numbers):
         rows = [Continuation(model, encoded[pairs[number][0]], request) for number in numbers]
-        # Fewer texts than rows are repeated.
-        repeated = np.resize(np.arange(len(numbers)), len(batch["rows"]))
-        batch = {name: array[repeated] for name, array in batch.items()}
         keys = [prng.key(request.seed, *pairs[number]) for number in numbers]
-        follow(rows, steps(model, request, params, batch, np.array(keys)[repeated]), emit)
+        follow(rows, steps(model, request, params, batch, np.array(keys)), emit)
         return [row.text for row in rows]
 
     rows = [[(encoded[prompt], 0)] for prompt, _ in pairs]
@@ -231,7 +228,7 @@ class Continuation:
 def follow(rows: list[Continuation], steps: Iterable[np.ndarray], emit=None) -> None:
     """Continues rows by their tokens int32[B] of each step, until all have ended. emit: see `generate`."""
     for tokens in steps:
-        for row, token in zip(rows, tokens.tolist(), strict=False):
+        for row, token in zip(rows, tokens.tolist(), strict=True):
             if row.is_open:
                 size = len(row.text)
                 row.append(token, bool(emit or row.stop))

@@ -85,9 +85,9 @@ def open_model(directory: Path | str, overrides, search: dict) -> load_model.Mod
         )
     if not model.can("translate"):
         return model
-    if any(override.startswith("objective.beams=") for override in overrides):
-        search = {"beams": objective.beams} | search
-    return with_search(model, {"beams": BEAMS} | search)
+    if "objective.beams" not in configs.overridden(overrides):
+        search = {"beams": BEAMS} | search
+    return with_search(model, search)
 
 
 def with_search(model: load_model.Model, search: dict) -> load_model.Model:

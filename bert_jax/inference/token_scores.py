@@ -123,7 +123,7 @@ def score_rows(model, rows: list, counts) -> np.ndarray:
 
     def run(params, batch, numbers):
         nats = np.asarray(next_nats(model.objective.outputs, params, batch), np.float64)
-        for number, values in zip(numbers, nats, strict=False):  # the last rows may have no text
+        for number, values in zip(numbers, nats, strict=True):
             stop = len(rows[number]) - 1
             yield -values[stop - counts[number] : stop].sum()
 

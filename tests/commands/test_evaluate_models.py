@@ -109,7 +109,7 @@ def test_nats_equal_a_slow_computation(models, name):
         for index in window.chosen:
             words[index] = [model.tokenizer.mask] * len(words[index])
         ids, masks = sum(words, []), sum(map(len, targets))
-        batch = batches.make_batch([[model.frame.wrap(ids)]], 1, len(ids) + 2)
+        batch = batches.make_batch([[model.frame.wrap(ids)]], len(ids) + 2)
         batch = batches.add_masks(batch, model.tokenizer.mask, [[0] * masks])
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]

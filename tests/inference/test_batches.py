@@ -84,7 +84,7 @@ def test_rows_are_those_of_the_data_set(tmp_path, name, keys):
     for prefix, (side, frame) in sides.items():
         around = frame.ids(TOKENIZER.special)
         sequences = [texts.wrap(store.splits[split].tokens, row, around) for row in side]
-        arrays = make_batch(sequences, len(rows), phase.length, TOKENIZER.pad)
+        arrays = make_batch(sequences, phase.length, TOKENIZER.pad)
         compared = [key for key in arrays if prefix + key in expected]
         assert len(compared) >= 3
         for key in compared:
@@ -140,8 +140,8 @@ def test_each_shape_is_traced_once(model):
 
 
 def test_predictions_are_the_first_masks():
-    batch = make_batch([[([4, 9, 4, 4], 0)], [([9, 4], 0)], [([4], 0)]], 4, 6, None)
+    batch = make_batch([[([4, 9, 4, 4], 0)], [([9, 4], 0)], [([4], 0)]], 6, None)
     arrays = add_masks(batch, 4, [[7, 8, 6], [5], []])
-    assert arrays["masked_positions"].tolist() == [[0, 2, 3, 0], [1, 0, 0, 0], [0] * 4, [0] * 4]
-    assert arrays["masked_targets"].tolist() == [[7, 8, 6, 0], [5, 0, 0, 0], [0] * 4, [0] * 4]
-    assert arrays["masked_weights"].sum(axis=1).tolist() == [3, 1, 0, 0]
+    assert arrays["masked_positions"].tolist() == [[0, 2, 3, 0], [1, 0, 0, 0], [0] * 4]
+    assert arrays["masked_targets"].tolist() == [[7, 8, 6, 0], [5, 0, 0, 0], [0] * 4]
+    assert arrays["masked_weights"].sum(axis=1).tolist() == [3, 1, 0]
