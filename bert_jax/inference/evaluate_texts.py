@@ -20,7 +20,11 @@ from bert_jax.tasks.translation import scores
 
 
 def evaluate_models(
-    directories: list[Path], config, log=print, file: Path | None = None, stride: int = 0
+    directories: list[Path],
+    config,
+    log=print,
+    file: Path | None = None,
+    stride: int = 0,
 ) -> dict:
     """Evaluates masked or causal models with any vocabularies on the same text: that of a file, or the held-out text of
     a config.
@@ -89,7 +93,11 @@ def read_documents(path: Path) -> Iterator[str]:
 
 
 def evaluate_masked(
-    models: list, documents: Iterable[list[str]], length: float, number: int | None, seed: int
+    models: list,
+    documents: Iterable[list[str]],
+    length: float,
+    number: int | None,
+    seed: int,
 ):
     """Returns {words, windows, documents, characters} of the masked words in windows of documents, and of each masked
     model {nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown}.
@@ -115,7 +123,11 @@ def evaluate_masked(
 
 
 def evaluate_translations(
-    name, file: Path, references: list[Path], overrides, search: dict
+    name,
+    file: Path,
+    references: list[Path],
+    overrides,
+    search: dict,
 ) -> dict:
     """Returns the scores of the translations of a file's sources against one or several references, and their
     signatures; see tasks/translation/scores.py.

@@ -16,7 +16,12 @@ from bert_jax.objectives import base
 
 
 def measure(
-    model, targets: list, rows: Sequence, sizes=None, count: int = ROWS, top: int = 1
+    model,
+    targets: list,
+    rows: Sequence,
+    sizes=None,
+    count: int = ROWS,
+    top: int = 1,
 ) -> list[list[np.ndarray]]:
     """Returns for each text what `predict` does for its targets, without B.
 

@@ -80,7 +80,10 @@ def option(name: str) -> str:
 
 
 def generate(
-    model, prompts: list[str], request: Request, emit: Callable[[str], None] | None = None
+    model,
+    prompts: list[str],
+    request: Request,
+    emit: Callable[[str], None] | None = None,
 ) -> list[list[str]]:
     """Returns the continuations of each prompt, without it. They end in front of [SEP] or of a string of the request,
     or at its number of tokens. An empty prompt begins as a text does, see `token_scores.with_context`.

@@ -39,7 +39,10 @@ def first_token(model) -> str:
 
 
 def score_sentences(
-    model, texts: list[str], places: list[str], masking=None
+    model,
+    texts: list[str],
+    places: list[str],
+    masking=None,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns float64[T] and int64[T], the sums of the log-probabilities of the tokens of each text in nats and the
     numbers of these tokens, and how many of all tokens are [UNK].

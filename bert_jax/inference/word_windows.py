@@ -68,7 +68,11 @@ def draw_words(seed: int, window: int, parts: list[str]) -> list[int]:
 
 
 def choose_words(
-    documents: Iterable[list[str]], tokenizers: list, limit: int, seed: int, number: int
+    documents: Iterable[list[str]],
+    tokenizers: list,
+    limit: int,
+    seed: int,
+    number: int,
 ) -> tuple[list[Window], np.ndarray]:
     """Returns the first `number` windows with their chosen words, and how many of the drawn words each vocabulary does
     not know. A word that one of the vocabularies does not know is not chosen."""

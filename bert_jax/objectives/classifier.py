@@ -31,7 +31,10 @@ def check(config) -> None:
     if config.task.get("kind", "classes") != "classes":
         is_zero = config.objective.label_smoothing == 0
         require(
-            is_zero, "objective.label_smoothing", config, "expected 0: task.kind is not classes"
+            is_zero,
+            "objective.label_smoothing",
+            config,
+            "expected 0: task.kind is not classes",
         )
 
 
