@@ -48,14 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
     config = jax_setup.start(configs.load("gpt2_small", ["dtype=float32"]))
     vocabulary = Vocabulary(GPT2Config().vocab_size)
     objective = base.make(config, vocabulary)
-    params = jax.jit(objective.init)(jax.random.key(0), make_batch([], 1, 64))
+    params = jax.jit(objective.init)(jax.random.key(0), make_batch([[([0], 0)]], 64))
     ours = Model(config, {}, vocabulary, None, objective, 0, params)
     theirs = GPT2LMHeadModel(GPT2Config()).eval()
     request = generate.Request(options.tokens)
     settings = dict(max_new_tokens=options.tokens, do_sample=False, eos_token_id=None)
     for rows in options.rows:
-        prompts = np.random.default_rng(0).integers(vocabulary.size, size=(rows, options.prompt))
-        batch = make_batch([[(ids, 0)] for ids in prompts], rows, options.prompt)
+        prompts = np.random.default_rng(0).integers(vocabulary.size, size=(options.prompt))
+        batch = make_batch([[(ids, 0)] for ids in prompts], options.prompt)
         keys = np.zeros(rows, np.uint32)
         programs = {
             "here": partial(follow, ours, request, params, batch, keys),

@@ -45,7 +45,9 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     phase = configs.phase_at(run.config, run.step)
     metric = run.objective.headline
     params = jax.tree.map(
-        initial.place, run.params, meshes.parameters(run.params, mesh, models.shardings(run.config))
+        initial.place,
+        run.params,
+        meshes.parameters(run.params, mesh, models.shardings(run.config)),
     )
     compiled = program(run.objective, mesh, bool(data.score))
     values = {"step": run.step, "unigram_entropy": data.unigram_entropy}

@@ -24,9 +24,8 @@ def probe(model):
     """Batches of 32 rows, which would divide over the devices, and of one, which would not."""
     CALLS.append(model.step)
     [[[best]]] = fill_mask.candidates(model, ["the cat saw [MASK]"], 1, ["probe"])
-    ids, segments = model.frame.wrap(model.tokenizer.encode_with_masks("the cat saw [MASK]"))
-    rows = [[(ids, segments)]]
-    [([nats], _)] = fill_mask.measure(model, [[model.vocabulary.unk]], [len(ids)], rows.__getitem__)
+    row = [model.frame.wrap(model.tokenizer.encode_with_masks("the cat saw [MASK]"))]
+    [[[nats], *_]] = fill_mask.measure(model, [[model.vocabulary.unk]], [row])
     return {"probe_probability": best["probability"], "probe_nats": nats}
 
 def nothing(model):

@@ -50,7 +50,11 @@ def run(options, overrides) -> int:
                 )
         config = configs.load(options.config or "base", overrides)
         values = evaluate_texts.evaluate_models(
-            options.model, config, cli.log_progress, options.input, options.stride
+            options.model,
+            config,
+            cli.log_progress,
+            options.input,
+            options.stride,
         )
         module = word_windows if "windows" in values else perplexity
         return cli.show(options, values, module.describe(values))
@@ -60,7 +64,11 @@ def run(options, overrides) -> int:
         )
     if is_translated:
         values = evaluate_texts.evaluate_translations(
-            options.model[0], options.input, options.reference, overrides, search
+            options.model[0],
+            options.input,
+            options.reference,
+            overrides,
+            search,
         )
         return cli.show(options, values, describe(values))
     # The keys of `distributed` are never saved, so those of the command line are all.

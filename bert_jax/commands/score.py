@@ -53,7 +53,10 @@ def run(options, overrides) -> int:
     if options.masking and model.can("continue"):
         raise BadInput(f"--masking: {options.model} is a causal LM, which masks nothing")
     scores, sizes, unknown = token_scores.score_sentences(
-        model, sentences.texts, sentences.places, options.masking
+        model,
+        sentences.texts,
+        sentences.places,
+        options.masking,
     )
     if sentences.is_paired:
         pairs = scores.reshape(-1, 2)

@@ -227,14 +227,13 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
 def check_can(directory: Path | str, model: Model, *abilities: str) -> None:
     """Raises BadInput for a model that has none of these abilities (keys of Objective.can), or whose head for the first
     one that it has is not trained."""
-    outputs = [*filter(None, map(model.objective.can.get, abilities))]
-    if not outputs:
+    heads = [model.objective.can[name] for name in abilities if model.can(name)]
+    if not heads:
         hint = (
             f"cannot {' or '.join(abilities)}; it can {', '.join(model.objective.can) or 'do none'}"
         )
         raise BadInput(f"{directory}: objective {model.config.objective.name!r} {hint}")
     if model.can("fill") and model.vocabulary.mask is None:
         raise BadInput(f"{directory}: its vocabulary has no [MASK]; name another model")
-    parts = model.objective.heads.get(outputs[0], set())
-    if fresh := sorted(parts.intersection(untrained_parts(model))):
+    if fresh := sorted(heads[0].intersection(untrained_parts(model))):
         raise BadInput(f"{directory}: its head {fresh[0]!r} is not trained; train it first")

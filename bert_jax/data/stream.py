@@ -140,10 +140,6 @@ class Evaluation:
         """Returns the rows that are evaluated, int64[R, ...], in the order of the batches."""
         return self.order.choose(np.arange(self.rows), 0)
 
-    def places(self) -> np.ndarray:
-        """Returns where these rows are in the rows of the split, int64[R]."""
-        return self.order.places(np.arange(self.rows), 0)
-
 
 def windows(first: int, last: int, epoch_steps: int, step_bytes: int) -> Iterator[np.ndarray]:
     """Splits steps first..last-1 into arrays that read about WINDOW bytes, which bounds the memory for the rows.

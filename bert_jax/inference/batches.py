@@ -5,9 +5,11 @@ A row has one sequence or several, packed: (ids, segments) each, as `Frame.wrap`
 L length, P [MASK] tokens of a row, N texts.
 """
 
+import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+import jax
 import numpy as np
 from tqdm.auto import tqdm
 
@@ -21,18 +23,15 @@ TOKENS = 2048  # of a batch: few enough for the memory of their logits
 MULTIPLE = 32  # of the lengths of batches, so that texts share compiled programs
 
 
-def make_batch(rows: list[list[tuple]], count: int, length: int, pad: int | None = 0) -> dict:
-    """Returns the arrays of the batch contract (data/batch.py) for `count` rows, of which the first have sequences.
+def make_batch(rows: list[list[tuple]], length: int, pad: int | None = 0) -> dict:
+    """Returns the arrays of the batch contract (data/batch.py).
 
     rows: sequences of each row, see above.
     pad: the id of [PAD]; None: 0, since `sequence_ids` say where padding is.
     """
-    sequences = max(map(len, rows), default=1)
-    shapes = contract.shapes(count, length, sequences)
-    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    arrays = zeros(contract.shapes(len(rows), length, max(map(len, rows))))
     arrays["tokens"][:] = pad or 0
-    arrays["rows"][:] = np.arange(count)
-    arrays["row_weights"][: len(rows)] = 1
+    arrays["row_weights"][:] = 1
     for row, parts in enumerate(rows):
         start = 0
         for number, (ids, segments) in enumerate(parts):
@@ -46,25 +45,25 @@ def make_batch(rows: list[list[tuple]], count: int, length: int, pad: int | None
     return arrays
 
 
+def zeros(shapes: dict) -> dict[str, np.ndarray]:
+    """Returns arrays of zeros. shapes: {name: jax.ShapeDtypeStruct}."""
+    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+
+
 def add_masks(arrays: dict, mask: int, targets: Iterable[list[int]]) -> dict:
     """Returns a batch with the arrays that masked LM reads (tasks/text/mlm_batch.py).
 
     targets: for each row, the ids at its first [MASK] tokens, which are its predictions. P is a power of two.
     """
     most = round_up(max(map(len, targets)))
-    shapes = contract.structs({MASKED_ARRAYS: (len(arrays["tokens"]), most)})
-    masked = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    masked = zeros(contract.structs({MASKED_ARRAYS: (len(arrays["rows"]), most)}))
     for row, ids in enumerate(targets):
+        size = len(ids)
         places = np.flatnonzero(arrays["tokens"][row] == mask)
-        masked["masked_positions"][row, : len(ids)] = places[: len(ids)]
-        masked["masked_targets"][row, : len(ids)] = ids
-        masked["masked_weights"][row, : len(ids)] = 1
+        values = places[:size], ids, 1
+        for name, value in zip(masked, values, strict=True):
+            masked[name][row, :size] = value
     return arrays | masked
-
-
-def padded_length(size: int, longest: int) -> int:
-    """Returns the length of a batch for a text of `size` tokens, at most the `longest` that the model can have."""
-    return min(longest, -(-size // MULTIPLE) * MULTIPLE)
 
 
 def round_up(count: int) -> int:
@@ -75,39 +74,41 @@ def round_up(count: int) -> int:
 def run_texts(
     model,
     run: Callable,
-    sizes: Iterable[int],
-    row_of: Callable,
-    rows: int = ROWS,
+    rows: Sequence[list[tuple]],
+    sizes: np.ndarray | None = None,
+    count: int = ROWS,
     tokens: int = sys.maxsize,
 ) -> list:
-    """Returns the result of each of N texts, in their order. Prints progress on a terminal or in a notebook.
+    """Returns the result of each row, in their order. Prints progress on a terminal or in a notebook.
 
-    Texts of similar sizes share a batch, the longest ones first. Lengths are multiples of MULTIPLE, or `longest_row`;
-    rows are powers of two, or those at most.
+    Rows of similar sizes share a batch, the longest ones first. Lengths are multiples of MULTIPLE, or `longest_row`.
+    Batches have `count` rows, or the next power of two if there are fewer, some of them twice.
 
-    model: its config and vocabulary.
-    run: (batch, numbers of its texts) -> the result of each of them, and of rows that only fill the batch.
-    sizes: tokens of each text with special ones, at most `longest_row`.
-    row_of: (number of a text) -> its sequences, see `make_batch`.
-    rows, tokens: of a batch, at most.
+    model: its config, vocabulary and params.
+    run: (params, batch, numbers of its rows) -> the result of each of them.
+    rows: the sequences of each, see `make_batch`; read batch by batch.
+    sizes: int64[N], tokens of each row, at most `longest_row`; None: they are counted.
+    count, tokens: of a batch, at most.
     """
-    sizes = np.array(sizes)
+    params = jax.device_put(model.params)
     longest = longest_row(model.config)
+    if sizes is None:
+        sizes = np.array([sum(len(ids) for ids, _ in row) for row in rows])
     order = np.argsort(-sizes, kind="stable")
     results = [None] * len(order)
-    rows = min(rows, round_up(len(order)))
+    count = min(count, round_up(len(order)))
     first = 0
-    is_alone = len(order) == 1
-    bar = tqdm(total=len(order), unit="text", disable=is_alone or None)
+    bar = tqdm(total=len(order), unit="text", disable=len(order) == 1 or None)
     with bar as progress, jax_setup.precise(model.config):
         while first < len(order):
-            length = padded_length(int(sizes[order[first]]), longest)
-            count = min(rows, max(1, tokens // length))
-            numbers = order[first : first + count].tolist()
-            batch = make_batch([*map(row_of, numbers)], count, length, model.vocabulary.pad)
-            batch["rows"][: len(numbers)] = numbers
-            for number, result in zip(numbers, run(batch, numbers), strict=False):
+            length = min(longest, MULTIPLE * math.ceil(sizes[order[first]] / MULTIPLE))
+            size = min(count, max(1, tokens // length))
+            part = order[first : first + size]
+            numbers = np.resize(part, size).tolist()  # fewer rows are repeated
+            batch = make_batch([rows[number] for number in numbers], length, model.vocabulary.pad)
+            batch["rows"][:] = numbers
+            for number, result in zip(numbers, run(params, batch, numbers), strict=True):
                 results[number] = result
-            progress.update(len(numbers))
-            first += count
+            progress.update(len(part))
+            first += size
     return results

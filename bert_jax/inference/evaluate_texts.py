@@ -20,7 +20,11 @@ from bert_jax.tasks.translation import scores
 
 
 def evaluate_models(
-    directories: list[Path], config, log=print, file: Path | None = None, stride: int = 0
+    directories: list[Path],
+    config,
+    log=print,
+    file: Path | None = None,
+    stride: int = 0,
 ) -> dict:
     """Evaluates masked or causal models with any vocabularies on the same text: that of a file, or the held-out text of
     a config.
@@ -33,7 +37,14 @@ def evaluate_models(
     """
     from bert_jax.data import heldout_text
 
-    models, is_causal = open_models(directories)
+    # The same dtype for all models, so that it does not affect the comparison.
+    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    jax_setup.start(models[0].config)
+    for directory, model in zip(directories, models, strict=True):
+        load_model.check_can(directory, model, "score")
+    is_causal = models[0].can("continue")
+    if any(model.can("continue") != is_causal for model in models):
+        raise BadInput("--model: numbers of causal and masked models do not compare")
     if stride and not is_causal:
         raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
     for directory, model in zip(directories, models, strict=True):
@@ -66,19 +77,6 @@ def evaluate_models(
     return values | {"models": rows}
 
 
-def open_models(directories: list[Path]) -> tuple[list, bool]:
-    """Sets up JAX; returns opened models, and whether they are causal. Raises BadInput if only some are."""
-    # The same dtype for all models, so that it does not affect the comparison.
-    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
-    jax_setup.start(models[0].config)
-    for directory, model in zip(directories, models, strict=True):
-        load_model.check_can(directory, model, "score")
-    kinds = [model.can("continue") for model in models]
-    if len(set(kinds)) > 1:
-        raise BadInput("--model: numbers of causal and masked models do not compare")
-    return models, kinds[0]
-
-
 def read_documents(path: Path) -> Iterator[str]:
     """Yields the documents of a file: `text` of each row of a table, or else all of its text.
 
@@ -95,7 +93,11 @@ def read_documents(path: Path) -> Iterator[str]:
 
 
 def evaluate_masked(
-    models: list, documents: Iterable[list[str]], length: float, number: int | None, seed: int
+    models: list,
+    documents: Iterable[list[str]],
+    length: float,
+    number: int | None,
+    seed: int,
 ):
     """Returns {words, windows, documents, characters} of the masked words in windows of documents, and of each masked
     model {nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown}.
@@ -121,7 +123,11 @@ def evaluate_masked(
 
 
 def evaluate_translations(
-    name, file: Path, references: list[Path], overrides, search: dict
+    name,
+    file: Path,
+    references: list[Path],
+    overrides,
+    search: dict,
 ) -> dict:
     """Returns the scores of the translations of a file's sources against one or several references, and their
     signatures; see tasks/translation/scores.py.

@@ -44,8 +44,7 @@ class States(nn.Module):
 
 def network_of(model) -> nn.Module:
     """Returns the network of a loaded model. Raises BadInput if it has no hidden states of layers."""
-    module = base.make(model.config, model.vocabulary, sequences=1).module
-    network = getattr(module, models.NETWORK, None)
+    network = getattr(model.objective.module, models.NETWORK, None)
     if not hasattr(network, "states"):
         raise BadInput(f"model.name={model.config.model.name}: has no states of layers")
     return network
@@ -109,7 +108,7 @@ def attention(model, text: str) -> tuple[list[int], np.ndarray]:
 
     params = {models.NETWORK: model.params[models.NETWORK]}
     with jax_setup.precise(model.config):
-        arrays = read(params, make_batch([[(ids, segments)]], 1, len(ids)))
+        arrays = read(params, make_batch([[(ids, segments)]], len(ids)))
     paths = sorted(arrays, key=lambda path: [*map(int, re.findall(r"\d+", path))])
     return ids, np.concatenate([arrays[path] for path in paths])
 
@@ -124,30 +123,23 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     """
     network = network_of(model)
     pooling.check(network, pool, "--pool")
-    params = jax.device_put({models.NETWORK: model.params[models.NETWORK]})
     frame = model.frame
-    lengths = np.array([*map(len, texts)]) + frame.size()
-    sizes = lengths if pool == "none" else np.ones_like(lengths)
-    ends = np.cumsum(sizes)
+    sizes = np.ones(len(texts), np.int64)
+    if pool == "none":
+        sizes = np.array([len(ids) + frame.size() for ids in texts])
     states = States(network, tuple(layers), pool)
+
+    def run(params, batch, numbers):
+        rows = np.asarray(read(states, params, batch), np.float32)
+        for number, row in zip(numbers, rows, strict=True):
+            yield row[: sizes[number]].copy()
+
     try:
-        width = jax.eval_shape(partial(read, states), params, make_batch([], 1, 1)).shape[-1]
+        vectors = run_texts(model, run, [[frame.wrap(ids)] for ids in texts])
     except ScopeParamNotFoundError:
         hint = "the model has no trained pooler; use first"
         raise BadInput(f"--pool {pool}: {hint}") from None
-    vectors = np.empty((ends[-1], width), np.float32)
-
-    def run(batch, numbers):
-        rows = np.asarray(read(states, params, batch))
-        for number, row in zip(numbers, rows, strict=False):  # the last rows may have no text
-            vectors[ends[number] - sizes[number] : ends[number]] = row[: sizes[number]]
-        return numbers
-
-    def row_of(number: int) -> list:
-        return [frame.wrap(texts[number])]
-
-    run_texts(model, run, lengths, row_of)
-    return vectors, ends
+    return np.concatenate(vectors), np.cumsum(sizes)
 
 
 @partial(jax.jit, static_argnums=0)

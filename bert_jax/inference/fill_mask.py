@@ -3,7 +3,7 @@
 B rows of texts, P [MASK] tokens in a row, N texts.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -16,32 +16,40 @@ from bert_jax.objectives import base
 
 
 def measure(
-    model, targets: list[list[int]], sizes: Iterable[int], row_of: Callable, rows: int = ROWS
-) -> list[tuple]:
-    """Returns of each text (float32 nats, bool whether the target is the most likely piece) of its targets.
+    model,
+    targets: list,
+    rows: Sequence,
+    sizes=None,
+    count: int = ROWS,
+    top: int = 1,
+) -> list[list[np.ndarray]]:
+    """Returns for each text what `predict` does for its targets, without B.
 
     model: its config, objective, params and vocabulary.
     targets: for each text, the ids at its first [MASK] tokens.
-    sizes, row_of, rows: see `run_texts`.
+    rows, sizes, count: see `run_texts`.
     """
-    params = jax.device_put(model.params)
+    vocabulary = model.vocabulary
+    counts = vocabulary.size, min(top, vocabulary.size)
 
-    def run(batch, numbers):
+    def run(params, batch, numbers):
         chosen = [targets[number] for number in numbers]
-        batch = add_masks(batch, model.vocabulary.mask, chosen)
-        columns = jax.device_get(predict(model.objective.outputs, params, batch))
-        for ids, *values in zip(chosen, *columns, strict=False):
+        batch = add_masks(batch, vocabulary.mask, chosen)
+        results = jax.device_get(predict(model.objective.outputs, counts, params, batch))
+        for ids, *values in zip(chosen, *results, strict=True):
             yield [value[: len(ids)] for value in values]
 
-    return run_texts(model, run, sizes, row_of, rows, TOKENS)
+    return run_texts(model, run, rows, sizes, count, TOKENS)
 
 
-@partial(jax.jit, static_argnums=0)
-def predict(outputs, params, batch):
-    """Returns (float32[B, P] nats, bool[B, P] whether the target is the most likely piece) of [MASK] tokens."""
-    logits = outputs(params, batch)["mlm_logits"]
-    targets = batch["masked_targets"]
-    return base.cross_entropy(logits, targets), logits.argmax(axis=-1) == targets
+@partial(jax.jit, static_argnums=(0, 1))
+def predict(outputs, counts, params, batch):
+    """Returns float32[B, P], the nats of targets; float32[B, P, top], the probabilities of the most likely pieces; and
+    int32[B, P, top], these pieces. counts: (pieces of the vocabulary, top)."""
+    size, top = counts
+    logits = outputs(params, batch)["mlm_logits"][..., :size]
+    nats = base.cross_entropy(logits, batch["masked_targets"])
+    return nats, *jax.lax.top_k(jax.nn.softmax(logits, axis=-1), top)
 
 
 def candidates(model, texts: list[str], top: int, places: list[str]) -> list[list[list[dict]]]:
@@ -51,47 +59,27 @@ def candidates(model, texts: list[str], top: int, places: list[str]) -> list[lis
 
     Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
     """
-    mask = model.vocabulary.mask
-    size = model.vocabulary.size
     longest = longest_row(model.config)
     rows = []
     targets = []
     for place, text in zip(places, texts, strict=True):
         ids, segments = model.frame.wrap(model.tokenizer.encode_with_masks(text))
-        if mask not in ids:
+        masks = ids.count(model.vocabulary.mask)
+        if not masks:
             raise BadInput(f"{place}: has no [MASK] to fill in")
         if len(ids) > longest:
             raise BadInput(f"{place}: {len(ids)} tokens, the model has {longest} positions")
         rows.append([(ids, segments)])
-        targets.append([0] * ids.count(mask))
-    params = jax.device_put(model.params)
-
-    def run(batch, numbers):
-        chosen = [targets[number] for number in numbers]
-        batch = add_masks(batch, mask, chosen)
-        found = most_likely(model.objective.outputs, (size, min(top, size)), params, batch)
-        for masks, *values in zip(chosen, *jax.device_get(found), strict=False):
-            pairs = zip(*values, strict=True)
-            yield [describe_pieces(model, *pair) for _, pair in zip(masks, pairs, strict=False)]
-
-    sizes = [len(ids) for [(ids, _)] in rows]
-    return run_texts(model, run, sizes, rows.__getitem__, tokens=TOKENS)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def most_likely(outputs, counts, params, batch):
-    """Returns (float32[B, P, top] probabilities, int32[B, P, top] ids), the largest first. counts: (pieces of the
-    vocabulary, top)."""
-    size, top = counts
-    logits = outputs(params, batch)["mlm_logits"][..., :size]
-    return jax.lax.top_k(jax.nn.softmax(logits, axis=-1), top)
+        targets.append([0] * masks)
+    results = measure(model, targets, rows, top=top)
+    return [[*map(partial(describe_pieces, model), *pieces)] for _, *pieces in results]
 
 
 def describe_pieces(model, probabilities: np.ndarray, ids: np.ndarray) -> list[dict]:
     """Returns {piece, probability} of each id."""
-    readable = model.tokenizer.readable
-    pairs = zip(ids.tolist(), probabilities.tolist(), strict=True)
-    return [{"piece": readable(id), "probability": share} for id, share in pairs]
+    pieces = map(model.tokenizer.readable, ids.tolist())
+    pairs = zip(pieces, probabilities.tolist(), strict=True)
+    return [{"piece": piece, "probability": share} for piece, share in pairs]
 
 
 def describe(masks: list[list[dict]]) -> list[str]:

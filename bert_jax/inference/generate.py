@@ -5,7 +5,7 @@ B rows of prompts.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from bert_jax.inference.batches import run_texts
 from bert_jax.inference.token_scores import with_context
 from bert_jax.layers import decoding
 from bert_jax.layers.dense import MASKED
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 16  # prompts that are continued at once
 TOKENS = 100
@@ -68,10 +69,8 @@ def make_request(options: dict) -> Request:
         value = getattr(request, name)
         default = Request._field_defaults[name]
         if value != default and not least <= value <= most:
-            expected = f"{least:g} to {most:g}"
-            if not least <= default <= most:
-                expected = f"{default:g} or {expected}"
-            raise BadInput(f"{option(name)} {value}: expected {expected}")
+            expected = f"expected {default:g} or {least:g} to {most:g}"
+            raise BadInput(f"{option(name)} {value}: {expected}")
     return request
 
 
@@ -81,7 +80,10 @@ def option(name: str) -> str:
 
 
 def generate(
-    model, prompts: list[str], request: Request, emit: Callable[[str], None] | None = None
+    model,
+    prompts: list[str],
+    request: Request,
+    emit: Callable[[str], None] | None = None,
 ) -> list[list[str]]:
     """Returns the continuations of each prompt, without it. They end in front of [SEP] or of a string of the request,
     or at its number of tokens. An empty prompt begins as a text does, see `token_scores.with_context`.
@@ -102,22 +104,15 @@ def generate(
         emit = None
     if emit:
         emit(prompts[0])
-    params = jax.device_put(model.params)
 
-    def run(batch, numbers):
+    def run(params, batch, numbers):
         rows = [Continuation(model, encoded[pairs[number][0]], request) for number in numbers]
-        # Fewer texts than rows are repeated.
-        repeated = np.resize(np.arange(len(numbers)), len(batch["rows"]))
-        batch = {name: array[repeated] for name, array in batch.items()}
         keys = [prng.key(request.seed, *pairs[number]) for number in numbers]
-        follow(rows, steps(model, request, params, batch, np.array(keys)[repeated]), emit)
+        follow(rows, steps(model, request, params, batch, np.array(keys)), emit)
         return [row.text for row in rows]
 
-    def row_of(number: int) -> list:
-        return [(encoded[pairs[number][0]], 0)]
-
-    sizes = [len(encoded[prompt]) for prompt, _ in pairs]
-    texts = run_texts(model, run, sizes, row_of, ROWS)
+    rows = [[(encoded[prompt], 0)] for prompt, _ in pairs]
+    texts = run_texts(model, run, rows, count=ROWS)
     return [[*part] for part in np.reshape(np.array(texts, object), (-1, request.samples))]
 
 
@@ -137,15 +132,6 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
     return request.tokens or min(TOKENS, positions - min(map(len, encoded)))
 
 
-class Program(NamedTuple):
-    """What decides the compiled programs of a generation, without draws and ends of texts."""
-
-    method: Callable  # see Objective
-    banned: tuple[int, ...]  # tokens that are never in a text
-    end: int  # of a text; -1: none
-    request: Request
-
-
 def steps(model, request: Request, params, batch: dict, keys: np.ndarray) -> Iterator[np.ndarray]:
     """Yields int32[B], the next tokens of all rows.
 
@@ -154,57 +140,54 @@ def steps(model, request: Request, params, batch: dict, keys: np.ndarray) -> Ite
     batch: of prompts. keys: uint32[B], of their draws.
     """
     vocabulary = model.vocabulary
-    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask, vocabulary.end, vocabulary.bos}
-    special -= {None, vocabulary.sep}
-    end = -1 if vocabulary.sep is None else vocabulary.sep
-    request = request._replace(samples=1, seed=0, stop=())
-    program = Program(model.objective.method, tuple(sorted(special)), end, request)
-    caches = start(program, params, batch)
+    request = request._replace(samples=1, seed=0, stop=())  # which decide no program
+    start, advance, search = programs(model.objective.method, vocabulary, request)
+    caches = start(params, batch)
     sizes = batch["sequence_ids"].sum(axis=1)
     tokens = np.take_along_axis(batch["tokens"], sizes[:, None] - 1, axis=1)[:, 0]
     if request.beams:
         limits = load_model.trained_positions(model) - sizes
-        yield from np.asarray(search(program, params, tokens, caches, limits)).T
+        yield from np.asarray(search(params, tokens, caches, limits)).T
         return
     for number in range(1, request.tokens + 1):
-        tokens, caches = advance(program, params, tokens, caches, keys, np.uint32(number))
+        tokens, caches = advance(params, tokens, caches, keys, np.uint32(number))
         yield np.asarray(tokens)
 
 
-@partial(jax.jit, static_argnums=0)
-def start(program: Program, params, batch):
-    """Returns the caches of prompts, with room for the tokens of the request."""
-    request = program.request
-    room = request.tokens
-    if request.beams:
-        room = decoding.rooms(room)[0] * request.beams
-    return program.method(params, "start")(batch, batch["tokens"].shape[1] + room)
+@lru_cache(maxsize=8)
+def programs(method: Callable, vocabulary: Vocabulary, request: Request) -> tuple[Callable, ...]:
+    """Returns the jitted functions (start, advance, search) of a generation. method: see Objective."""
+    special = {vocabulary.pad, vocabulary.cls, vocabulary.mask, vocabulary.end, vocabulary.bos}
+    special -= {None, vocabulary.sep}
+    banned = np.array([*special], np.int32)
 
+    def step(params, tokens, caches):
+        logits, caches = method(params, "step")(tokens, caches)
+        return logits.at[:, banned].set(MASKED), caches
 
-def step(program: Program, params, tokens, caches) -> tuple:
-    """Returns float32[B, V], the logits after one more token of each row, and the caches with it."""
-    logits, caches = program.method(params, "step")(tokens, caches)
-    return logits.at[:, np.array(program.banned, np.int32)].set(MASKED), caches
+    @jax.jit
+    def start(params, batch):
+        room = request.tokens
+        if request.beams:
+            room = decoding.rooms(room)[0] * request.beams
+        return method(params, "start")(batch, batch["tokens"].shape[1] + room)
 
+    @partial(jax.jit, donate_argnames="caches")
+    def advance(params, tokens, caches, keys, number):
+        logits, caches = step(params, tokens, caches)
+        if request.temperature:
+            cut = decoding.Cut(request.temperature, request.top_k, request.top_p)
+            return decoding.draw(logits, number, keys, cut), caches
+        return logits.argmax(axis=-1), caches
 
-@partial(jax.jit, static_argnums=0, donate_argnames="caches")
-def advance(program: Program, params, tokens, caches, keys, number) -> tuple:
-    """Returns int32[B], the next token of each row, and the caches. number: of this token, from 1."""
-    logits, caches = step(program, params, tokens, caches)
-    request = program.request
-    if request.temperature:
-        cut = decoding.Cut(request.temperature, request.top_k, request.top_p)
-        return decoding.draw(logits, number, keys, cut), caches
-    return logits.argmax(axis=-1), caches
+    @jax.jit
+    def search(params, tokens, caches, limits):
+        rule = decoding.Search(request.beams, request.length_penalty, "transformers")
+        end = -1 if vocabulary.sep is None else vocabulary.sep
+        stop = decoding.Stop(end, request.tokens, limits)
+        return decoding.beam(partial(step, params), caches, tokens, stop, rule).tokens[:, 0]
 
-
-@partial(jax.jit, static_argnums=0)
-def search(program: Program, params, tokens, caches, limits):
-    """Returns int32[B, T], the tokens of the best hypothesis of each row. limits: int32[B], of their numbers."""
-    request = program.request
-    rule = decoding.Search(request.beams, request.length_penalty, "transformers")
-    stop = decoding.Stop(program.end, request.tokens, limits)
-    return decoding.beam(partial(step, program, params), caches, tokens, stop, rule).tokens[:, 0]
+    return start, advance, search
 
 
 class Continuation:
@@ -248,7 +231,7 @@ class Continuation:
 def follow(rows: list[Continuation], steps: Iterable[np.ndarray], emit=None) -> None:
     """Continues rows by their tokens int32[B] of each step, until all have ended. emit: see `generate`."""
     for tokens in steps:
-        for row, token in zip(rows, tokens.tolist(), strict=False):
+        for row, token in zip(rows, tokens.tolist(), strict=True):
             if row.is_open:
                 size = len(row.text)
                 row.append(token, bool(emit or row.stop))

@@ -21,6 +21,7 @@ from bert_jax.inference.batches import ROWS, run_texts
 from bert_jax.runs import jax_setup
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, texts
+from bert_jax.tasks.text.documents import Rows
 
 BEAMS = 4  # arXiv:1706.03762, section 6.1
 # Texts that are decoded at once. On CPUs, the caches of more exceed those of the cores.
@@ -85,9 +86,9 @@ def open_model(directory: Path | str, overrides, search: dict) -> load_model.Mod
         )
     if not model.can("translate"):
         return model
-    if any(override.startswith("objective.beams=") for override in overrides):
-        search = {"beams": objective.beams} | search
-    return with_search(model, {"beams": BEAMS} | search)
+    if "objective.beams" not in configs.overridden(overrides):
+        search = {"beams": BEAMS} | search
+    return with_search(model, search)
 
 
 def with_search(model: load_model.Model, search: dict) -> load_model.Model:
@@ -167,7 +168,6 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
 
 def compute(model, tokens, dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the outputs of the objective for rows of a data set, [R, ...] each. tokens: of their split."""
-    params = jax.device_put(model.params)
     outputs = jax.jit(model.objective.outputs)
     most = ROWS
     sources = rows
@@ -175,12 +175,12 @@ def compute(model, tokens, dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
         sources = rows[:, :, 0]  # without the targets
         most = DECODED_ON_CPU if jax.default_backend() == "cpu" else DECODED
 
-    def run(batch, numbers):
+    def run(params, batch, numbers):
         arrays = jax.device_get(outputs(params, batch))
         for place in range(len(numbers)):
             yield {name: array[place : place + 1] for name, array in arrays.items()}
 
-    def row_of(number: int) -> list[tuple]:
+    def read(number: int) -> list[tuple]:
         return texts.wrap(tokens, sources[number], model.frame)
 
-    return join(run_texts(model, run, dataset.sizes(rows), row_of, most))
+    return join(run_texts(model, run, Rows(len(rows), read), dataset.sizes(rows), most))

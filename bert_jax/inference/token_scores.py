@@ -17,6 +17,7 @@ from bert_jax.inference import fill_mask
 from bert_jax.inference.batches import MULTIPLE, TOKENS, run_texts
 from bert_jax.inference.words import inner_places
 from bert_jax.objectives import base
+from bert_jax.tasks.text.documents import Rows
 
 ROWS = TOKENS // MULTIPLE  # texts at once
 # A masked model does not see the token that it scores. With `word`, it does not see the later pieces of its word either
@@ -38,7 +39,10 @@ def first_token(model) -> str:
 
 
 def score_sentences(
-    model, texts: list[str], places: list[str], masking=None
+    model,
+    texts: list[str],
+    places: list[str],
+    masking=None,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns float64[T] and int64[T], the sums of the log-probabilities of the tokens of each text in nats and the
     numbers of these tokens, and how many of all tokens are [UNK].
@@ -119,18 +123,15 @@ def score_rows(model, rows: list, counts) -> np.ndarray:
 
     rows: ids, at most `longest_row` each. counts: how many of the last tokens are scored; not the first one.
     """
-    params = jax.device_put(model.params)
 
-    def run(batch, numbers):
+    def run(params, batch, numbers):
         nats = np.asarray(next_nats(model.objective.outputs, params, batch), np.float64)
-        for number, values in zip(numbers, nats, strict=False):  # the last rows may have no text
+        for number, values in zip(numbers, nats, strict=True):
             stop = len(rows[number]) - 1
             yield -values[stop - counts[number] : stop].sum()
 
-    def row_of(number: int) -> list:
-        return [(rows[number], 0)]
-
-    return np.array(run_texts(model, run, [*map(len, rows)], row_of, ROWS, TOKENS))
+    texts = [[(row, 0)] for row in rows]
+    return np.array(run_texts(model, run, texts, count=ROWS, tokens=TOKENS))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -152,13 +153,13 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> np.n
     owners = np.repeat(np.arange(len(texts)), sizes)
     starts = np.arange(len(owners)) - firsts[owners]
 
-    def row_of(number: int) -> list:
+    def read(number: int) -> list:
         ids = np.array(texts[owners[number]])
         ids[starts[number] : stops[number]] = model.vocabulary.mask
         return [model.frame.wrap(ids)]
 
     targets = [[token] for token in chain(*texts)]  # of the masks, only the first is scored
     sizes = sizes[owners] + model.frame.size()
-    nats = fill_mask.measure(model, targets, sizes, row_of, ROWS)
-    scores = -np.array([values[0] for values, _ in nats], np.float64)
+    measured = fill_mask.measure(model, targets, Rows(len(targets), read), sizes, ROWS)
+    scores = -np.array([nats[0] for nats, *_ in measured], np.float64)
     return np.add.reduceat(scores, firsts)

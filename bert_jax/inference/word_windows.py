@@ -68,7 +68,11 @@ def draw_words(seed: int, window: int, parts: list[str]) -> list[int]:
 
 
 def choose_words(
-    documents: Iterable[list[str]], tokenizers: list, limit: int, seed: int, number: int
+    documents: Iterable[list[str]],
+    tokenizers: list,
+    limit: int,
+    seed: int,
+    number: int,
 ) -> tuple[list[Window], np.ndarray]:
     """Returns the first `number` windows with their chosen words, and how many of the drawn words each vocabulary does
     not know. A word that one of the vocabularies does not know is not chosen."""
@@ -112,13 +116,13 @@ def score(model, windows: list[Window], number: int) -> tuple[np.ndarray, ...]:
         rows.append([model.frame.wrap(chain(*pieces))])
         targets.append([*chain(*words)])
         sizes += map(len, words)
-    lengths = [len(ids) for [(ids, _)] in rows]
-    measured = fill_mask.measure(model, targets, lengths, rows.__getitem__)
-    nats, correct = map(np.concatenate, zip(*measured, strict=True))
+    measured = fill_mask.measure(model, targets, rows)
+    nats, _, pieces = map(np.concatenate, zip(*measured, strict=True))
+    targets = [*chain(*targets)]
     starts = np.cumsum(sizes) - sizes
     word_nats = np.add.reduceat(nats.astype(np.float64), starts)
-    is_correct = np.logical_and.reduceat(correct, starts)
-    return word_nats, is_correct, np.array(sizes), [*chain(*targets)]
+    is_correct = np.logical_and.reduceat(pieces[:, 0] == targets, starts)
+    return word_nats, is_correct, np.array(sizes), targets
 
 
 def evaluate(model, windows: list[Window], number: int, characters: int) -> dict[str, float]:

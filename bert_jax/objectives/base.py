@@ -49,9 +49,8 @@ class Objective(NamedTuple):
     reads: tuple[str, ...] = ()  # names of arrays, besides those of the batch contract
     # the metric to watch, a loss in nats that has to fall below the unigram entropy
     headline: str = ""
-    heads: dict = {}  # {output: the parts of the parameters that it needs besides the model's body}
-    # {what the model can do: the output that says it}: fill masks, continue texts, translate, label texts or words,
-    # answer questions, score sentences. Every model has features
+    # {what it can do: the parts of the parameters that this needs besides the model's body}: fill masks, continue or
+    # translate texts, label texts or words, answer questions, score sentences. All have features
     can: dict = {}
 
 

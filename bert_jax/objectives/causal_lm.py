@@ -67,6 +67,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         terms,
         reads=("next_weights",),
         headline="lm_loss",
-        heads={"lm_logits": {"lm"}},
-        can=dict.fromkeys(("continue", "score"), "lm_logits"),
+        can=dict.fromkeys(("continue", "score"), {"lm"}),
     )

@@ -31,7 +31,10 @@ def check(config) -> None:
     if config.task.get("kind", "classes") != "classes":
         is_zero = config.objective.label_smoothing == 0
         require(
-            is_zero, "objective.label_smoothing", config, "expected 0: task.kind is not classes"
+            is_zero,
+            "objective.label_smoothing",
+            config,
+            "expected 0: task.kind is not classes",
         )
 
 
@@ -107,8 +110,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         terms,
         select,
         reads=("targets", "label_weights"),
-        heads={"label_logits": parts},
-        can={"label": "label_logits"},
+        can={"label": parts},
     )
 
 

@@ -81,8 +81,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         reads=tuple(reads),
         # The loss of all predicted tokens is lower: kept ones can be copied.
         headline="mlm_loss_masked",
-        heads={"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}},
-        can=dict.fromkeys(("fill", "score"), "mlm_logits"),
+        can=dict.fromkeys(("fill", "score"), {"mlm"}),
     )
 
 

@@ -51,6 +51,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         weights,
         terms,
         reads=("start_positions", "end_positions", "label_weights"),
-        heads={"label_logits": {"label", "mix"}},
-        can={"answer": "label_logits"},
+        can={"answer": {"label", "mix"}},
     )

@@ -114,5 +114,5 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         decode,
         reads=("target_tokens", "target_positions", "target_sequence_ids"),
         headline="target_nll",
-        can={"translate": "translations"},
+        can={"translate": set()},
     )

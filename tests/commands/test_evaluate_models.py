@@ -109,7 +109,7 @@ def test_nats_equal_a_slow_computation(models, name):
         for index in window.chosen:
             words[index] = [model.tokenizer.mask] * len(words[index])
         ids, masks = sum(words, []), sum(map(len, targets))
-        batch = batches.make_batch([[model.frame.wrap(ids)]], 1, len(ids) + 2)
+        batch = batches.make_batch([[model.frame.wrap(ids)]], len(ids) + 2)
         batch = batches.add_masks(batch, model.tokenizer.mask, [[0] * masks])
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]
@@ -126,8 +126,8 @@ def test_nats_equal_a_slow_computation(models, name):
 def test_the_baseline_is_that_of_the_token_frequencies(models, name, monkeypatch):
     """Of each model's own training text; a piece that is not in it counts, too."""
 
-    def measure(model, targets, sizes, row_of):
-        return [(np.zeros(len(ids)), np.ones(len(ids), bool)) for ids in targets]
+    def measure(model, targets, rows):
+        return [(np.zeros(len(ids)), np.ones(1), np.array(ids)[:, None]) for ids in targets]
 
     monkeypatch.setattr(fill_mask, "measure", measure)
     vocabularies = [models[each].tokenizer for each in "abc"]

@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     (directory / "lines.txt").write_text("\r\n".join(LINES) + "\r\n")
     texts = [ids[:78] for ids in tokenizer.encode(LINES)]
     frame = frame_of(config).ids(vocabulary._asdict())
-    batch = batches.make_batch([[frame.wrap(ids)] for ids in texts], len(texts), 80)
+    batch = batches.make_batch([[frame.wrap(ids)] for ids in texts], 80)
     batch = batches.add_masks(batch, vocabulary.mask, [[]])
     found = transformers_bert.hidden_states(config, vocabulary, params, batch)
     return directory, texts, np.asarray(found["hidden_states"])

@@ -47,7 +47,7 @@ def expected(model):
     """{request: the continuations that the loops of decoding.py decode, of prompts of a batch of their own length}."""
     encoded = encode(model, PROMPTS)
     length = max(map(len, encoded))
-    batch = batches.make_batch([[(ids, 0)] for ids in encoded], len(encoded), length)
+    batch = batches.make_batch([[(ids, 0)] for ids in encoded], length)
     first = np.array([ids[-1] for ids in encoded], np.int32)
     keys = np.array([prng.key(3, number, 0) for number in range(len(encoded))])
 
@@ -120,9 +120,9 @@ def test_a_long_prompt_shortens_neither_other_texts_nor_their_batches(
 
     make_batch = batches.make_batch
 
-    def record(texts, size, length, *rest):
+    def record(texts, length, *rest):
         padded.append(length)
-        return make_batch(texts, size, length, *rest)
+        return make_batch(texts, length, *rest)
 
     monkeypatch.setattr(batches, "make_batch", record)
     monkeypatch.setattr(generate, "ROWS", rows)

@@ -79,7 +79,7 @@ def test_the_nats_are_those_of_single_windows(models, stride):
             stop = LENGTH if place == 1 else place + stride
             stop = min(stop, len(stream))
             window = stream[max(0, stop - LENGTH) : stop]
-            batch = batches.make_batch([[(window, 0)]], 1, len(window))
+            batch = batches.make_batch([[(window, 0)]], len(window))
             logits = model.objective.outputs(model.params, batch)["lm_logits"][0, :, :size]
             logits = np.float64(logits)
             for back in range(place - stop, 0):

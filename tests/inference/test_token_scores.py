@@ -29,7 +29,7 @@ def make_model(kind: str, *changes):
 
 def one_row(model, ids, output: str):
     """Returns the log-probabilities [L, V] or [P, V] of one row, without padding."""
-    batch = batches.make_batch([[(ids, 0)]], 1, len(ids))
+    batch = batches.make_batch([[(ids, 0)]], len(ids))
     mask = model.vocabulary.mask
     batch = batches.add_masks(batch, mask, [[0] * ids.count(mask)])
     logits = model.objective.outputs(model.params, batch)[output][0, :, : model.vocabulary.size]

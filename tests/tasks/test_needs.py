@@ -107,6 +107,6 @@ def test_only_masks_of_words_need_word_marks(tmp_path, make, task):
 )
 def test_batches_of_texts_have_the_special_tokens_that_there_are(special, tokens):
     frame = parse_frame("cls | sep | sep").ids(Vocabulary(10, **special)._asdict())
-    batch = batches.make_batch([[frame.wrap([7, 8])]], 1, 4, special.get("pad"))
+    batch = batches.make_batch([[frame.wrap([7, 8])]], 4, special.get("pad"))
     assert batch["tokens"].tolist() == [tokens]
     assert batch["sequence_ids"].sum() == 2 + len({"cls", "sep"} & special.keys())

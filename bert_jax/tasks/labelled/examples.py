@@ -58,7 +58,7 @@ DEFAULTS = {
 }
 # Ends of names of files, not of splits such as iwslt.dev.
 ENDS = rf"(?i)(\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?))?{files.COMPRESSION}"
-COUNTED = {"documents": "document_ends", "sentences": "sentence_ends", "tokens": "tokens"}
+COUNTS = "tokens", "sentences", "documents"
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -307,7 +307,8 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         for name, part in encoded.items():
             split = flatten(part, tokenizer)
             write(directory / name, split)
-            counts[name] = {key: len(getattr(split, array)) for key, array in COUNTED.items()}
+            arrays = [getattr(split, array) for array in stores.ARRAYS]
+            counts[name] = dict(zip(COUNTS, map(len, arrays), strict=True))
             unigrams += np.bincount(split.tokens, minlength=tokenizer.size)
         source = {"source": config.task.data, "format": config.task.name}
         for key in ("documents", "tokens"):
@@ -340,8 +341,8 @@ def in_memory(config, tokenizer, split: str, chosen: list[Example]) -> stores.St
     check_task(config, tokenizer, config.tokenizer.path or config.init_from)
     names = [*config.task.get("labels", ())]
     encoded = module_of(config).encode(config, tokenizer, chosen, names)
-    manifest = {"labels": names, "special": tokenizer.special}
-    return stores.Store(None, manifest, {split: flatten(encoded, tokenizer)}, tokenizer)
+    splits = {split: flatten(encoded, tokenizer)}
+    return stores.Store(None, {"special": tokenizer.special}, splits, tokenizer)
 
 
 def flatten(part: Encoded, tokenizer) -> stores.Split:
@@ -351,8 +352,7 @@ def flatten(part: Encoded, tokenizer) -> stores.Split:
     sentence_ends = np.cumsum([*map(len, texts)], dtype=np.int64)
     tokens = np.fromiter(chain(*texts), stores.token_type(tokenizer.size), sentence_ends[-1])
     count = len(document_ends)
-    ends = np.array([count])
-    arrays = tokens, sentence_ends, document_ends, ends
+    arrays = tokens, sentence_ends, document_ends, np.array([count])
     return stores.Split(None, *arrays, range(count), part.arrays)
 
 

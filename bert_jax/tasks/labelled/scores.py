@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -22,11 +23,9 @@ def functions() -> dict[str, Callable]:
 
     Raises BadInput without the extra `finetune`.
     """
-    try:
-        from scipy import stats
-        from sklearn import metrics
-    except ModuleNotFoundError as error:
-        raise not_installed(error) from None
+    require_installed("scipy", "sklearn")
+    from scipy import stats
+    from sklearn import metrics
 
     def correlation(test):
         def compute(*arrays):
@@ -50,10 +49,12 @@ def functions() -> dict[str, Callable]:
     )
 
 
-def not_installed(error: ModuleNotFoundError) -> BadInput:
-    return BadInput(
-        f"{error.name} is not installed; run pip install -c constraints.txt -e '.[finetune]'"
-    )
+def require_installed(*names: str) -> None:
+    """Raises BadInput for a library of the extra `finetune` that is missing; imports none, which takes a second."""
+    for name in names:
+        if not find_spec(name):
+            hint = "run pip install -c constraints.txt -e '.[finetune]'"
+            raise BadInput(f"{name} is not installed; {hint}")
 
 
 def check(config) -> None:
@@ -62,7 +63,7 @@ def check(config) -> None:
     hint = "f1 needs two labels; see macro_f1"
     is_valid = "f1" not in chosen or len(config.task.labels) in (0, 2)
     require(is_valid, "task.metrics", config, hint)
-    functions()  # raises BadInput if a library is not installed
+    require_installed("scipy", "sklearn")
     check_names(config, FITTING[config.task.get("kind", "classes")].split())
 
 

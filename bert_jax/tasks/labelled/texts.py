@@ -223,9 +223,7 @@ def wrap(tokens: np.ndarray, row: np.ndarray, frame: Frame) -> list[tuple]:
     tokens: all of the split. row: int64[S, 4 or more], see `pairs`. frame: as ids.
     """
     sequences = []
-    for a_start, a_size, b_start, b_size, *_ in row.tolist():
-        texts = [tokens[a_start : a_start + a_size]]
-        if b_size:
-            texts.append(tokens[b_start : b_start + b_size])
+    for pair in row[:, :EXAMPLE].reshape(-1, 2, 2).tolist():
+        texts = [tokens[start : start + size].tolist() for start, size in pair if size]
         sequences.append(frame.wrap(*texts))
     return sequences

@@ -6,6 +6,8 @@ from itertools import chain
 
 from bert_jax.tasks.labelled import scores
 
+NAMES = ("f1", "precision", "recall", "accuracy", "macro_f1")
+
 
 def functions() -> dict[str, Callable]:
     """Returns {name: function (targets, predictions)} of [[label of a word, as entity_labels.spellings has it]].
@@ -13,11 +15,9 @@ def functions() -> dict[str, Callable]:
     accuracy and macro_f1 are those of words. As in the script conlleval, an entity is right if its kind and all its
     words are; one that begins with I- counts. Raises BadInput without the extra `finetune`.
     """
+    scores.require_installed("seqeval")
     macro_f1 = scores.functions()["macro_f1"]
-    try:
-        from seqeval import metrics
-    except ModuleNotFoundError as error:
-        raise scores.not_installed(error) from None
+    from seqeval import metrics
 
     def macro_f1_of_words(*labels):
         return macro_f1(*([*chain(*rows)] for rows in labels))
