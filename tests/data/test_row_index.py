@@ -10,7 +10,7 @@ from kits.stores import make_store, random_documents
 
 from bert_jax.tasks.text import pair_rows
 
-RULES = pair_rows.Rules(seed=5, phase=1, length=40, room=37, pair_task="nsp", short_rate=0.3)
+RULES = pair_rows.Rules(seed=5, phase=1, length=40, special=3, pair_task="nsp", short_rate=0.3)
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from kits.small import overrides
 from bert_jax import config as configs
 from bert_jax.inference import fill_mask
 from bert_jax.inference.batches import MULTIPLE, add_masks, make_batch, run_texts
+from bert_jax.models import bert
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks import translation
 from bert_jax.tasks.labelled import examples, texts
 from bert_jax.tasks.labelled.examples import Example
-from bert_jax.tokenizers.special_tokens import frame_of
+from bert_jax.tokenizers.special_tokens import BERT_FRAME, frame_of
 
 TOKENIZER = labelled.tokenizer()
 LINES = labelled.texts(23) + [" ".join(labelled.WORDS[:40])]
@@ -64,8 +65,10 @@ def load(name: str, directory, keys: dict):
     ],
     ids=["pairs", "both orders", "causal", "choices", "windows", "words", "translation"],
 )
-def test_rows_are_those_of_the_data_set(tmp_path, name, keys):
-    """Texts that are cut, and windows, among them; of a translation, source and target."""
+@pytest.mark.parametrize("frame", [BERT_FRAME, "cls | sep sep | sep"], ids=["BERT", "RoBERTa"])
+def test_rows_are_those_of_the_data_set(tmp_path, monkeypatch, name, keys, frame):
+    """Texts that are cut, and windows, among them; of a translation, source and target. The model names the frame."""
+    monkeypatch.setattr(bert, "FRAME", frame, raising=False)
     config = load(name, tmp_path, keys)
     inputs = [example(config, *pair) for pair in zip(LINES, reversed(LINES), strict=True)]
     split = examples.split_names(config)[-1]
@@ -77,6 +80,8 @@ def test_rows_are_those_of_the_data_set(tmp_path, name, keys):
     store = examples.in_memory(config, TOKENIZER, split, inputs)
     np.testing.assert_array_equal(tasks.make(config, store).rows(phase, split, 0), rows)
     expected = assemble(dataset, phase, rows, split=split)
+    real = sum(expected[key] > 0 for key in expected if key.endswith("sequence_ids"))
+    assert name == "base" or dataset.sizes(rows).tolist() == real.sum(axis=1).tolist()
     sides = {"": (rows, frame_of(config))}
     if name == "base":
         source, target = translation.frames(config)

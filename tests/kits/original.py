@@ -48,7 +48,7 @@ def flat(sentences):
 
 def original(documents, rules, draws):
     """Returns (A, B, label, A before truncation, B before truncation) for every row."""
-    room = rules.room
+    room = rules.length - rules.special
     rows = []
     for number, document in enumerate(documents):
         target = draws.target(number, room, rules.short_rate)

@@ -194,7 +194,7 @@ def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Datas
         return {name: arrays[name] for name in all_shapes(phase, 1) if name in arrays}
 
     def sizes(rows):
-        return sequence_sizes(rows).sum(axis=-1)
+        return sequence_sizes(rows, frame.size(1 + (texts > 1))).sum(axis=-1)
 
     def survey(phase) -> Survey:
         sample = all_rows(phase, splits[0], 0)

@@ -58,15 +58,14 @@ def ranges(split: Split) -> Iterator[np.ndarray]:
         first = after
 
 
-def sequence_sizes(rows: np.ndarray) -> np.ndarray:
+def sequence_sizes(rows: np.ndarray, special: int) -> np.ndarray:
     """Returns the number of tokens of each sequence of rows with its special tokens, int64[...]; 0 for an absent one.
 
     rows: int64[..., 2 or more], begins with the start and the length of A, and those of B if there is one, as
-    assemble.gather reads them.
+    assemble.gather reads them. special: tokens of a sequence that are not of A or B.
     """
     sizes = rows[..., A_SIZE:LABEL:2]  # of A and, if there is one, of B
-    with_separators = sizes + (sizes > 0)
-    return np.where(rows[..., A_SIZE] > 0, 1 + with_separators.sum(axis=-1), 0)
+    return np.where(rows[..., A_SIZE] > 0, sizes.sum(axis=-1) + special, 0)
 
 
 def separators(split: Split, width: int = 1) -> np.ndarray:

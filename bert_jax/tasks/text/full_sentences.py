@@ -39,18 +39,19 @@ RESTART = 128
 def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py. word_starts: see masked_rows.mask."""
 
+    special = frame_of(config).size()
+
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         part = store.splits[split]
-        rules = phase.length - frame_of(config).size(), config.task.cross_documents
+        rules = phase.length - special, config.task.cross_documents
         key = partial(draw_key, config.seed, "cuts", number_of(split), phase.text)
         settings = digest(store, VERSION, rules, int(key(0)[0]))
         name = f"{split}-{phase.length}-{settings}"
         parts = partial(build, part, rules, key)
         index = Indexes(index_directory(store.path), name, np.int64, 2, parts)
         _, end = documents.stream_range(part)
-        return masked_rows.open_rows(
-            [index], epoch, phase.length, end + 1, lambda numbers, rows: rows[numbers]
-        )
+        sizes = phase.length, special, end + 1
+        return masked_rows.open_rows([index], epoch, *sizes, lambda numbers, rows: rows[numbers])
 
     return masked_rows.of_ranges(config, store, word_starts, rows)
 

@@ -57,12 +57,15 @@ def check(config, paired: bool = False) -> None:
         require(is_valid, f"phases.{name}.max_predictions", config, hint)
 
 
-def open_rows(indexes: list[Indexes], epoch: int, length: int, tokens: int, read: Callable):
+def open_rows(
+    indexes: list[Indexes], epoch: int, length: int, special: int, tokens: int, read: Callable
+) -> documents.Rows:
     """Returns the documents.Rows of an epoch from mapped index files, which are built if they are missing.
 
     Reading raises BadInput for a row that is empty, exceeds `length`, or ends after `tokens`.
 
     indexes: the last one has as many rows as the epoch.
+    special: see documents.sequence_sizes.
     read: (numbers, *files) -> the rows with these numbers, see documents.sequence_sizes.
     """
     files = [index.open(epoch) for index in indexes]
@@ -72,7 +75,7 @@ def open_rows(indexes: list[Indexes], epoch: int, length: int, tokens: int, read
         starts = rows[..., A_START:LABEL:2]  # of A and, if there is one, of B
         sizes = rows[..., A_SIZE:LABEL:2]
         is_outside = (starts < 0) | (sizes < 0) | (starts + sizes > tokens)
-        sequences = documents.sequence_sizes(rows).reshape(*numbers.shape, -1)
+        sequences = documents.sequence_sizes(rows, special).reshape(*numbers.shape, -1)
         row_sizes = sequences.sum(axis=-1)
         has_wrong_size = (row_sizes < 1) | (row_sizes > length)
         if is_outside.any() or has_wrong_size.any():

@@ -34,7 +34,7 @@ def indexes(pairs: Indexes, split: Split, rules: Rules, sequences: int) -> Index
         for first in range(0, len(index), WINDOW):
             places = np.arange(first, min(first + WINDOW, len(index)))
             places = prng.shuffle(places, len(index), order)
-            pair_sizes = sequence_sizes(unpack(index[places]))
+            pair_sizes = sequence_sizes(unpack(index[places]), rules.special)
             packed = pack(pair_sizes, rules.length, sequences)
             packed_places = np.where(packed < 0, NONE, places[packed])
             yield packed_places.astype(np.uint32)

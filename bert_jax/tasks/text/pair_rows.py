@@ -36,7 +36,7 @@ class Rules(NamedTuple):
     seed: int
     phase: int  # index in config.phase_order
     length: int  # tokens of a row
-    room: int  # tokens of A and B together, at most: those without their frame
+    special: int  # tokens of their frame
     pair_task: str  # nsp, sop or none
     short_rate: float  # share of documents with a short random target length
 
@@ -139,7 +139,7 @@ def target_lengths(block: Block) -> np.ndarray:
 
     It is a full row or, with probability `short_rate`, a random length from 2 to a full row.
     """
-    room = block.rules.room
+    room = block.rules.length - block.rules.special
     keys = document_keys(block, "target_length")
     share = prng.uniform(prng.fold(keys, np.uint32(0)))
     is_short = share < block.rules.short_rate
@@ -168,7 +168,7 @@ def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
         rows[is_swapped] = rows[is_swapped][:, SWAPPED]
         rows[is_swapped, LABEL] = 1
     keys = draw_bits(block, chunks.start, "truncate")
-    truncate(rows, block.rules.room, keys)
+    truncate(rows, block.rules.length - block.rules.special, keys)
     return rows
 
 

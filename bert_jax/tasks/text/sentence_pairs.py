@@ -69,7 +69,8 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         if sequences > 1 and not number_of(split):  # held-out rows have one pair each
             indexes.append(packing.indexes(indexes[0], part, settings, sequences))
         reader = partial(read, sequences)
-        return masked_rows.open_rows(indexes, epoch, phase.length, len(part.tokens), reader)
+        sizes = phase.length, settings.special, len(part.tokens)
+        return masked_rows.open_rows(indexes, epoch, *sizes, reader)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -94,8 +95,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
 def rules(config, phase) -> pair_rows.Rules:
     """Returns the settings that decide the rows of a phase."""
     task = config.task
-    room = phase.length - frame_of(config).size(1 + is_paired(config))
-    sizes = phase.length, room
+    sizes = phase.length, frame_of(config).size(1 + is_paired(config))
     return pair_rows.Rules(config.seed, phase.text, *sizes, task.pair_task, task.short_rate)
 
 
@@ -131,7 +131,7 @@ def survey(config, store: Store, phase) -> Survey:
     sequences = phase.keys.max_packed
     key = f"phases.{phase.name}"
     pairs = sample(store.splits[SPLITS[0]], settings)
-    sizes = documents.sequence_sizes(pairs)
+    sizes = documents.sequence_sizes(pairs, settings.special)
     packed = packing.pack(sizes, phase.length, sequences)
     sizes = np.where(packed < 0, 0, sizes[packed])  # of the pairs of each row
     share, text, warnings = masked_rows.survey(config, phase, sizes)
