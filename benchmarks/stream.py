@@ -48,7 +48,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     pipeline = stream.Pipeline(dataset, phase, "train", config.seed, phase.batch)
     if epoch:
         offset += epoch * pipeline.steps_per_epoch()
-    source = stream.train_batches(pipeline, offset, offset + (steps or 10**9))
+    source = stream.batches(pipeline, offset, offset + (steps or 10**9))
     next_batch = next(source)
     first = time.perf_counter() - begin
     tokens = 0

@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
+from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, lengths
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
@@ -78,8 +79,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     peak = partial(optimizer.peak_of, schedules)
     update = optimizer.make(config, optimizer.rate_of(schedules), peak)
     # The initial parameters do not depend on the example batch.
-    example = dataset.shapes(phases[0], 1)
-    example = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), example)
+    example = batch.zeros(dataset.shapes(phases[0], 1))
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh, models.shardings(config))
@@ -114,9 +114,7 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         return results
 
     def step_flops(phase) -> float:
-        rows = parts.dataset.shapes(phase, phase.batch)
-        keys = configs.of_phase(config, phase)
-        return base.step_flops(keys, vocabulary, parts.shapes.params, rows)
+        return tasks.step_flops(config, phase, vocabulary, parts.shapes.params)
 
     flops = of_lengths(step_flops)
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
@@ -169,7 +167,7 @@ def by_phase(futures: dict) -> dict[str, Callable]:
         programs = {length: future.result() for length, future in futures.items()}
         if len(programs) == 1:
             return next(iter(programs.values()))
-        return lambda state, batch: programs[batch["tokens"].shape[1]](state, batch)
+        return lambda state, rows: programs[rows["tokens"].shape[1]](state, rows)
 
     return {phase: choose(by_length) for phase, by_length in futures.items()}
 
@@ -226,12 +224,7 @@ def lower_train(config, design: Design, phase):
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
         summed=meshes.summed(mesh, config.gradient_dtype),
         select=partial(select_trained, config),
-        judge=partial(
-            step_guard.judge,
-            window=config.guard.window,
-            spike=config.guard.spike,
-            skip_spikes=config.guard.skip_spikes,
-        ),
+        judge=partial(step_guard.judge, **config.guard),
         apply_if=apply_if,
     )
     function = partial(

@@ -1,6 +1,5 @@
 """Configs: load, override, print and compare them; the keys that follow from others."""
 
-import json
 import os
 import tempfile
 import traceback
@@ -14,7 +13,7 @@ from bert_jax import config_checks
 from bert_jax.config_checks import GROUPS, find_module, value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
-from bert_jax.storage import atomic, json_file, remote
+from bert_jax.storage import json_file, remote
 
 # Keys that say how translations are decoded and scored in evaluations; training does not depend on them.
 DECODING = (
@@ -222,7 +221,7 @@ def arguments(name: str) -> list[str]:
         return list(module["TASKS"])
 
 
-def execute(path: Path, argument=()) -> ConfigDict:
+def execute(path: Path, argument: list[str]) -> ConfigDict:
     """Returns the config of a Python file; raises BadInput with the line of any error in the file."""
     try:
         with config_checks.running(path) as module:
@@ -300,8 +299,7 @@ def take_tokenizer(config: ConfigDict, workdir: Path | str, exists: Callable[[st
 
 def save(config: ConfigDict, path: Path) -> None:
     """Writes a config as JSON, atomically."""
-    text = json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n"
-    atomic.write(Path(path), text, sync=False)
+    json_file.write(path, config.to_dict(), sync=False, sort_keys=True)
 
 
 def flatten(tree, prefix: str = "") -> dict:
@@ -406,8 +404,11 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
     for values in (before, after):
         if values.get("model.feed_forward") == 0:
             values["model.feed_forward"] = 4 * values.get("model.width", 0)
-    pairs = {key: (before.get(key), after.get(key)) for key in sorted(before | after)}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    return {
+        key: (before.get(key), after.get(key))
+        for key in sorted(before | after)
+        if before.get(key) != after.get(key)
+    }
 
 
 def changes(config: ConfigDict) -> dict[str, tuple]:
@@ -415,5 +416,8 @@ def changes(config: ConfigDict) -> dict[str, tuple]:
     defaults = flatten(base(config))
     for name in NAMES:
         defaults[name] = value_of(base(), name)
-    pairs = {key: (defaults.get(key), value) for key, value in flatten(config).items()}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    return {
+        key: (defaults.get(key), value)
+        for key, value in flatten(config).items()
+        if defaults.get(key) != value
+    }

@@ -1,6 +1,8 @@
 """Errors that are reported to the user in one line, their exit codes, and where signals may be handled."""
 
 import builtins
+import contextlib
+import os
 import threading
 
 
@@ -26,6 +28,22 @@ class Unavailable(Exception):
 
 class Unfinished(Exception):
     """A failure of the machine, for example a full disk. After it is fixed, a start resumes; the exit code is 1."""
+
+
+@contextlib.contextmanager
+def discarded(stream, number: int):
+    """Discards what is written to a standard stream, by C++ libraries too: it replaces the file descriptor."""
+    stream.flush()
+    saved = os.dup(number)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, number)
+    try:
+        yield
+    finally:
+        stream.flush()
+        os.dup2(saved, number)
+        os.close(saved)
+        os.close(nothing)
 
 
 def may_handle_signals() -> bool:

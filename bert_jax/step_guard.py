@@ -50,7 +50,7 @@ def guarded(inner) -> Guarded:
 
 
 def judge(
-    state: Guarded, loss, gradient_norm, *, window: int = 100, spike: float = 0.0, skip_spikes=False
+    state: Guarded, loss, gradient_norm, *, window=100, spike=0.0, skip_spikes=False, **_
 ) -> tuple[Verdict, Band]:
     """Returns the verdict on a step and the band after it. The keyword arguments are keys of `config.guard`."""
     is_finite = jnp.isfinite(loss) & jnp.isfinite(gradient_norm)

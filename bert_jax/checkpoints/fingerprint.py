@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax import prng
 from bert_jax.errors import Unfinished
-from bert_jax.parallel.mesh import AXES, path_name, with_shardings
+from bert_jax.parallel.mesh import AXES, by_path, with_shardings
 
 # An odd multiplier: elements whose first hashes collide have different second hashes.
 AGAIN = np.uint32(0x85EBCA6B)
@@ -40,9 +40,7 @@ def digest(total) -> str:
 
 def of_tree(tree) -> dict[str, Leaf]:
     """Returns {path: Leaf} of a tree of host arrays."""
-    return {
-        path_name(path): of_array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
+    return {path: of_array(leaf) for path, leaf in by_path(tree).items()}
 
 
 def of_array(array: np.ndarray) -> Leaf:
@@ -122,7 +120,7 @@ def lower(mesh: Mesh, shapes, shardings):
         totals = jnp.stack(totals)
         counts = jnp.stack(counts)
         for axis in AXES:
-            is_split = np.array([axis in axes_of(spec) for spec in specs])
+            is_split = np.array([axis in jax.tree.leaves(tuple(spec)) for spec in specs])
             totals = jnp.where(is_split[:, None], jax.lax.psum(totals, axis), totals)
             counts = jnp.where(is_split, jax.lax.psum(counts, axis), counts)
         return jax.lax.all_gather(totals, AXES), jax.lax.pmax(counts, AXES)
@@ -133,17 +131,6 @@ def lower(mesh: Mesh, shapes, shardings):
     )
     program = jax.jit(lambda tree: function(*jax.tree.leaves(tree)))
     return program.lower(with_shardings(shapes, shardings))
-
-
-def axes_of(spec: P) -> set[str]:
-    """Returns the mesh axes over which an array is split."""
-    axes = set()
-    for group in spec:
-        if isinstance(group, tuple):
-            axes.update(group)
-        elif group:
-            axes.add(group)
-    return axes
 
 
 def starts(part, spec: P) -> list:
@@ -161,7 +148,7 @@ def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
     Raises FloatingPointError if a value is not finite, and Unfinished if devices hold different copies of an array.
     """
     totals, counts = jax.device_get(program(tree))
-    arrays = {path_name(path): array for path, array in jax.tree.leaves_with_path(tree)}
+    arrays = by_path(tree)
     not_finite = [f"{name} ({count})" for name, count in zip(arrays, counts, strict=True) if count]
     if not_finite:
         raise FloatingPointError(f"values are not finite in {', '.join(not_finite)}")

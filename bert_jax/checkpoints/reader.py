@@ -259,7 +259,7 @@ def read_tree(path: Path, tree, arguments):
         return handler().restore(path, args=ocp.args.PyTreeRestore(tree, arguments))
 
 
-def restore_params(directory: Path, run: str, number: int = 1, best: int | None = None):
+def restore_params(directory: Path, run: str, number: int, best: int | None):
     """Returns (newest step, params as NumPy arrays): the mean of the `number` newest checkpoints whose parameters
     verify, or those of the step `best`. Raises BadInput if there are fewer, or if that one does not verify."""
     trees = {}

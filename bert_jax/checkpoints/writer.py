@@ -157,7 +157,7 @@ def saving(checkpoints: Manager):
 def save_params(directory: Path, params, run: str, step: int = 0) -> None:
     """Saves a checkpoint without the state of an optimizer, such as step 0 of a run that starts from given
     parameters."""
-    items = {"params": params}
+    items = {"params": jax.device_put(params, jax.local_devices()[0])}
     with manager(directory) as checkpoints:
         save(checkpoints, step, items, fingerprint.of_tree(items), run)
         finish(checkpoints)

@@ -54,7 +54,6 @@ def average(names: list[str], output: Path | str) -> dict:
         info["config"] = continuation.digest(config)
         configs.save(config, run.directory / "config.json")
         shutil.copytree(source.directory / "tokenizer", run.directory / "tokenizer")
-        mean = jax.device_put(mean, jax.local_devices()[0])
         writer.save_params(run.checkpoints, mean, info["run"], first.step)
         workdir.write_info(run.directory, info)
         workdir.write_status(run.directory, "done", step=first.step, steps=first.step)

@@ -12,9 +12,7 @@ from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.data.vocabulary import expected_vocabulary
-from bert_jax.layers import counts
 from bert_jax.models import base as models
-from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
@@ -76,7 +74,7 @@ def benchmark(config, phase=None, steps=10, log=print, processes=None, profile=N
             timings[phase.name] = time_phase(config, design, phase, steps, traces)
     return {
         "phases": timings,
-        **counts.parameters(design.shapes.params, vocabulary.size, models.body(config)),
+        **models.parameters(config, design.shapes.params, vocabulary.size),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in design.mesh.devices.flatten()],
         "mesh": dict(design.mesh.shape),
@@ -106,9 +104,7 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     initialize, train, compile_seconds = compile_phase(config, design, phase)
     seconds = time_steps(initialize, train, design, phase, steps, traces)
     median = statistics.median(seconds)
-    shapes = design.dataset.shapes(phase, phase.batch)
-    keys = configs.of_phase(config, phase)
-    flops = base.step_flops(keys, design.vocabulary, design.shapes.params, shapes)
+    flops = tasks.step_flops(config, phase, design.vocabulary, design.shapes.params)
     return {
         "compile_seconds": compile_seconds,
         "attention": tasks.attention(config, phase, design.mesh),

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import jax
 from ml_collections import ConfigDict
 
 from bert_jax import cli
@@ -11,7 +10,6 @@ from bert_jax.checkpoints import writer
 from bert_jax.convert import external_model, load_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.runs import continuation, run_info, workdir
 from bert_jax.tokenizers import wordpiece
@@ -59,7 +57,7 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": continuation.digest(settings),
-        **counts.parameters(model.params, model.vocabulary.size, models.body(model.config)),
+        **models.parameters(model.config, model.params, model.vocabulary.size),
         "versions": run_info.versions(),
     }
     pieces = enumerate(model.tokenizer.pieces)
@@ -67,8 +65,7 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     if added_words:
         values["imported"]["added_words"] = added_words
     with workdir.created(directory) as run:
-        params = jax.device_put(model.params, jax.local_devices()[0])
-        writer.save_params(run.checkpoints, params, values["run"])
+        writer.save_params(run.checkpoints, model.params, values["run"])
         configs.save(settings, run.directory / "config.json")
         model.tokenizer.save(run.directory / "tokenizer")
         workdir.write_info(run.directory, values)

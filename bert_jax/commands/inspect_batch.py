@@ -72,8 +72,7 @@ def describe(arrays: dict, rows: int, tokenizer) -> dict:
     """
     size, length = arrays["tokens"].shape
     absent = mlm_batch.shapes(size, length, 0, arrays["cls_positions"].shape[1])
-    zeros = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in absent.items()}
-    arrays = zeros | arrays
+    arrays = batch.zeros(absent) | arrays
     weights = arrays["pair_weights"].sum()
     real, positions = map(float, real_token_share(arrays))
     texts = []

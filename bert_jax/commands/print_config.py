@@ -22,8 +22,7 @@ def run(options, overrides) -> int:
 
 def describe_counts(counts: dict) -> str:
     """Returns the number of parameters, and the FLOPs per token of each phase, one per line."""
-    parameters = f"{counts['parameters']:,} parameters, {counts['body_parameters']:,} in the body"
-    lines = [parameters]
+    lines = [f"{counts['parameters']:,} parameters, {counts['body_parameters']:,} in the body"]
     for phase, flops in counts["flops_per_token"].items():
         lines.append(f"phase {phase}: {flops:.4g} FLOPs per token of a training step")
     return "\n".join(lines)

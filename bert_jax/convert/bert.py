@@ -74,14 +74,12 @@ PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
 
 def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
-    settings = config_json.read_keys(values, KEYS, FIXED, path)
-    activation = config_json.read_choice(values, "hidden_act", path, config_json.ACTIVATIONS)
-    return settings | {"activation": activation} | PLAIN
+    return config_json.read_keys(values, KEYS, FIXED, path, "hidden_act") | PLAIN
 
 
 def write_settings(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
-    return {"hidden_act": config_json.name_of(config_json.ACTIVATIONS, model.activation)}
+    return {"hidden_act": config_json.name_of(model.activation)}
 
 
 def write_label_settings(config) -> dict:

@@ -22,19 +22,25 @@ ACTIVATIONS = {
 LIMIT = 1e9  # of numbers that are not sizes
 
 
-def read_keys(values: dict, keys: dict, fixed: dict, path: Path) -> dict:
-    """Returns {key of config.model: number}.
+def read_keys(
+    values: dict, keys: dict, fixed: dict, path: Path, activation: str, choices=ACTIVATIONS
+) -> dict:
+    """Returns {key of config.model: number}, and its activation.
 
     values: the content of config.json.
     keys: {its key: (key of config.model, default)}, see `read_number`.
     fixed: {key that changes the model: the supported value}.
+    activation, choices: its key, see `read_choice`.
 
     Raises BadInput with the file, the key and its value.
     """
     for key, expected in fixed.items():
         if values.get(key, expected) != expected:
             raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
-    return {ours: read_number(values, key, path, default) for key, (ours, default) in keys.items()}
+    settings = {"activation": read_choice(values, activation, path, choices)}
+    for key, (ours, default) in keys.items():
+        settings[ours] = read_number(values, key, path, default)
+    return settings
 
 
 def read_number(values: dict, key: str, path: Path, default: float):
@@ -60,6 +66,6 @@ def read_choice(values: dict, key: str, path: Path, choices: dict[str, str]) -> 
     return choices[name]
 
 
-def name_of(choices: dict[str, str], value: str) -> str:
+def name_of(value: str, choices=ACTIVATIONS) -> str:
     """Returns the first name that stands for a value."""
     return next(name for name in choices if choices[name] == value)

@@ -141,7 +141,7 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
     tensor = np.asarray(source.load(name), np.float32)
     number = tensor.size - np.count_nonzero(np.isfinite(tensor))
     if number:
-        title = f"{name} {show(tensor.shape)}"
+        title = f"{name} {list(tensor.shape)}"
         raise BadInput(f"{source.directory}: {title}: {number} values are NaN or infinite")
     array = np.split(tensor, parameter.number, parameter.stacked(source.format))[parameter.place]
     if source.format in parameter.transposed:
@@ -174,20 +174,16 @@ def check(source: Source) -> None:
         unknown.pop(name, None)
         shape = names.shape(parameter, settings, source.pieces, source.format)
         if actual is None and parameter.part in parts:
-            raise BadInput(f"{directory}: {name} is missing, expected {show(shape)}")
+            raise BadInput(f"{directory}: {name} is missing, expected {list(shape)}")
         if actual not in (None, shape):
-            raise BadInput(f"{directory}: {name} is {show(actual)}, expected {show(shape)}")
+            raise BadInput(f"{directory}: {name} is {list(actual)}, expected {list(shape)}")
     if unknown:
         name, shape = min(unknown.items())
         model = source.settings["name"]
-        raise BadInput(f"{directory}: {name} {show(shape)} is not a tensor of {model}")
+        raise BadInput(f"{directory}: {name} {list(shape)} is not a tensor of {model}")
     if source.tokenizer.size > source.pieces:
         name = getattr(source.table()[0], source.format)
-        shape = show(source.shapes[name])
+        shape = list(source.shapes[name])
         pieces = f"the tokenizer has {source.tokenizer.size} pieces"
         reason = f"no row for {source.tokenizer.pieces[source.pieces]!r}"
         raise BadInput(f"{directory}: {pieces}, {name} is {shape}: {reason}")
-
-
-def show(shape: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, shape))}]"

@@ -81,16 +81,13 @@ def read_settings(values: dict, path: Path) -> dict:
     if values.get("n_inner") is None:
         values["n_inner"] = 4 * config_json.read_number(values, "n_embd", path, 0)
     fixed = FIXED | {"embd_pdrop": values["resid_pdrop"]}
-    settings = config_json.read_keys(values, KEYS, fixed, path)
-    activations = config_json.ACTIVATIONS
-    activation = config_json.read_choice(values, "activation_function", path, activations)
-    return settings | {"activation": activation} | PLAIN
+    return config_json.read_keys(values, KEYS, fixed, path, "activation_function") | PLAIN
 
 
 def write_settings(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
     return {
-        "activation_function": config_json.name_of(config_json.ACTIVATIONS, model.activation),
+        "activation_function": config_json.name_of(model.activation),
         **write_common(model, vocabulary),
     }
 

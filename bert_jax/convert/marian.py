@@ -111,16 +111,13 @@ def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
     values = ABSENT | values
     fixed = FIXED | {ours: values.get(theirs) for ours, theirs in SAME.items()}
-    settings = config_json.read_keys(values, KEYS, fixed, path)
-    activations = config_json.ACTIVATIONS
-    activation = config_json.read_choice(values, "activation_function", path, activations)
-    return settings | {"activation": activation} | PLAIN
+    return config_json.read_keys(values, KEYS, fixed, path, "activation_function") | PLAIN
 
 
 def write_settings(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
     return {
-        "activation_function": config_json.name_of(config_json.ACTIVATIONS, model.activation),
+        "activation_function": config_json.name_of(model.activation),
         "init_std": model.initializer or model.width**-0.5,
         "decoder_attention_heads": model.heads,
         "decoder_ffn_dim": model.feed_forward,
@@ -164,6 +161,4 @@ def default_keys(length: int, directory: Path) -> list[str]:
 
 def read_limit(directory: Path) -> int:
     """Returns the task.extra_pieces of an export; 0 of another model."""
-    path = directory / "generation_config.json"
-    generation = json_file.read(path) if path.is_file() else {}
-    return generation.get(EXTRA, 0)
+    return json_file.read_optional(directory / "generation_config.json").get(EXTRA, 0)

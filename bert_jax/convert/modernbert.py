@@ -81,16 +81,14 @@ BASES = {FULL: "global_rope_theta", LOCAL: "local_rope_theta"}
 def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
     values = older_keys(values, path)
-    settings = config_json.read_keys(values, KEYS, FIXED, path)
-    activations = config_json.ACTIVATIONS
-    settings["activation"] = config_json.read_choice(values, "hidden_activation", path, activations)
+    settings = config_json.read_keys(values, KEYS, FIXED, path, "hidden_activation")
     settings["pooling"] = config_json.read_choice(values, "classifier_pooling", path, POOLING)
     return settings
 
 
 def write_settings(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
-    activation = config_json.name_of(config_json.ACTIVATIONS, model.activation)
+    activation = config_json.name_of(model.activation)
     bases = {FULL: model.rotary_base, LOCAL: model.local_rotary_base}
     ropes = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
     return {
@@ -98,7 +96,7 @@ def write_settings(model, vocabulary) -> dict:
         "rope_parameters": ropes,
         "hidden_activation": activation,
         "classifier_activation": activation,
-        "classifier_pooling": config_json.name_of(POOLING, model.pooling),
+        "classifier_pooling": config_json.name_of(model.pooling, POOLING),
         "cls_token_id": vocabulary.cls,
         "bos_token_id": vocabulary.cls,
         "sep_token_id": vocabulary.sep,
@@ -110,7 +108,7 @@ def write_label_settings(config) -> dict:
     """Returns the keys of config.json of a fine-tuned model."""
     pool = config.objective.get("pool", "summary").replace("summary", config.model.pooling)
     return {
-        "classifier_pooling": config_json.name_of(POOLING, pool),
+        "classifier_pooling": config_json.name_of(pool, POOLING),
         "classifier_dropout": config.objective.dropout,
     }
 

@@ -4,14 +4,13 @@ D width, F feed-forward width, V vocabulary, P positions, S segments, C labels.
 """
 
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt
 from bert_jax.errors import BadInput
-from bert_jax.parallel import mesh as meshes
+from bert_jax.parallel.mesh import by_path
 
 FORMATS = ("huggingface", "google")
 # {config.model.name: the file of its names and settings}. Such a file has
@@ -201,9 +200,8 @@ def exportable(format: str, config) -> dict[str, tuple]:
     """Returns {key of a run: the values that the format has}; a run may lack some of the keys."""
     model = config.model
     architecture = find_architecture(model, config.objective.name)
-    values = {}
-    for key, value in getattr(architecture, "PLAIN", {}).items():
-        values[f"model.{key}"] = (value,)
+    plain = getattr(architecture, "PLAIN", {})
+    values = {f"model.{key}": (value,) for key, value in plain.items()}
     if hasattr(architecture, "choices"):
         for key, choices in architecture.choices(model).items():
             values[f"model.{key}"] = choices
@@ -279,11 +277,6 @@ def reorder(array: np.ndarray, parameter: Parameter, model, to_ours: bool = Fals
                     order = np.argsort(order)
                 array = np.take(array, order, axis=parameter.axes.index(axis))
     return array
-
-
-def by_path(tree) -> dict[str, Any]:
-    """Returns {path: leaf} of a tree, with paths as 'network/blocks_0/attention/query/kernel'."""
-    return {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:

@@ -56,15 +56,13 @@ def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
     values = ABSENT | values
     fixed = FIXED | {"embd_pdrop": values["resid_pdrop"]}
-    settings = config_json.read_keys(values, KEYS, fixed, path)
-    settings["feed_forward"] = 4 * settings["width"]
-    settings["activation"] = config_json.read_choice(values, "afn", path, ACTIVATIONS)
-    return settings | PLAIN
+    settings = config_json.read_keys(values, KEYS, fixed, path, "afn", ACTIVATIONS)
+    return settings | {"feed_forward": 4 * settings["width"]} | PLAIN
 
 
 def write_settings(model, vocabulary) -> dict:
     """Returns the keys of config.json of a config.model."""
     return {
-        "afn": config_json.name_of(ACTIVATIONS, model.activation),
+        "afn": config_json.name_of(model.activation, ACTIVATIONS),
         **gpt2.write_common(model, vocabulary),
     }

@@ -11,7 +11,6 @@ from bert_jax.convert import bert, config_json, names
 from bert_jax.convert import settings as conversion
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
-from bert_jax.runs import workdir
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
@@ -146,9 +145,9 @@ def write(
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
     settings = conversion.to_huggingface(config.model, vocabulary, bert)
-    workdir.write_json(directory / CONFIG, bert.to_google(settings))
+    json_file.write(directory / CONFIG, bert.to_google(settings))
     tokenizer.write(directory)
-    workdir.write_json(directory / SETTINGS, {"do_lower_case": tokenizer.lowercase})
+    json_file.write(directory / SETTINGS, {"do_lower_case": tokenizer.lowercase})
     tensorflow.raw_ops.SaveV2(
         prefix=str(directory / CHECKPOINT),
         tensor_names=list(tensors),

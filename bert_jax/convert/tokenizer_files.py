@@ -7,6 +7,7 @@ from pathlib import Path
 from tokenizers.processors import TemplateProcessing
 
 from bert_jax.convert import sentencepiece_to_json
+from bert_jax.storage import json_file
 from bert_jax.tokenizers import huggingface
 from bert_jax.tokenizers.special_tokens import (
     BERT_FRAME,
@@ -45,8 +46,7 @@ def write(
 
 
 def write_json(path: Path, values: dict) -> None:
-    text = json.dumps(values, ensure_ascii=False, indent=2)
-    path.write_text(text + "\n", encoding="utf-8")
+    json_file.write(path, values, ensure_ascii=False)
 
 
 def settings(tokenizer, is_bert: bool) -> dict:
@@ -64,7 +64,7 @@ def settings(tokenizer, is_bert: bool) -> dict:
     }
 
 
-def document(tokenizer, frame: Frame = BERT) -> dict:
+def document(tokenizer, frame: Frame) -> dict:
     """Returns tokenizer.json, parsed. It puts texts into the frame, see `write`."""
     if tokenizer.kind == "wordpiece":
         values = json.loads(tokenizer.tokenizer.to_str())

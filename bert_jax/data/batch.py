@@ -47,6 +47,11 @@ def structs(arrays: dict[str, tuple]) -> dict:
     return result
 
 
+def zeros(shapes: dict) -> dict[str, np.ndarray]:
+    """Returns arrays of zeros. shapes: {name: jax.ShapeDtypeStruct}."""
+    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+
+
 def synthetic(shapes: dict, vocabulary: int, ranges=()) -> dict:
     """Returns a batch of random tokens and targets for benchmarks, without padding.
 

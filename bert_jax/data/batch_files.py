@@ -104,9 +104,7 @@ def save_phase(feed, phase, steps: range, target: Path, log: Callable) -> dict:
 
 def write(path: Path, batches: list[dict], join: Callable) -> None:
     """Writes an .npz file of batches, joined by np.stack or np.concatenate."""
-    arrays = {}
-    for name in batches[0]:
-        arrays[name] = join([batch[name] for batch in batches])
+    arrays = {name: join([batch[name] for batch in batches]) for name in batches[0]}
     np.savez_compressed(path, **arrays)
 
 

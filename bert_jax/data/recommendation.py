@@ -196,7 +196,7 @@ def arguments(run: dict, name: str, overrides: list[str]) -> list[str]:
     return ["--config", name, *(f"--config.{text}" for text in [*kept, *changed])]
 
 
-def describe(report: dict, workdir: str = "") -> Iterator[str]:
+def describe(report: dict, workdir: str) -> Iterator[str]:
     """Yields the recommended runs of a report as text, each with its command.
 
     workdir: that of a run that exists, whose config prepared the store.

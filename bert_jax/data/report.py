@@ -66,8 +66,8 @@ def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sou
         + problems[BYTES + files.TOO_LONG]
         + problems[BYTES + files.REFUSED],
         "problems": dict(sorted(problems.items())),
-        "train": count_split(train),
-        "heldout": count_split(heldout),
+        "train": stores.count_split(train),
+        "heldout": stores.count_split(heldout),
         "sources": sources,
         "mixture": mixture.shares(config, sources),
         **describe_vocabulary(tokenizer, unigrams),
@@ -115,15 +115,6 @@ def share_altered(tokenizer) -> float:
     # Without the spaces that BERT's rules put around ideographs.
     texts = [tokenizer.normalize(piece).replace(" ", "") for piece in pieces]
     return float(np.mean(np.array(texts) != np.array(pieces)))
-
-
-def count_split(split: stores.Split) -> dict[str, int]:
-    """Returns the number of documents, sentences and tokens of a split."""
-    return {
-        "documents": len(split.document_ends),
-        "sentences": len(split.sentence_ends),
-        "tokens": len(split.tokens),
-    }
 
 
 def first_documents(train: stores.Split, tokenizer, unit="sentences") -> Iterator[str]:

@@ -15,6 +15,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ def index_directory(store: Path) -> Path:
     return download.cache_directory("index")
 
 
+@dataclass
 class Indexes:
     """The index files of one split, one file per epoch: arrays [R, columns] of a dtype.
 
@@ -51,12 +53,11 @@ class Indexes:
     build: function (epoch) -> the rows of the epoch, in parts.
     """
 
-    def __init__(self, directory: Path, name: str, dtype, columns: int, build: Callable):
-        self.directory = directory
-        self.name = name
-        self.dtype = dtype
-        self.columns = columns
-        self.build = build
+    directory: Path
+    name: str
+    dtype: type
+    columns: int
+    build: Callable
 
     def path(self, epoch: int) -> Path:
         return self.directory / f"{self.name}-epoch{epoch}.npy"

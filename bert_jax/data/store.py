@@ -20,7 +20,6 @@ A store is written under a temporary name and renamed when it is complete. The m
 with a manifest is a finished store.
 """
 
-import hashlib
 import itertools
 import json
 from pathlib import Path
@@ -30,6 +29,7 @@ import numpy as np
 
 from bert_jax.data import manifest
 from bert_jax.errors import BadInput, one_line
+from bert_jax.storage.checksums import json_digest
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 FORMAT = 6
@@ -82,6 +82,15 @@ def number_of(split: str) -> int:
     return int(split.partition("_")[0] != SPLITS[0])
 
 
+def count_split(split: Split) -> dict[str, int]:
+    """Returns the number of documents, sentences and tokens of a split."""
+    return {
+        "documents": len(split.document_ends),
+        "sentences": len(split.sentence_ends),
+        "tokens": len(split.tokens),
+    }
+
+
 def token_type(vocabulary: int) -> np.dtype:
     """Returns the narrowest unsigned type that holds every id."""
     if vocabulary <= 1 << 16:
@@ -97,9 +106,8 @@ def finish(directory: Path, made_from: dict, content, tokenizer, more: dict) -> 
     more: other keys of the manifest.
     """
     tokenizer.save(directory / "tokenizer")
-    identity = json.dumps([made_from, tokenizer.fingerprint, content], sort_keys=True)
     properties = {
-        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
+        "fingerprint": json_digest([made_from, tokenizer.fingerprint, content]),
         "made_from": made_from,
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,

@@ -92,12 +92,7 @@ class Pipeline:
         return result
 
 
-def train_batches(pipeline: Pipeline, first: int, last: int) -> Batches:
-    """Yields the batches of steps first..last-1 of a phase."""
-    return batches(pipeline, first, last, np.inf)
-
-
-def batches(pipeline: Pipeline, first: int, last: int, rows: float):
+def batches(pipeline: Pipeline, first: int, last: int, rows: float = np.inf):
     """Yields the batches of steps first..last-1 of a phase with their weights.
 
     rows: those after the first `rows` only fill a batch.

@@ -29,7 +29,7 @@ def make_batch(rows: list[list[tuple]], length: int, pad: int | None = 0) -> dic
     rows: sequences of each row, see above.
     pad: the id of [PAD]; None: 0, since `sequence_ids` say where padding is.
     """
-    arrays = zeros(contract.shapes(len(rows), length, max(map(len, rows))))
+    arrays = contract.zeros(contract.shapes(len(rows), length, max(map(len, rows))))
     arrays["tokens"][:] = pad or 0
     arrays["row_weights"][:] = 1
     for row, parts in enumerate(rows):
@@ -45,18 +45,13 @@ def make_batch(rows: list[list[tuple]], length: int, pad: int | None = 0) -> dic
     return arrays
 
 
-def zeros(shapes: dict) -> dict[str, np.ndarray]:
-    """Returns arrays of zeros. shapes: {name: jax.ShapeDtypeStruct}."""
-    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
-
-
 def add_masks(arrays: dict, mask: int, targets: Iterable[list[int]]) -> dict:
     """Returns a batch with the arrays that masked LM reads (tasks/text/mlm_batch.py).
 
     targets: for each row, the ids at its first [MASK] tokens, which are its predictions. P is a power of two.
     """
     most = round_up(max(map(len, targets)))
-    masked = zeros(contract.structs({MASKED_ARRAYS: (len(arrays["rows"]), most)}))
+    masked = contract.zeros(contract.structs({MASKED_ARRAYS: (len(arrays["rows"]), most)}))
     for row, ids in enumerate(targets):
         size = len(ids)
         places = np.flatnonzero(arrays["tokens"][row] == mask)

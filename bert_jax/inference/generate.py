@@ -228,7 +228,7 @@ class Continuation:
         self.text = text
 
 
-def follow(rows: list[Continuation], steps: Iterable[np.ndarray], emit=None) -> None:
+def follow(rows: list[Continuation], steps: Iterable[np.ndarray], emit) -> None:
     """Continues rows by their tokens int32[B] of each step, until all have ended. emit: see `generate`."""
     for tokens in steps:
         for row, token in zip(rows, tokens.tolist(), strict=True):

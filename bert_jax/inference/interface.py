@@ -89,9 +89,8 @@ class Model:
         self.check("translate")
         key = beams, length_penalty
         if key not in self.searches:
-            search = dict(zip(("beams", "length_penalty"), key, strict=True))
-            given = {name: value for name, value in search.items() if value is not None}
-            self.searches[key] = predict.with_search(self.loaded, given)
+            search = {"beams": beams, "length_penalty": length_penalty}
+            self.searches[key] = predict.with_search(self.loaded, search)
         model = self.searches[key]
 
         def run(texts):

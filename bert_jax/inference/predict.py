@@ -94,8 +94,9 @@ def open_model(directory: Path | str, overrides, search: dict) -> load_model.Mod
 def with_search(model: load_model.Model, search: dict) -> load_model.Model:
     """Returns a model that translates with these keys of its search: beams, length_penalty. Raises BadInput."""
     config = model.config.copy_and_resolve_references()
-    names = search.keys() & {"beams", "length_penalty"}
-    configs.apply(config, [f"objective.{name}={search[name]}" for name in names])
+    for name in ("beams", "length_penalty"):
+        if search.get(name) is not None:
+            configs.apply(config, [f"objective.{name}={search[name]}"])
     configs.check(config)
     phase = configs.phases(config)[-1]
     objective = tasks.make_objective(config, phase, model.vocabulary)

@@ -2,10 +2,9 @@
 
 import math
 
-import jax
 from jax.extend import core
 
-from bert_jax.parallel.mesh import path_name
+from bert_jax.parallel.mesh import by_path
 
 PADDED = ("embedder/words", "lm/bias")  # ends of the paths of parameters that pad the vocabulary
 
@@ -52,21 +51,13 @@ def products(jaxpr, trained=()) -> int:
     return total
 
 
-def parameters(params, vocabulary: int, body: tuple[str, ...]) -> dict[str, int]:
-    """Returns the numbers of parameters of the model and of its body, under their keys in run.json."""
-    return {
-        "parameters": count(params, vocabulary),
-        "body_parameters": count(params, vocabulary, tuple(f"{subtree}/" for subtree in body)),
-    }
-
-
 def count(params, vocabulary: int, beginnings: tuple[str, ...] = ("",)) -> int:
     """Returns the number of parameters whose paths begin so, without the rows that pad the vocabulary."""
     total = 0
-    for path, leaf in jax.tree.leaves_with_path(params):
-        if not path_name(path).startswith(beginnings):
+    for path, leaf in by_path(params).items():
+        if not path.startswith(beginnings):
             continue
         total += leaf.size
-        if path_name(path).endswith(PADDED):
+        if path.endswith(PADDED):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total

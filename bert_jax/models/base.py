@@ -20,9 +20,9 @@ import jax
 from flax import linen as nn
 
 from bert_jax.config_checks import find_module
-from bert_jax.layers import attention
+from bert_jax.layers import attention, counts
 from bert_jax.layers.network import check_mesh
-from bert_jax.parallel.mesh import RULES, match, path_name
+from bert_jax.parallel.mesh import RULES, by_path, match, path_name
 
 NETWORK = "network"  # the field of the module of an objective
 # (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
@@ -66,6 +66,15 @@ def resolve(config, phase, mesh, **fields) -> str:
 def body(config) -> tuple[str, ...]:
     """Returns the BODY of the model's file, as subtrees of all parameters."""
     return tuple(map(in_network, getattr(module_of(config), "BODY", ("",))))
+
+
+def parameters(config, params, vocabulary: int) -> dict[str, int]:
+    """Returns the numbers of parameters of the model and of its body, under their keys in run.json."""
+    inside = tuple(f"{subtree}/" for subtree in body(config))
+    return {
+        "parameters": counts.count(params, vocabulary),
+        "body_parameters": counts.count(params, vocabulary, inside),
+    }
 
 
 def in_network(subtree: str) -> str:
@@ -114,8 +123,8 @@ def layers_above(config, params):
     """
     subtrees = body(config)
     blocks = {}
-    for path, _ in jax.tree.leaves_with_path(params):
-        subtree, part = split(path_name(path), subtrees)
+    for path in by_path(params):
+        subtree, part = split(path, subtrees)
         if part.startswith("blocks_"):
             blocks.setdefault(subtree, set()).add(part)
 

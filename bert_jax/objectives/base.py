@@ -21,7 +21,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.optimizers.base import select_trained
-from bert_jax.parallel.mesh import path_name
+from bert_jax.parallel.mesh import by_path
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -136,8 +136,7 @@ def read_methods(apply: Callable, is_chosen: Callable) -> tuple:
         return is_kept
 
     outputs, kept = apply(capture_intermediates=select, mutable=["intermediates"])
-    leaves = jax.tree.leaves_with_path(kept.get("intermediates", {}))
-    arrays = {path_name(path): leaf for path, leaf in leaves}
+    arrays = by_path(kept.get("intermediates", {}))
     for method in chosen or ("no method",):
         if not any(path.startswith(f"{method}/") for path in arrays):
             hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
@@ -275,6 +274,14 @@ def has_next(ids):
     """Returns whether another token of its sequence follows each one, bool[B, L]. ids: sequence_ids int32[B, L]."""
     following = jnp.roll(ids, -1, axis=1).at[:, -1].set(0)
     return (ids == following) & (ids > 0)
+
+
+def scored(term: str, logits, targets, weights) -> dict:
+    """Returns the metrics of a term: its cross-entropy, and how often its target is the most probable."""
+    return {
+        f"{term}_loss": weighted_mean(cross_entropy(logits, targets), weights),
+        f"{term}_accuracy": weighted_mean(hits(logits, targets), weights),
+    }
 
 
 def weighted_mean(values, weights):

@@ -54,12 +54,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     def terms(outputs, batch):
         # The last position is not cut off: TPUs compute arrays in tiles of 128 tokens.
         targets = jnp.roll(batch["tokens"], -1, axis=1)
-        logits = outputs["lm_logits"]
-        weight = batch["next_weights"]
-        return {
-            "lm_loss": base.weighted_mean(base.cross_entropy(logits, targets), weight),
-            "lm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
-        }
+        return base.scored("lm", outputs["lm_logits"], targets, batch["next_weights"])
 
     return base.from_module(
         LanguageModel(models.make(config, vocabulary.size, causal=True, **fields)),

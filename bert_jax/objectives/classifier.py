@@ -42,7 +42,6 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective of `task.kind`: cross-entropy in nats (of each label by itself if several apply), or the
     squared error of a number."""
     kind = config.task.get("kind", "classes")
-    labels = config.task.get("labels", ())  # empty until there is a store
     smoothing = config.objective.label_smoothing
 
     def losses(logits, targets):
@@ -54,10 +53,12 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             return nats.mean(axis=-1)
         return base.cross_entropy(logits[:, 0], targets, smoothing)
 
-    return from_losses(config, vocabulary, max(1, len(labels)), losses, **fields)
+    return from_losses(config, vocabulary, losses, **fields)
 
 
-def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) -> base.Objective:
+def from_losses(
+    config, vocabulary: Vocabulary, losses, outputs: int = 0, **fields
+) -> base.Objective:
     """Returns the objective of a heads.Classifier, with the term `label`: the mean loss by label_weights. With
     `objective.lm_weight` it has the term `lm`, too.
 
@@ -87,6 +88,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
         # Logits over the vocabulary would be copied to the host.
         return {"label_logits": call("__call__")(batch, None)["label_logits"]}
 
+    labels = config.task.get("labels", ())  # empty until there is a store
     network = models.make(config, vocabulary.size, **fields)
     pool = keys.get("pool", "")
     is_valid = network.causal or not lm_weight
@@ -94,7 +96,7 @@ def from_losses(config, vocabulary: Vocabulary, outputs: int, losses, **fields) 
     pooling.check(network, pool, "config.objective.pool")
     module = heads.Classifier(
         network,
-        outputs,
+        outputs or max(1, len(labels)),
         keys.features,
         keys.dropout,
         pool,

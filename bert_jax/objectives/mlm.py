@@ -63,12 +63,8 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
             "mlm_loss_masked": base.weighted_mean(nats, weight * (tokens == vocabulary.mask)),
         }
         if has_pairs:
-            logits = outputs["pair_logits"]
-            labels = batch["pair_labels"]
-            weight = batch["pair_weights"]
-            nats = base.cross_entropy(logits, labels)
-            metrics[f"{pair_task}_loss"] = base.weighted_mean(nats, weight)
-            metrics[f"{pair_task}_accuracy"] = base.weighted_mean(base.hits(logits, labels), weight)
+            pairs = outputs["pair_logits"], batch["pair_labels"], batch["pair_weights"]
+            metrics |= base.scored(pair_task, *pairs)
         return metrics
 
     reads = ["masked_positions", "masked_targets", "masked_weights"]

@@ -22,4 +22,4 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     def losses(logits, targets):
         return base.cross_entropy(logits[..., 0], targets, config.objective.label_smoothing)
 
-    return classifier.from_losses(config, vocabulary, 1, losses, **fields)
+    return classifier.from_losses(config, vocabulary, losses, 1, **fields)

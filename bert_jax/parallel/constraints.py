@@ -5,7 +5,6 @@ instead of gathering the parameter. Arrays stay unconstrained without a mesh, if
 it (the one example row of `init`), and inside `shard_map` (`mesh.summed`).
 """
 
-import math
 from functools import partial
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import get_abstract_mesh
 
-from bert_jax.parallel.mesh import ROWS, TABLE
+from bert_jax.parallel.mesh import ROWS, TABLE, axis_size
 
 
 def by_rows(x, last) -> P:
@@ -192,8 +191,7 @@ def is_split(mesh) -> bool:
 
 def divides(mesh, x) -> bool:
     """Returns whether the rows of x[B, ...] divide over the mesh."""
-    parts = math.prod(mesh.shape[axis] for axis in ROWS)
-    return x.shape[0] % parts == 0
+    return x.shape[0] % axis_size(mesh, ROWS) == 0
 
 
 def is_sharded(rows) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import jax
 import numpy as np
@@ -91,6 +92,11 @@ def path_name(path) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
 
 
+def by_path(tree) -> dict[str, Any]:
+    """Returns {path: leaf} of a tree, with paths as `path_name` formats them."""
+    return {path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
+
+
 def match(name: str, rules=RULES) -> tuple:
     """Returns the first rule (pattern, value) that matches a path. Raises BadInput if none does."""
     for rule in rules:
@@ -118,11 +124,7 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
 
 def axis_size(mesh: Mesh, axes) -> int:
     """Returns the number of shards over one axis, a tuple of axes, or None."""
-    if axes is None:
-        return 1
-    if isinstance(axes, str):
-        return mesh.shape[axes]
-    return math.prod(mesh.shape[axis] for axis in axes)
+    return math.prod(mesh.shape[axis] for axis in jax.tree.leaves(axes))
 
 
 def state(shapes, mesh: Mesh, rules=RULES):
@@ -130,12 +132,12 @@ def state(shapes, mesh: Mesh, rules=RULES):
     else is replicated."""
     shardings = parameters(shapes.params, mesh, rules)
     params = with_shardings(shapes.params, shardings)
-    by_path = {path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
+    by_name = by_path(params)
 
     def choose(path, leaf):
         names = path_name(path).split("/")
         for start in range(len(names)):
-            parameter = by_path.get("/".join(names[start:]))
+            parameter = by_name.get("/".join(names[start:]))
             if parameter is not None and parameter.shape == leaf.shape:
                 return parameter.sharding
         return replicated(mesh)
@@ -240,11 +242,10 @@ def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> d
     return {name: build(array) for name, array in arrays.items()}
 
 
-def describe(shapes, rules=RULES) -> list[str]:
+def describe(shapes, rules) -> list[str]:
     """Returns one line per parameter: its path, shape, axes and the pattern that matched."""
     lines = []
-    for path, leaf in jax.tree.leaves_with_path(shapes):
-        name = path_name(path)
+    for name, leaf in by_path(shapes).items():
         pattern, spec = match(name, rules)
         lines.append(f"{name} {leaf.shape} {tuple(spec)}  <- {pattern}")
     return lines

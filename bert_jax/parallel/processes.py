@@ -5,7 +5,6 @@ exchanged only by compiled programs.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -19,8 +18,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import __version__
 from bert_jax import config as configs
-from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, one_line
+from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, discarded, one_line
 from bert_jax.parallel.chips import TPUS, has_device
+from bert_jax.storage.checksums import json_digest
 
 # Config keys that may differ between the processes of a run, such as paths on each host.
 LOCAL = ("store", "batches", "compilation_cache", "verify_store", "corpus.workers")
@@ -136,8 +136,7 @@ class Cluster:
 
     def compare(self, settings: dict) -> None:
         """Raises BadInput in all processes, which names the first key whose JSON value differs between them."""
-        text = json.dumps(settings, sort_keys=True)
-        digests = self.gather(hashlib.sha256(text.encode()).hexdigest())
+        digests = self.gather(json_digest(settings))
         other = next((i for i, digest in enumerate(digests) if digest != digests[0]), None)
         if other is None:
             return
@@ -324,21 +323,6 @@ def from_variable(name: str, default: int) -> int:
     return int(text) if text else default
 
 
-@contextlib.contextmanager
 def silence_others(is_main: bool):
     """Discards the standard output of processes other than 0; standard error is kept."""
-    if is_main:
-        yield
-        return
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    # Replaces the file descriptor, because C++ libraries write to it too.
-    os.dup2(nothing, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(stdout, 1)
-        os.close(stdout)
-        os.close(nothing)
+    return contextlib.nullcontext() if is_main else discarded(sys.stdout, 1)

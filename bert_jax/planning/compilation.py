@@ -4,7 +4,6 @@ Results are cached beside the compiled programs, so that a second plan takes sec
 """
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from bert_jax.planning.topology import Target
 from bert_jax.runs import jax_setup, out_of_memory
 from bert_jax.runs.run_info import versions
 from bert_jax.storage import atomic
+from bert_jax.storage.checksums import json_digest
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -170,7 +170,7 @@ def digest(text: str, mesh) -> str:
         (device.device_kind, getattr(device, "coords", device.id)) for device in mesh.devices.flat
     ]
     inputs = [text, *flags, *parsers, versions(), str(devices), str(dict(mesh.shape))]
-    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+    return json_digest(inputs)
 
 
 def lower(job: Job, mesh, phase):

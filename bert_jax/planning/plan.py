@@ -6,11 +6,10 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import build
-from bert_jax.config import MAX_STEPS, choose_phases, of_phase
+from bert_jax.config import MAX_STEPS, choose_phases
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
-from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
@@ -43,7 +42,7 @@ def plan(job: Job, name: str, price: float | None) -> dict:
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
-        **counts.parameters(design.shapes.params, job.vocabulary.size, models.body(job.config)),
+        **models.parameters(job.config, design.shapes.params, job.vocabulary.size),
         "memory_per_chip": target.memory,
         "fits": all(phase["fits"] for phase in phases.values()),
         "phases": phases,
@@ -141,16 +140,13 @@ def resolve(config: ConfigDict, log: Callable) -> tuple:
 
 def expected_flops(config, phases: list, vocabulary) -> tuple:
     """Returns the shapes of the parameters, and {phase: FLOPs of a step}. Traces the model, and compiles nothing."""
-    dataset = tasks.make(config)
     objective = base.make(config, vocabulary)
-    rows = dataset.shapes(phases[0], 1)
+    rows = tasks.make(config).shapes(phases[0], 1)
     base.check_arrays(config, objective, rows)
     params = jax.eval_shape(objective.init, jax.random.key(0), rows)
-    flops = {}
-    for phase in phases:
-        rows = dataset.shapes(phase, phase.batch)
-        flops[phase.name] = base.step_flops(of_phase(config, phase), vocabulary, params, rows)
-    return params, flops
+    return params, {
+        phase.name: tasks.step_flops(config, phase, vocabulary, params) for phase in phases
+    }
 
 
 def expected_counts(config: ConfigDict, log: Callable) -> dict:
@@ -161,7 +157,7 @@ def expected_counts(config: ConfigDict, log: Callable) -> dict:
     per_token = {
         phase.name: flops[phase.name] / tasks.tokens_per_step(config, phase) for phase in phases
     }
-    numbers = counts.parameters(params, vocabulary.size, models.body(config))
+    numbers = models.parameters(config, params, vocabulary.size)
     return numbers | {"flops_per_token": per_token}
 
 
@@ -178,12 +174,12 @@ def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict
         part = store.splits[SPLITS[0]]
         mean = len(part.tokens) / len(part.document_ends)
         origin = f"{config.store}: {mean:.0f} tokens a document"
-    work = {}
-    for phase in phases:
-        work[phase.name] = {
+    return {
+        phase.name: {
             "flops_per_step": flops[phase.name],
             "tokens_per_step": tasks.tokens_per_step(config, phase),
             "real_token_share": survey(phase).real_token_share if survey else 1.0,
             "real_token_share_from": origin,
         }
-    return work
+        for phase in phases
+    }

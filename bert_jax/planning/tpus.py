@@ -111,11 +111,11 @@ class Slice(NamedTuple):
 
 
 def all_slices() -> list[Slice]:
-    return [make_slice(kind, shape) for kind, chip in CHIPS.items() for shape in chip.shapes]
-
-
-def make_slice(kind: str, shape: str) -> Slice:
-    return Slice(f"{kind}:{shape}", kind, tuple(map(int, shape.split("x"))))
+    return [
+        Slice(f"{kind}:{shape}", kind, tuple(map(int, shape.split("x"))))
+        for kind, chip in CHIPS.items()
+        for shape in chip.shapes
+    ]
 
 
 def find(name: str) -> Slice | None:

@@ -1,12 +1,10 @@
 """Which keys of a run may change when it is resumed or continued."""
 
-import hashlib
-import json
-
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.config_checks import value_of
+from bert_jax.storage.checksums import json_digest
 
 # Keys and groups that a resumed run may change.
 CHANGEABLE = (
@@ -67,10 +65,9 @@ def digest(config: ConfigDict | dict) -> str:
     """
     schedule = "schedule.name", "schedule.decay", "schedule.end"
     free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order", *schedule)
-    fixed = {
-        key: value for key, value in configs.flatten(config).items() if not may_change(key, free)
-    }
-    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+    return json_digest(
+        {key: value for key, value in configs.flatten(config).items() if not may_change(key, free)}
+    )
 
 
 def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> None:

@@ -2,10 +2,11 @@
 
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, discarded
 from bert_jax.parallel.chips import GPUS, TPUS, has_device
 
 XLA_FLAGS = "XLA_FLAGS"
@@ -89,18 +90,8 @@ def find_compiler() -> None:
     print several lines about it."""
     if sys.stderr is None:  # it is closed
         return
-    sys.stderr.flush()
-    saved = os.dup(2)
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(devnull, 2)
+    # Raised for no such platform, after all were found.
+    with discarded(sys.stderr, 2), suppress(NotImplementedError):
         from jax.experimental import topologies
 
         topologies.get_topology_desc(platform="none")
-    except NotImplementedError:  # of no such platform, after all were found
-        pass
-    finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(devnull)

@@ -28,8 +28,7 @@ def configure() -> None:
     if has_device(TPUS):
         enlarge_stacks()
     else:  # libtpu may be installed for `plan` alone
-        for name, value in ABSENT.items():
-            os.environ.setdefault(name, value)
+        os.environ |= ABSENT | os.environ
 
 
 def enlarge_stacks() -> None:

@@ -37,4 +37,4 @@ def restart_process() -> None:
     variables = missing_variables()
     if variables:
         command = [sys.executable, *sys.orig_argv[1:]]
-        os.execve(sys.executable, command, {**os.environ, **variables})
+        os.execve(sys.executable, command, os.environ | variables)

@@ -68,7 +68,7 @@ class Reporter:
         info = json_file.read(path)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info.setdefault("starts", []).append(start)
-        files.write_json(path, info)
+        json_file.write(path, info)
         vocabulary = Vocabulary(**info["vocabulary"])
         self.headline_metric = base.make(self.config, vocabulary).headline
         self.entropy = info["unigram_entropy"]
@@ -185,7 +185,7 @@ class Reporter:
             "starts": len(info["starts"]),
             **{line["split"]: line for line in lines},
         }
-        files.write_json(self.workdir / "summary.json", summary)
+        json_file.write(self.workdir / "summary.json", summary)
 
     def seconds_left(self) -> float:
         """Estimates the remaining seconds from the FLOPs per second of this start."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.layers import counts, gpu
+from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
@@ -25,7 +25,7 @@ def collect(config, data, trainer) -> dict:
     params = trainer.shapes.params
     phases = {phase.name: phase_info(config, phase, trainer) for phase in configs.phases(config)}
     return {
-        **counts.parameters(params, data.vocabulary.size, models.body(config)),
+        **models.parameters(config, params, data.vocabulary.size),
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": data.vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
@@ -79,7 +79,7 @@ def describe(config, info: dict) -> str:
         losses = f"for comparison: {objective.headline} {untrained:.2f} nats untrained"
         losses += f", {info['unigram_entropy']:.2f} from token frequencies"
     bits = ""
-    if not info.get("deterministic", True):
+    if not info["deterministic"]:
         bits = f"a restart may give other last bits; {gpu.DETERMINISTIC} in XLA_FLAGS prevents that"
     return "\n".join(filter(None, [head, *phases, losses, bits]))
 

@@ -17,7 +17,6 @@ If the workdir is an address, such as gs://bucket/run, checkpoints are read and 
 command downloads the small files to a temporary directory; the training process uploads those that have changed.
 """
 
-import json
 import os
 import tempfile
 import threading
@@ -286,10 +285,6 @@ def new_run_id() -> str:
     return uuid.uuid4().hex
 
 
-def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
-    atomic.write(path, json.dumps(values, indent=2) + "\n", sync=sync)
-
-
 def read_info(directory: Path) -> dict:
     """Reads run.json. Raises BadInput if another version of bert_jax wrote it."""
     values = json_file.read(directory / "run.json")
@@ -302,17 +297,14 @@ def read_info(directory: Path) -> dict:
 
 def read_summary(directory: Path) -> dict:
     """Reads summary.json; {} unless the latest start has ended the run and written it."""
-    path = directory / "summary.json"
-    if not path.is_file():
-        return {}
-    values = json_file.read(path)
+    values = json_file.read_optional(directory / "summary.json")
     starts = json_file.read(directory / "run.json").get("starts") or ()
     is_newest = values.get("starts") == len(starts)
     return values if is_newest and isinstance(values.get("best"), dict) else {}
 
 
 def write_info(directory: Path, values: dict) -> None:
-    write_json(directory / "run.json", {"format": FORMAT, **values})
+    json_file.write(directory / "run.json", {"format": FORMAT, **values})
 
 
 def write_status(workdir: Path, state: str, **values) -> None:
@@ -321,7 +313,7 @@ def write_status(workdir: Path, state: str, **values) -> None:
     state: imported, running, done, preempted, interrupted or failed.
     """
     values = {"state": state, **values, **lock.this_process(), "time": stamp()}
-    write_json(workdir / "status.json", values, sync=False)  # written again every few seconds
+    json_file.write(workdir / "status.json", values, sync=False)  # written again every few seconds
 
 
 def stamp(seconds: float | None = None) -> str:

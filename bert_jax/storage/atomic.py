@@ -59,11 +59,10 @@ def is_temporary(name: str) -> bool:
     return bool(TEMPORARY.fullmatch(name))
 
 
-def remove_temporary(directory: Path, *, deep: bool = False) -> None:
+def remove_temporary(directory: Path) -> None:
     """Deletes the temporary files of killed processes in a directory, and with `deep` below it. The caller ensures that
     no other process is writing there."""
-    paths = directory.rglob("*") if deep else directory.iterdir()
-    for path in list(paths):
+    for path in list(directory.iterdir()):
         if is_temporary(path.name) and path.is_file():
             path.unlink(missing_ok=True)
 

@@ -29,7 +29,11 @@ def manifest_text(manifest: dict) -> str:
 
 def manifest_digest(manifest: dict) -> str:
     """Returns the SHA-256 in hex of a manifest without its key `digest`."""
-    values = {key: value for key, value in manifest.items() if key != "digest"}
+    return json_digest({key: value for key, value in manifest.items() if key != "digest"})
+
+
+def json_digest(values) -> str:
+    """Returns the SHA-256 in hex of values as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

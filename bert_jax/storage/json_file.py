@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+from bert_jax.storage import atomic
 
 
 def read(path: Path) -> dict:
@@ -20,6 +21,11 @@ def read(path: Path) -> dict:
 def read_optional(path: Path) -> dict:
     """Reads a JSON object; {} if there is no such file."""
     return read(path) if path.is_file() else {}
+
+
+def write(path: Path, values: dict, sync: bool = True, **keys) -> None:
+    """Writes JSON atomically, see `atomic.file`. keys: of json.dumps."""
+    atomic.write(path, json.dumps(values, indent=2, **keys) + "\n", sync=sync)
 
 
 def encode(values, **keys) -> str:

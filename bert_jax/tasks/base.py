@@ -5,8 +5,10 @@ tokens without which a vocabulary is refused, separated by spaces, `fill`, and F
 sets.
 """
 
+import jax
+
 from bert_jax import config as configs
-from bert_jax.config_checks import find_module
+from bert_jax.config_checks import find_module, require
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
@@ -30,6 +32,12 @@ def tokens_per_step(config, phase) -> int:
     those of sources and of targets."""
     shapes = make(config).shapes(phase, phase.batch)
     return sum(leaf.size for name, leaf in shapes.items() if name.endswith("sequence_ids"))
+
+
+def step_flops(config, phase, vocabulary: Vocabulary, params) -> float:
+    """Returns the FLOPs of a step of a phase, see objectives.base.step_flops."""
+    rows = make(config).shapes(phase, phase.batch)
+    return objectives.step_flops(configs.of_phase(config, phase), vocabulary, params, rows)
 
 
 def make_objective(config, phase, vocabulary: Vocabulary) -> objectives.Objective:
@@ -76,6 +84,12 @@ def check_scores(config) -> None:
     module = find_module("task", config.task.name)
     if hasattr(module, "check_scores"):
         module.check_scores(config)
+
+
+def check_prepared(config) -> None:
+    """Raises BadInput if there are several processes and no store."""
+    is_ready = jax.process_count() == 1 or download.exists(config.store)
+    require(is_ready, "store", config, "missing; run bert-jax prepare first")
 
 
 def local_store(config, log) -> Store | None:

@@ -86,8 +86,7 @@ def prepare_feed(config: ConfigDict, log: Callable[[str], None]) -> "StoreFeed":
     Raises BadInput, too, if TensorFlow is missing, or the store with several processes.
     """
     import_stream()  # reported before hours of work
-    if jax.process_count() > 1 and not download.exists(config.store):
-        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    base.check_prepared(config)
     feed = StoreFeed(config, open_or_prepare(config, log))
     feed.mixed()  # refused before anything is compiled
     return feed
@@ -154,7 +153,7 @@ class StoreFeed:
         split = self.dataset.splits[0]
         seed = self.config.seed
         pipeline = self.stream.Pipeline(self.dataset, phase, split, seed, phase.batch, positions)
-        return self.stream.train_batches(pipeline, first - phase.first, last - phase.first)
+        return self.stream.batches(pipeline, first - phase.first, last - phase.first)
 
     def evaluation(self, phase, split: str, batch: int, positions=None) -> Iterable[dict]:
         rows = self.config.evaluate.rows

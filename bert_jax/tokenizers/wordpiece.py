@@ -136,9 +136,7 @@ def make_normalizer(lowercase: bool, keep_accents: bool) -> BertNormalizer:
     )
 
 
-def from_file(
-    path: Path, lowercase: bool, add_special: bool, keep_accents: bool = False
-) -> WordPiece:
+def from_file(path: Path, lowercase: bool, add_special: bool, keep_accents: bool) -> WordPiece:
     """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput.
 
     add_special: appends the special tokens that it lacks.

@@ -35,7 +35,7 @@ def pipeline(task, seed=1, positions=None):
 
 
 def batches(task, first, last, positions=None):
-    return list(stream.train_batches(pipeline(task, positions=positions), first, last))
+    return list(stream.batches(pipeline(task, positions=positions), first, last))
 
 
 def test_a_batch_is_as_long_as_its_longest_row_needs(task):

@@ -111,7 +111,7 @@ def test_any_start_and_any_hosts_have_the_same_batches(store):
     pipeline = partial(stream.Pipeline, dataset_of(store), made, "train", 1, 8)
 
     def batches(first, last, positions=None):
-        return list(stream.train_batches(pipeline(positions), first, last))
+        return list(stream.batches(pipeline(positions), first, last))
 
     check_starts_and_hosts(batches, 60)
 

@@ -57,14 +57,11 @@ def sizes(model):
 
 
 def read_settings(values, path):
-    settings = config_json.read_keys(values, KEYS, FIXED, path)
-    activations = config_json.ACTIVATIONS
-    activation = config_json.read_choice(values, "activation_function", path, activations)
-    return settings | {"activation": activation}
+    return config_json.read_keys(values, KEYS, FIXED, path, "activation_function")
 
 
 def write_settings(model, vocabulary):
-    name = config_json.name_of(config_json.ACTIVATIONS, model.activation)
+    name = config_json.name_of(model.activation)
     return {"activation_function": name, "eos_token_id": vocabulary.sep}
 
 

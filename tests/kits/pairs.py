@@ -57,7 +57,7 @@ def pipeline(store, spec, word_starts, positions=None, split="train"):
 
 
 def train_batches(store, word_starts, spec, first, last, positions=None):
-    return stream.train_batches(pipeline(store, spec, word_starts, positions), first, last)
+    return stream.batches(pipeline(store, spec, word_starts, positions), first, last)
 
 
 def heldout(store, word_starts, spec, rows, positions=None):

@@ -51,7 +51,7 @@ def chosen(batch):
 
 def batches(dataset, shape, first, last, positions=None, seed=1):
     pipeline = stream.Pipeline(dataset, shape, "train", seed, shape.batch, positions)
-    return list(stream.train_batches(pipeline, first, last))
+    return list(stream.batches(pipeline, first, last))
 
 
 def assemble(dataset, shape, rows, keys=None, split="train"):

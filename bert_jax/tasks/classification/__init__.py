@@ -13,7 +13,7 @@ from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, labels, predictions, scores, texts
+from bert_jax.tasks.labelled import examples, labels, parallel_texts, predictions, scores, texts
 from bert_jax.tasks.labelled.examples import Example
 
 DEFAULTS = {
@@ -33,6 +33,7 @@ FEW = "expected two or more classes"
 MANY = 20  # classes: more are refused if they have fewer than two rows on average
 target = labels.target
 encode = texts.encode
+parse = parallel_texts.parse
 assume = labels.assume
 
 
@@ -58,11 +59,6 @@ def load(config, path) -> list[Example]:
             label = None
         result.append(Example(place, row, label))
     return result
-
-
-def parse(config, lines: list[str]) -> list[Example]:
-    """Returns examples without labels, each of as many of the texts as there are columns of texts."""
-    return texts.parse(lines, len(config.task.text))
 
 
 def names(config, labelled: list[Example]) -> list[str]:

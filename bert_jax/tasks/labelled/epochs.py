@@ -7,7 +7,6 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.data import download
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
@@ -29,11 +28,10 @@ def check(config: ConfigDict, overrides) -> None:
     key = f"phases.{config.phase_order[-1]}.steps"
     if config.task.epochs and key in configs.overridden(overrides):
         raise BadInput(f"config.{key}: task.epochs decides it; set config.task.epochs=0")
-    if jax.process_count() > 1 and not download.exists(config.store):
-        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    tasks.check_prepared(config)
 
 
-def fill(config: ConfigDict, store: Store, overrides=()) -> ConfigDict:
+def fill(config: ConfigDict, store: Store, overrides) -> ConfigDict:
     """Sets the keys that the examples of a store decide; returns the config. Raises BadInput if it is invalid."""
     tasks.fill(config, store)
     for name, number in store.manifest.get("copies", {}).items():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_jax.data import report
-from bert_jax.data.store import Store
+from bert_jax.data.store import Store, count_split
 from bert_jax.tasks.labelled import examples, texts
 
 
@@ -12,7 +12,7 @@ def build(config, store: Store) -> dict:
     tokens."""
     tokenizer = store.tokenizer
     train = store.splits["train"]
-    counts = {name: report.count_split(store.splits[name]) for name in examples.split_names(config)}
+    counts = {name: count_split(store.splits[name]) for name in examples.split_names(config)}
     sizes = np.diff(train.sentence_ends, prepend=0)
     unigrams = np.bincount(train.tokens, minlength=tokenizer.size)
     fill = getattr(examples.module_of(config), "fill", None)

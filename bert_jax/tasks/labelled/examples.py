@@ -58,7 +58,6 @@ DEFAULTS = {
 }
 # Ends of names of files, not of splits such as iwslt.dev.
 ENDS = rf"(?i)(\.(tsv|csv|jsonl?|parquet|txt|conll|bio|iob2?))?{files.COMPRESSION}"
-COUNTS = "tokens", "sentences", "documents"
 CHUNK = 4096  # examples encoded at a time: the library takes 100 bytes and more for a token
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
 
@@ -173,10 +172,7 @@ def made_from(config) -> dict:
     """Returns the config keys and values that decide a store's content. Files are known by their names without
     directories, and task.data by their digest; missing without them."""
     free = {*FREE, *getattr(module_of(config), "FREE", ())}
-    keys = {}
-    for key, value in config.task.items():
-        if key not in free:
-            keys[f"task.{key}"] = value
+    keys = {f"task.{key}": value for key, value in config.task.items() if key not in free}
     if not takes_tokenizer(config):
         keys |= origin.tokenizer_keys(config)
     paths = [path for path in sources(config).values() if isinstance(path, Path)]
@@ -307,8 +303,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         for name, part in encoded.items():
             split = flatten(part, tokenizer)
             write(directory / name, split)
-            arrays = [getattr(split, array) for array in stores.ARRAYS]
-            counts[name] = dict(zip(COUNTS, map(len, arrays), strict=True))
+            counts[name] = stores.count_split(split)
             unigrams += np.bincount(split.tokens, minlength=tokenizer.size)
         source = {"source": config.task.data, "format": config.task.name}
         for key in ("documents", "tokens"):

@@ -155,7 +155,7 @@ def count_cut(split: Split, rows) -> int:
     return int((~np.isin(split.sentence_ends, ends)).sum())
 
 
-def make(config, store, texts: int, shapes, look_up, score, rows=pairs) -> Dataset:
+def make(config, store, texts: int, shapes, look_up, score, rows) -> Dataset:
     """Returns the dataset of a store of examples.
 
     A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads.

@@ -30,10 +30,8 @@ class Window(NamedTuple):
 def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple]:
     """Returns {text: its ids, and their places, see `locate`}. An empty text becomes one [UNK]."""
     unique = [*dict.fromkeys(texts)]
-    pieces = {}
-    for text, (ids, offsets) in zip(unique, tokenizer.encode_with_offsets(unique), strict=True):
-        pieces[text] = ids or [tokenizer.unk], locate(text, offsets)
-    return pieces
+    pairs = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
+    return {text: (ids or [tokenizer.unk], locate(text, offsets)) for text, (ids, offsets) in pairs}
 
 
 def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
