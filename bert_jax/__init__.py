@@ -1,5 +1,6 @@
 """Pretraining of BERT, GPT and relatives in JAX: raw text in, a network for downstream tasks out."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ def load(name: Path | str, dtype: str = "float32") -> "Model":
 
     Changes no setting of the process. Raises `bert_jax.errors.BadInput` if there is no such model.
     """
+    handlers = [*logging.root.handlers]
     from bert_jax.inference.interface import Model  # imports JAX
 
-    return Model(name, dtype)
+    model = Model(name, dtype)
+    logging.root.handlers[:] = handlers  # without what Orbax adds
+    return model

@@ -144,7 +144,7 @@ def to_address(text: str) -> str | Path:
 def to_output(text: str) -> Path:
     """Converts the value of an option to the path of a file to write; an existing one is replaced."""
     path = to_path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    if path.is_dir() or not path.resolve().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: expected a file in an existing directory")
     return path
 

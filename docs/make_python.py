@@ -23,9 +23,10 @@ vectors = model.encode(["A first sentence.", "A second one."], pool="mean")  # f
 `import bert_jax` imports neither JAX nor TensorFlow, `load` imports JAX, and only a TensorFlow checkpoint needs
 TensorFlow. A model computes what the [commands](commands.md) compute, by the same code, and changes no setting of the
 process: several models may be open, also in threads. Programs are compiled at the first call, for each length of rows
-(multiples of 32 tokens); JAX keeps them for later processes if its variable `JAX_COMPILATION_CACHE_DIR` is set. Long
-lists of texts are sorted by length, and computed in batches, with a progress bar on a terminal and in a notebook.
-Errors are exceptions, `bert_jax.errors.BadInput`, with the text that a command prints.
+(multiples of 32 tokens) and for other options; JAX keeps them for later processes if its variable
+`JAX_COMPILATION_CACHE_DIR` is set. Long lists of texts are sorted by length, and computed in batches, with a progress
+bar on a terminal, and in a notebook that has ipywidgets. Errors are exceptions, `bert_jax.errors.BadInput`, with the
+text that a command prints.
 """
 
 

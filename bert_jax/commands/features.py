@@ -29,6 +29,8 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     ends_path = options.output.with_suffix(".ends.npy")
+    if options.pool == "none" and options.output.exists() and not options.output.is_file():
+        raise BadInput(f"--output {options.output}: needs a file, or another --pool")
     if options.pool == "none" and (ends_path.is_dir() or cli.is_same(ends_path, options.input)):
         raise BadInput(f"--output {options.output}: {ends_path} would be replaced, too")
     lines = [text for _, text in tables.read_texts(options.input)]

@@ -78,7 +78,7 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    if re.search(r"(?i)\.(gz|bz2|xz|zst|parquet|xlsx)$", str(options.output)):
+    if re.search(r"(?i)\.(gz|bz2|xz|zstd?|parquet|xlsx)$", str(options.output)):
         raise BadInput(f"--output {options.output}: is not written; see predict --help")
     parts = []
 

@@ -50,8 +50,7 @@ def run(options, overrides) -> int:
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
     load_model.check_can(options.model, model, "score")
-    if options.masking and model.can("continue"):
-        raise BadInput(f"--masking: {options.model} is a causal LM, which masks nothing")
+    token_scores.check_masking(options.model, model, options.masking)
     scores, sizes, unknown = token_scores.score_sentences(
         model,
         sentences.texts,
@@ -87,7 +86,7 @@ def read(options) -> Sentences:
     columns = [options.good or "sentence_good", options.bad or "sentence_bad"]
     if options.text:
         columns = [options.text]
-    table = tables.read_file(path, tables.suffix_of(path), columns)
+    table = tables.read_file(path, tables.suffix_of(path), [*columns, "text"])
     header, _ = table
     if not options.text and columns[0] not in header:
         columns = [name for name in ("text", tables.LINE) if name in header] or columns

@@ -16,6 +16,7 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import continuation
 from bert_jax.tasks import base as tasks
+from bert_jax.tokenizers.special_tokens import frame_of
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
@@ -82,7 +83,9 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
     config.task.pair_task = "nsp" if has_pairs else "none"
     phase = config.phases.main
     phase.length = min(phase.length, config.model.max_length)
-    phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
+    phase.max_predictions = min(
+        phase.max_predictions, max(1, phase.length - frame_of(config).size(2))
+    )
     config.schedule.warmup = phase.steps // 10
     architecture = names.find_architecture(source.settings, source.labeler.objective)
     if hasattr(architecture, "default_keys"):

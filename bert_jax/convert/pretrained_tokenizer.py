@@ -70,6 +70,8 @@ def read(directory: Path, config: dict) -> Tokenizer:
 
 def check_frame(directory: Path, library: tokenizers.Tokenizer, frame: Frame) -> None:
     """Raises BadInput if a tokenizer puts a text, or two, into another frame than that of the model."""
+    library.no_padding()
+    library.no_truncation()
     for texts in (("a",), ("a", "a"))[: 1 + bool(frame.between)]:
         plain = [library.encode(text, add_special_tokens=False).ids for text in texts]
         expected, _ = frame.wrap(*plain)

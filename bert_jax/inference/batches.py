@@ -96,7 +96,7 @@ def run_texts(
     bar = tqdm(total=len(order), unit="text", disable=len(order) == 1 or None)
     with bar as progress, jax_setup.precise(model.config):
         while first < len(order):
-            length = min(longest, MULTIPLE * math.ceil(sizes[order[first]] / MULTIPLE))
+            length = min(longest, MULTIPLE * math.ceil(max(1, sizes[order[first]]) / MULTIPLE))
             size = min(count, max(1, tokens // length))
             part = order[first : first + size]
             numbers = np.resize(part, size).tolist()  # fewer rows are repeated

@@ -110,8 +110,9 @@ def evaluate_masked(
     length: of the rows, at most. number: of the windows; None: all.
     """
     length = min(length, *(configs.longest_row(model.config) for model in models))
+    length -= max(model.frame.size() for model in models)
     tokenizers = [model.tokenizer for model in models]
-    windows, unknown = word_windows.choose_words(documents, tokenizers, length - 2, seed, number)
+    windows, unknown = word_windows.choose_words(documents, tokenizers, length, seed, number)
     values = word_windows.summary(windows)
     if not values["words"]:
         raise BadInput("evaluate: no masked word of the text is in all vocabularies")

@@ -16,11 +16,10 @@ from flax.errors import ScopeParamNotFoundError
 from bert_jax.config import longest_row
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.inference.batches import make_batch, run_texts
+from bert_jax.inference.batches import run_texts
 from bert_jax.layers import pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.runs import jax_setup
 
 # The vectors of a text. none: one of each token, also of [CLS] and [SEP] or [END]. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
@@ -78,6 +77,8 @@ def encode(model, texts: list[str], layers: str, pool: str) -> tuple:
 
     layers: see `choose`.
     """
+    if pool not in POOLS:
+        raise BadInput(f"--pool {pool}: expected one of {', '.join(POOLS)}")
     count = network_of(model).layers + 1
     numbers = choose(layers, count, pool)
     room = load_model.trained_positions(model) - model.frame.size()
@@ -100,17 +101,22 @@ def attention(model, text: str) -> tuple[list[int], np.ndarray]:
     longest = longest_row(model.config)
     if len(ids) > longest:
         raise BadInput(f"{text[:40]!r}: {len(ids)} tokens, the model has {longest} positions")
-    objective = base.from_module(States(network, (-1,), "none"), None, None)
+    states = States(network, (-1,), "none")
 
-    @jax.jit
-    def read(params, batch):
-        return objective.capture(params, batch, lambda module, name: name == "probabilities")[1]
+    def run(params, batch, numbers):
+        return [*np.asarray(read_attention(states, params, batch))]
 
-    params = {models.NETWORK: model.params[models.NETWORK]}
-    with jax_setup.precise(model.config):
-        arrays = read(params, make_batch([[(ids, segments)]], len(ids)))
+    [weights] = run_texts(model, run, [[(ids, segments)]])
+    return ids, weights[..., : len(ids), : len(ids)]
+
+
+@partial(jax.jit, static_argnums=0)
+def read_attention(states: States, params, batch):
+    """Returns float32[B, layers, heads, L, L], the probabilities of all layers."""
+    objective = base.from_module(states, None, None)
+    _, arrays = objective.capture(params, batch, lambda module, name: name == "probabilities")
     paths = sorted(arrays, key=lambda path: [*map(int, re.findall(r"\d+", path))])
-    return ids, np.concatenate([arrays[path] for path in paths])
+    return jnp.stack([arrays[path] for path in paths], axis=1)
 
 
 def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tuple:
@@ -127,19 +133,25 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
     sizes = np.ones(len(texts), np.int64)
     if pool == "none":
         sizes = np.array([len(ids) + frame.size() for ids in texts])
+    ends = np.cumsum(sizes)
     states = States(network, tuple(layers), pool)
+    vectors = []  # one array, whose width the first batch tells
 
     def run(params, batch, numbers):
-        rows = np.asarray(read(states, params, batch), np.float32)
+        rows = np.asarray(read(states, params, batch))
+        if not vectors:
+            vectors.append(np.empty((ends[-1], rows.shape[-1]), np.float32))
         for number, row in zip(numbers, rows, strict=True):
-            yield row[: sizes[number]].copy()
+            size = sizes[number]
+            vectors[0][ends[number] - size : ends[number]] = row[:size]
+        return numbers
 
     try:
-        vectors = run_texts(model, run, [[frame.wrap(ids)] for ids in texts])
+        run_texts(model, run, [[frame.wrap(ids)] for ids in texts])
     except ScopeParamNotFoundError:
         hint = "the model has no trained pooler; use first"
         raise BadInput(f"--pool {pool}: {hint}") from None
-    return np.concatenate(vectors), np.cumsum(sizes)
+    return vectors[0], ends
 
 
 @partial(jax.jit, static_argnums=0)

@@ -44,6 +44,9 @@ DRAWS = {"temperature", "top_k", "top_p", "samples", "seed"}
 # Of the values that are not the defaults.
 RANGES = {
     "temperature": (1e-3, 1e6),  # logits that are divided by less overflow
+    "tokens": (1, 1e9),
+    "samples": (1, 1e9),
+    "beams": (1, 1e9),
     "top_k": (0, 1e9),
     "top_p": (1e-6, 1),
     "length_penalty": (0, 1e3),
@@ -53,8 +56,11 @@ RANGES = {
 def make_request(options: dict) -> Request:
     """Returns the Request of the options that are given. Any of DRAWS makes the temperature 1, unless it is given.
 
-    Raises BadInput for a value out of its range, and for options of draws in a beam search, or of that without it.
+    Raises BadInput for an unknown option, a value out of its range, and options of draws in a beam search, or of that
+    without it.
     """
+    for name in options.keys() - Request._fields:
+        raise BadInput(f"{option(name)}: expected one of {', '.join(Request._fields)}")
     draws = sorted(DRAWS & options.keys())
     if draws:
         options = {"temperature": 1.0} | options

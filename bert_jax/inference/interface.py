@@ -1,7 +1,6 @@
 """The Python interface: a model in use, see `bert_jax.load`."""
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +8,8 @@ import jax
 import numpy as np
 
 from bert_jax.convert import load_model
+from bert_jax.data.sources.text import replace_surrogates
+from bert_jax.errors import BadInput
 from bert_jax.inference import (
     features,
     fill_mask,
@@ -33,7 +34,7 @@ class Attention(NamedTuple):
 class Model:
     """A model in use, which `bert_jax.load` opens. Its methods are what the commands call.
 
-    A method takes a text and returns its result, or several texts and returns the list of their results. It raises
+    A method takes a text and returns its result, or a list of texts and returns the list of their results. It raises
     `bert_jax.errors.BadInput` for a text that a command would refuse, and for what the model cannot do.
     """
 
@@ -48,7 +49,7 @@ class Model:
         abilities = ", ".join(["encode", *self.loaded.objective.can])
         return f"bert_jax.load({str(self.name)!r})  # {config.model.name}: {abilities}"
 
-    def fill(self, texts: Texts, top: int = 5) -> list:
+    def fill(self, texts: Texts, top: int = 5) -> list[list[dict]] | list[list[list[dict]]]:
         """Returns [{piece, probability}] of the `top` most likely pieces for each [MASK] of a text."""
         self.check("fill")
 
@@ -70,14 +71,21 @@ class Model:
 
         return each(texts, run)
 
-    def predict(self, texts: str | Sequence[str | tuple[str, ...]]) -> list[dict] | dict:
-        """Returns {prediction, ...} of a text as `bert-jax predict --json` does, of a fine-tuned model. An example of
-        several texts, such as a question and the text with its answer, is a tuple."""
+    def predict(
+        self, texts: str | tuple[str, ...] | Sequence[str | tuple[str, ...]]
+    ) -> dict | list[dict]:
+        """Returns {prediction, ...} of a text as `bert-jax predict --json` does, of a fine-tuned model. A tuple is one
+        example of several texts, such as a question and the text with its answer."""
         self.check("label", "answer")
 
         def run(texts):
-            parts = [(text,) if isinstance(text, str) else text for text in texts]
-            examples = predict.read_examples(self.loaded, [*chain(*parts)])
+            examples = []
+            for text in texts:
+                parts = [text] if isinstance(text, str) else [*text]
+                made = predict.read_examples(self.loaded, parts)
+                if len(made) != 1:
+                    raise BadInput(f"{parts}: expected the texts of one example in a tuple")
+                examples += made
             return predict.predict_examples(self.loaded, examples)[0]
 
         return each(texts, run)
@@ -99,13 +107,16 @@ class Model:
 
         return each(texts, run)
 
-    def generate(self, texts: Texts, **options: Any) -> list:
+    def generate(self, texts: Texts, **options: float | str | Sequence[str]) -> list:
         """Returns the list of continuations of a text, without it: one, or `samples` of them.
 
-        options: tokens, temperature, top_k, top_p, samples, seed, stop (a tuple of texts), beams, length_penalty, as of
-            `bert-jax predict`.
+        options: tokens, temperature, top_k, top_p, samples, seed, stop (a text, or several), beams, length_penalty, as
+            of `bert-jax predict`.
         """
         self.check("continue")
+        stop = options.get("stop", ())
+        if stop:
+            options["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
         request = generate.make_request(options)
         return each(texts, lambda texts: generate.generate(self.loaded, texts, request))
 
@@ -115,6 +126,7 @@ class Model:
         masking: what a masked model does not see of a word when it scores a piece: `word` (the default) or `token`.
         """
         self.check("score")
+        token_scores.check_masking(self.name, self.loaded, masking)
 
         def run(texts):
             return token_scores.score_sentences(self.loaded, texts, places(texts), masking)[0]
@@ -128,8 +140,9 @@ class Model:
         """
         self.check("continue")
         perplexity.check_stride(self.name, self.loaded, stride)
-        texts = [texts] if isinstance(texts, str) else [*texts]
-        return perplexity.evaluate(self.loaded, texts, stride)
+        return perplexity.evaluate(
+            self.loaded, [texts] if isinstance(texts, str) else texts, stride
+        )
 
     def attention(self, text: str) -> Attention:
         """Returns the attention of all layers and heads in a text."""
@@ -142,10 +155,17 @@ class Model:
 
 
 def each(texts, run: Callable) -> Any:
-    """Returns what a function of a list of texts returns; of a single text, the first of its results."""
-    if isinstance(texts, str):
-        return run([texts])[0]
-    return run([*texts])
+    """Returns what a function of a list of texts returns, an empty list of none; of a single text or tuple, the first
+    of its results. Lone surrogates become U+FFFD."""
+    is_single = isinstance(texts, str | tuple)
+    texts = [texts] if is_single else [*texts]
+    if not texts:
+        return []
+    for text in texts:
+        if not isinstance(text, str | tuple):
+            raise BadInput(f"{text!r}: expected text")
+    results = run(replace_surrogates(texts, "texts"))
+    return results[0] if is_single else results
 
 
 def places(texts: list[str]) -> list[str]:

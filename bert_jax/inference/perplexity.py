@@ -45,7 +45,7 @@ def cut_windows(ids: np.ndarray, length: int, stride: int) -> list[tuple[np.ndar
 def check_stride(directory, model, stride: int) -> None:
     """Raises BadInput if windows with this stride would leave out tokens of a text."""
     length = load_model.trained_positions(model)
-    if stride >= length:
+    if not 0 <= stride < length:
         hint = f"expected less than the {length} positions of {directory}"
         raise BadInput(f"--stride {stride}: {hint}")
 

@@ -5,6 +5,7 @@ Without TensorFlow, and without files.
 
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import jax
@@ -79,7 +80,7 @@ def open_model(directory: Path | str, overrides, search: dict) -> load_model.Mod
     jax_setup.start(model.config)
     load_model.check_can(directory, model, *OPTIONS)
     objective = model.config.objective
-    (names,) = [names for ability, names in OPTIONS.items() if model.can(ability)]
+    names = {*chain(*(names for ability, names in OPTIONS.items() if model.can(ability)))}
     for name in search.keys() - names:
         raise BadInput(
             f"{generate.option(name)}: {directory}: not for objective {objective.name!r}"

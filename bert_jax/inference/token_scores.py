@@ -38,6 +38,14 @@ def first_token(model) -> str:
     return "".join(model.tokenizer.pieces[number] for number in with_context(model, []))
 
 
+def check_masking(directory, model, masking: str | None) -> None:
+    """Raises BadInput for a value that is not of MASKING, and for any with a causal LM."""
+    if masking and model.can("continue"):
+        raise BadInput(f"--masking: {directory} is a causal LM, which masks nothing")
+    if masking not in (None, *MASKING):
+        raise BadInput(f"--masking {masking}: expected one of {', '.join(MASKING)}")
+
+
 def score_sentences(
     model,
     texts: list[str],

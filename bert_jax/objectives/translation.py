@@ -11,7 +11,7 @@ from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import decoding
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary, model_frame
 
 DEFAULTS = {
     # share of the probability that is spread over all pieces, the target among them (arXiv:1512.00567)
@@ -67,6 +67,8 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     smoothing = keys.label_smoothing
     search = decoding.Search(keys.beams, keys.length_penalty, keys.length_rule)
 
+    frame = model_frame(config.model.name, "TARGET_FRAME").ids(vocabulary._asdict())
+
     def weigh(batch):
         """Returns float32[B, T]: 1 for a token of a target that another one of it follows."""
         return base.has_next(batch["target_sequence_ids"]) * batch["row_weights"][:, None]
@@ -91,8 +93,8 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         length = min(most, batch["tokens"].shape[1] + extra)
         # A row that only fills the batch has no source.
         limits = jnp.where(sizes > 0, sizes + extra, 0)
-        stop = decoding.Stop(vocabulary.sep, length, limits)
-        first = jnp.full_like(sizes, vocabulary.cls)
+        stop = decoding.Stop(frame.end[0], length, limits)
+        first = jnp.full_like(sizes, frame.begin[-1])
         cache = call("start")(batch, decoding.rooms(length)[0] * keys.beams)
         if keys.beams == 1:
             decoded = decoding.greedy(call("step"), cache, first, stop)

@@ -83,6 +83,14 @@ def framed(document: dict) -> dict:
     return json.loads(theirs.to_str())
 
 
+def test_padding_is_no_frame(tmp_path, documents):
+    theirs = library.Tokenizer.from_str(json.dumps(documents["bytes"]))
+    theirs.enable_padding(length=8)
+    theirs.enable_truncation(3)
+    padded = {"bytes": json.loads(theirs.to_str())}
+    assert read(write(tmp_path / "model", padded, *DIRECTORIES["bytes"])).size
+
+
 def test_a_tokenizer_of_another_frame_is_refused(tmp_path, documents):
     """Also one that differs for pairs alone."""
     directory = write(tmp_path / "model", documents, *DIRECTORIES["bytes"])

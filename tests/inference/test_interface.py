@@ -169,26 +169,86 @@ def test_what_a_model_cannot_do_says_so(models, name, method):
             getattr(models[name], method)("a text")
 
 
-def test_a_thread_uses_a_model(models):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(models["mlm"].score(TEXTS[0])))
-    thread.start()
-    thread.join()
-    assert found == [pytest.approx(models["mlm"].score(TEXTS[0]))]
+def test_threads_use_two_models_at_once(models):
+    expected = {name: models[name].score(TEXTS) for name in ("mlm", "gpt")}
+    found = {name: [] for name in expected}
+
+    def run(name):
+        for _ in range(4):
+            found[name].append(models[name].score(TEXTS))
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, scores in expected.items():
+        np.testing.assert_allclose(found[name], [scores] * 4, rtol=1e-6)
+
+
+METHODS = [("mlm", "fill"), ("mlm", "encode"), ("gpt", "generate"), ("mlm", "score")]
+METHODS += [("gpt", "score"), ("pairs", "predict"), ("translation", "translate")]
+
+
+@pytest.mark.parametrize("name, method", METHODS)
+def test_lists_without_texts_and_what_is_no_text(models, name, method):
+    run = getattr(models[name], method)
+    assert len(run([])) == 0
+    with pytest.raises(BadInput, match="b'a': expected text"):
+        run([b"a"])
+
+
+def test_lone_surrogates_are_replaced(models):
+    vectors = models["mlm"].encode(["a \ud800", "a \ufffd"])
+    np.testing.assert_array_equal(*vectors)
+
+
+def test_a_tuple_is_one_example(models):
+    single = models["pairs"].predict(PAIRS[0])
+    equal(single, models["pairs"].predict(PAIRS[:1])[0])
+    for wrong in (["a", "b"], [("a", "b", "c"), ("d",)], [("a", "b", "c", "d")]):
+        with pytest.raises(BadInput, match="example"):
+            models["pairs"].predict(wrong)
+
+
+WRONG = {
+    "--masking": ("mlm", "score", {"masking": "foo"}),
+    "--masking: .* causal": ("gpt", "score", {"masking": "token"}),
+    "--stride -3": ("gpt", "perplexity", {"stride": -3}),
+    "--pool foo": ("mlm", "encode", {"pool": "foo"}),
+    "--samples 0": ("gpt", "generate", {"samples": 0}),
+    "--tokens -3": ("gpt", "generate", {"tokens": -3}),
+    "--token:": ("gpt", "generate", {"token": 5}),
+}
+
+
+@pytest.mark.parametrize("start", WRONG)
+def test_wrong_options_are_named(models, start):
+    name, method, keys = WRONG[start]
+    with pytest.raises(BadInput, match=start):
+        getattr(models[name], method)("the fox", **keys)
+
+
+def test_a_text_may_be_the_stop(models):
+    text = models["gpt"].generate("a", tokens=9)[0]
+    cut = models["gpt"].generate("a", tokens=9, stop=text[3])[0]
+    assert cut == text[: text.index(text[3])]
 
 
 PROGRAM = """
-import signal, sys
+import logging, signal, sys
 import bert_jax
 assert not {"jax", "tensorflow"} & sys.modules.keys()
 import jax
-before = dict(jax.config.values), signal.getsignal(signal.SIGTERM)
+def settings():
+    return dict(jax.config.values), signal.getsignal(signal.SIGTERM), [*logging.root.handlers]
+before = settings()
 model = bert_jax.load(sys.argv[1])
 model.fill("a [MASK]")
 model.encode(["a", "b c"])
 model.attention("a")
 assert "tensorflow" not in sys.modules
-assert (dict(jax.config.values), signal.getsignal(signal.SIGTERM)) == before
+assert settings() == before
 """
 
 
@@ -208,4 +268,5 @@ def test_every_method_is_typed():
     for name, method in inspect.getmembers(Model, inspect.isfunction):
         signature = inspect.signature(method)
         parameters = [*signature.parameters.values()][1:]
-        assert all(each.annotation is not inspect.Parameter.empty for each in parameters), name
+        types = [each.annotation for each in parameters] + [signature.return_annotation]
+        assert name == "__init__" or inspect.Signature.empty not in types, name

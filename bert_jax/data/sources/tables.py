@@ -110,7 +110,7 @@ def read_file(
     optional: str = "",
 ) -> Table:
     """Returns the table of a file. kind: see `suffix_of`; '': its lines are rows of the column LINE, unless the first
-    one is a header, between tabs, with the first of the columns."""
+    one has one of the columns between tabs, or these are numbers."""
     if kind == ".parquet":
         with readable(path):
             rows = parquet.rows(path)
@@ -121,12 +121,14 @@ def read_file(
         rows = replace_surrogates(rows, path)
         return table_of(rows)
     lines = read_lines(path)
+    if not kind:
+        header = next(filter(str.strip, lines), "").split("\t")
+        is_table = {*columns} & {*header} or all(map(str.isdecimal, columns))
+        if not (header[1:] and is_table):
+            rows = ({LINE: line} for line in lines)
+            return [LINE], number_rows(path, rows, ":")
     rows = split_rows(path, lines, kind == ".csv")
     names, rows = split_header(rows, columns, optional)
-    is_table = kind or (names[1:] and columns[0] in names)
-    if not is_table:
-        rows = ({LINE: line} for line in lines)
-        return [LINE], number_rows(path, rows, ":")
     return names, rows_of_cells(names, rows)
 
 
@@ -209,7 +211,8 @@ def texts(path: Path, reading, problems: Counter) -> Iterator[bytes]:
     else:
         _, rows = read_file(path, f".{reading.form}", [reading.field])
     for _, row in rows:
-        yield from text_of_record(row, reading.field, len(str(row)), problems)
+        if row != {}:  # an empty line
+            yield from text_of_record(row, reading.field, len(str(row)), problems)
 
 
 @contextlib.contextmanager
@@ -252,13 +255,13 @@ def read_json(path: Path) -> list[tuple[str, dict]]:
     """Returns (place, object) of a file with an object per line, an array of objects, or an object of columns."""
     text = "\n".join(read_lines(path)).rstrip()
     try:
-        document = json.loads(text or "[]")
+        document = json.loads(text or "[]", object_pairs_hook=to_object)
         rows = [*number_rows(path, rows_of_document(document))]
     except (RecursionError, ValueError):  # not a single document
         rows = []
         for place, line in number_rows(path, text.split("\n"), ":"):
             try:
-                row = json.loads(line.strip() or "{}")
+                row = json.loads(line.strip() or "{}", object_pairs_hook=to_object)
             except (RecursionError, ValueError) as error:
                 raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
             rows.append((place, row))
@@ -266,6 +269,14 @@ def read_json(path: Path) -> list[tuple[str, dict]]:
         if not isinstance(row, dict):
             raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
     return rows
+
+
+def to_object(pairs: list[tuple]) -> dict:
+    """Returns an object of JSON. Raises ValueError if a key is in it twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"a key is twice in {[name for name, _ in pairs]}")
+    return values
 
 
 def rows_of_document(document) -> Iterable:

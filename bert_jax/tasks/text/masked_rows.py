@@ -93,6 +93,8 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
     packed: whether each document is a sequence of its own, and the stream has the frames' tokens between two.
     """
     frame = frame_of(config)
+    hint = f"rows of running text need a frame with one token at its end, not {frame.end}"
+    require(len(frame.end) == 1, "model.name", config, hint)
 
     def sequences(phase) -> int:
         if not packed:
