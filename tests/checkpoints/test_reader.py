@@ -81,11 +81,11 @@ def test_the_newest_checkpoints_are_averaged(run, saved_run, capsys):
     assert model.step == 9
     assert_same_bits(model.params, expected)
     with pytest.raises(BadInput, match="average=3: .*: 2$"):
-        restore(3)
+        restore(3, None)
     path = largest(run / "checkpoints/9", "params")
     flip_bit(path, path.stat().st_size // 2)
     with pytest.raises(BadInput, match="average=2: .*: 1$"):
-        restore(2)
+        restore(2, None)
     assert "skipped" in capsys.readouterr().err
 
 

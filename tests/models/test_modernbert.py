@@ -16,6 +16,7 @@ from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention_kernel, attention_xla, counts
 from bert_jax.layers.attention_spec import Mask, Spec
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks.text import mlm_batch
@@ -30,10 +31,11 @@ SMALL = (*MODERN, "task.pair_task=none")
 )
 def test_sizes_are_the_published_ones(name, parameters, body):
     vocabulary = Vocabulary(50_368, *range(5))
-    made = base.make(config.load(name, ["dtype=float32"]), vocabulary)
+    settings = config.load(name, ["dtype=float32"])
+    made = base.make(settings, vocabulary)
     params = jax.eval_shape(made.init, jax.random.key(0), zeros(8))
     expected = {"parameters": parameters, "body_parameters": body}
-    assert counts.parameters(params, vocabulary.size, ("network",)) == expected
+    assert models.parameters(settings, params, vocabulary.size) == expected
 
 
 @pytest.mark.slow

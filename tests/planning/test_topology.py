@@ -43,7 +43,7 @@ def test_libtpu_knows_every_slice(tpu):
 @pytest.mark.parametrize("kind", chips.CHIPS)
 def test_the_compiler_agrees_about_a_chip(kind):
     """Cycles of a large matrix product match the published peak; an out-of-memory error has the chip's memory."""
-    tpu = tpus.make_slice(kind, chips.CHIPS[kind].shapes[0])
+    tpu = tpus.find(f"{kind}:{chips.CHIPS[kind].shapes[0]}")
     device = tpu.devices()[0]
     sharding = SingleDeviceSharding(device)
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=sharding)
