@@ -297,7 +297,10 @@ def read_info(directory: Path) -> dict:
 
 def read_summary(directory: Path) -> dict:
     """Reads summary.json; {} unless the latest start has ended the run and written it."""
-    values = json_file.read_optional(directory / "summary.json")
+    path = directory / "summary.json"
+    if not path.is_file():  # there may be no run.json, either
+        return {}
+    values = json_file.read(path)
     starts = json_file.read(directory / "run.json").get("starts") or ()
     is_newest = values.get("starts") == len(starts)
     return values if is_newest and isinstance(values.get("best"), dict) else {}
