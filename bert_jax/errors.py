@@ -1,4 +1,5 @@
-"""Errors that are reported to the user in one line, their exit codes, and where signals may be handled."""
+"""Errors that are reported to the user in one line, their exit codes; where signals may be handled, and how a
+standard stream is silenced."""
 
 import builtins
 import contextlib

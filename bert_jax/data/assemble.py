@@ -68,10 +68,13 @@ def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> 
     source = tf.where(in_a, before_a, before_b) + position
     ids = as_ids(tf.gather(tokens, tf.where(maskable, source, 0)))
     real = position < ends[:, -1:]
-    around = tf.fill(tf.shape(ids), pad)
+    *_, last = pad, *frame.begin, *between, *frame.end
+    around = last
     for first, special in ((start, frame.begin), (a_end, between), (b_end, frame.end)):
         for number, token in enumerate(special):
-            around = tf.where(real & (position == first + number), token, around)
+            if token != last:
+                around = tf.where(position == first + number, token, around)
+    around = tf.where(real, around, pad)
     segments = as_ids((position >= b_begin) & real & paired)
     if frame.last_segment is not None:
         segments = tf.where(real & (position == end - 1), frame.last_segment, segments)
@@ -126,9 +129,9 @@ def gather_range(
     tokens: all of the split.
     separators: int64[D], where they are.
     ranges: int64[B, 2], start and size of each.
-    frame, pad: see `gather`. With several sequences, one token ends a frame.
+    frame, pad: see `gather`. One token ends the frame.
     sequences: S; if more than 1, the separators after a document are the end of its frame and the beginning of the
-        next one's, and each document is a sequence. Otherwise it is the first token of the end.
+        next one's, and each document is a sequence. Otherwise it is the token of the end.
     """
     begin = len(frame.begin)
     around_document = frame.size() if sequences > 1 else 1
@@ -147,13 +150,11 @@ def gather_range(
     begins = tf.concat([tf.zeros_like(start), ends + frame.size() - start], axis=1)
     place = position - gather_by_pair(begins, owners)  # in its sequence
     maskable = inside & ~ends_there & (place >= begin)
-    row_end = begin + size
     real = position < size + frame.size()
-    special = tf.constant([*frame.end, *frame.begin, pad])
-    number = (place + len(frame.end)) * as_int64(~ends_there)
-    number = tf.where(position < row_end, number, position - row_end)
-    number = tf.where(real & ~maskable, number, frame.size())
-    around = tf.gather(special, number)
+    (around,) = frame.end
+    for number, token in enumerate(frame.begin):
+        around = tf.where(place == number, token, around)
+    around = tf.where(real, around, pad)
     cls_positions = tf.where(begins < size, begins, 0)
     cls_positions = tf.pad(cls_positions, [[0, 0], [0, sequences]])
     return {

@@ -1,4 +1,4 @@
-"""What a model of each objective can do, and that predictions need neither TensorFlow nor files."""
+"""A model does what its objective names, and refuses the rest; predictions need neither TensorFlow nor files."""
 
 import os
 import subprocess

@@ -54,8 +54,8 @@ FORMATS = {
     rb"(\xef\xbb\xbf)?\s*(<[?!](?s:.*?))?<(tmx|xliff)\b": "XML, such as TMX or XLIFF",
     rb"PAR1\x15": "a Parquet file of another name or format",
     rb"%PDF-": "PDF",
-    rb"(?s:.{257})ustar|7z\xbc\xaf|Rar!|]\0\0|BZh\d1AY": "an archive, or a compressed file of another name",
-    rb"\x1f[\x8b\x9d]|\xfd7zXZ|\x28\xb5\x2f\xfd|\x04\x22M\x18": "an archive, or a compressed file of another name",
+    rb"(?s:.{257})ustar|7z\xbc\xaf|Rar!|]\0\0|BZh\d1AY"
+    rb"|\x1f[\x8b\x9d]|\xfd7zXZ|\x28\xb5\x2f\xfd|\x04\x22M\x18": "an archive, or a compressed file of another name",
 }
 # Names that a directory or a glob does not stand for: hidden ones, and those that Spark and Hadoop add to data.
 SKIPPED = re.compile(r"\.|_[^.]*$")
