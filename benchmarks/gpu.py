@@ -44,7 +44,7 @@ CASES = {
     "bert_base-512-cudnn": Case("bert_base", "long", 64, CUDNN),
     "modern_base-1024": Case("modern_base", "batch768", 64, (*LARGE, "model.attention=xla")),
     "modern_base-1024-cudnn": Case("modern_base", "batch768", 64, LARGE),
-    "transformer_base-256": Case("transformer_base", "main", 96),
+    "transformer_base-256": Case("transformer_base", "main", 96, ("model.attention=xla",)),
 }
 HEAD = (
     "| step | GiB | GB moved | GB in products | TFLOP | roofline, ms | compilation, s of a CPU |"

@@ -66,7 +66,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(finished, tmp_path, changes, nam
 
 
 # The loss of step 10 is above that of step 5, whose checkpoint is kept.
-EARLY = {"optimizer.learning_rate": 0.1, "evaluate.patience": 1, "evaluate.every": 5}
+EARLY = {"optimizer.learning_rate": 0.3, "evaluate.patience": 1, "evaluate.every": 5}
 EARLY |= {"checkpoint.every": 5, "checkpoint.keep": 1}
 
 

@@ -95,7 +95,10 @@ def change_file(draw, path: Path) -> None:
     """Changes the bytes of a file, removes it, or replaces it by a directory or a link. A link keeps the bytes."""
     content = path.read_bytes()
     kinds = ["bytes"] * 6 + ["json"] * 4 * (path.suffix == ".json")
-    kind = draw(st.sampled_from([*kinds, "missing", "directory", "loop", "link"]))
+    kinds += ["missing", "link"]
+    # A person brings the other files. An index that is no file is an error of the system, with exit code 1.
+    kinds += ["directory", "loop"] * (path.parent.name != "index")
+    kind = draw(st.sampled_from(kinds))
     if kind == "json":
         path.write_bytes(encode(draw, changed_json(draw, json.loads(content))))
     elif kind == "bytes":

@@ -29,7 +29,8 @@ def compiled(monkeypatch):
 
 def make_job(tmp_path, devices: int):
     """Returns a job without a cache, whose phases have MICRO_BATCHES; the last one also has another mask rate."""
-    keys = ["compilation_cache=", f"store={tmp_path}/none", "model.layers=1"]
+    keys = ["compilation_cache=", f"store={tmp_path}/none"]
+    keys += ["model.layers=1", "model.attention=xla"]
     keys.append(f"train.tokens_per_device={ROWS * LENGTH}")
     config = configs.load("modern_demo", keys)
     main = config.phases.main
