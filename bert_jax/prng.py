@@ -26,7 +26,6 @@ PURPOSE = {
     "random_token": 9,
     "dropout": 10,
     "swap": 11,
-    "words": 13,
     "packed_order": 14,
     "row": 15,
     "cuts": 16,

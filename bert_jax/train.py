@@ -319,9 +319,6 @@ def write_run(config, directory: Path, data: Data, trainer: Trainer, imported: d
         kept = {key: before[key] for key in ("run", "starts") if key in before}
     else:  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    unigrams = data.path / "unigrams.npy"
-    if unigrams.is_file():
-        shutil.copy(unigrams, directory / workdir.UNIGRAMS)
     values = {
         "run": workdir.new_run_id(),
         "tokenizer": tokenizer.load(directory / "tokenizer").fingerprint,

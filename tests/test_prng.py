@@ -41,7 +41,7 @@ def test_keys_of_different_uses_differ():
     assert len(set(prng.PURPOSE.values())) == len(prng.PURPOSE)
 
 
-KNOWN = {"target_length": 0, "replace": 8, "dropout": 10, "words": 13, "draws": 21, "mixture": 23}
+KNOWN = {"target_length": 0, "replace": 8, "dropout": 10, "draws": 21, "mixture": 23}
 HASHES = {"my_code.corruption": 4128247877, "dropouts": 4179901680, "": 2**31}
 
 

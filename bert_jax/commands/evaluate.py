@@ -4,7 +4,7 @@ from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.commands import predict
 from bert_jax.errors import BadInput
-from bert_jax.inference import evaluate_texts, perplexity, word_windows
+from bert_jax.inference import evaluate_texts, perplexity
 from bert_jax.parallel.processes import joined
 
 OPTIONS = [
@@ -12,12 +12,12 @@ OPTIONS = [
     cli.option("--config", "config of the held-out text; default: that of the run"),
     cli.path(
         "--input",
-        "text to evaluate models on: a document, or a table (.jsonl) with one in `text` of each row;"
+        "text to evaluate causal models on: a document, or a table (.jsonl) with one in `text` of each row;"
         " with --reference, a source a line, to translate",
     ),
     cli.option(
         "--stride",
-        "tokens that a window of a causal model scores; default: half a window",
+        "tokens that a window scores; default: half a window",
         type=cli.positive,
         default=0,
     ),
@@ -42,12 +42,8 @@ def run(options, overrides) -> int:
     if options.stride and not has_text:
         raise BadInput("--stride: needs a text, by --input or --config")
     if has_text:
-        for key in overrides:
-            # The words that masked models predict are drawn by the seed.
-            if options.input and not key.startswith("seed="):
-                raise BadInput(
-                    f"--config.{key}: with --input there is no config, but --config.seed"
-                )
+        if options.input and overrides:
+            raise BadInput(f"--config.{overrides[0]}: with --input there is no config")
         config = configs.load(options.config or "base", overrides)
         values = evaluate_texts.evaluate_models(
             options.model,
@@ -56,8 +52,7 @@ def run(options, overrides) -> int:
             options.input,
             options.stride,
         )
-        module = word_windows if "windows" in values else perplexity
-        return cli.show(options, values, module.describe(values))
+        return cli.show(options, values, perplexity.describe(values))
     if len(options.model) > 1:
         raise BadInput(
             "evaluate: expected one --model with --reference, or without --input and --config"

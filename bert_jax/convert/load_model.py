@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config
@@ -39,7 +38,6 @@ class Model(NamedTuple):
     objective: base.Objective
     step: int
     params: Any  # NumPy arrays
-    unigrams: np.ndarray | None = None  # int64[V] of the text it was trained on; None: not known
 
     @property
     def frame(self) -> Frame:
@@ -138,9 +136,7 @@ def with_params(directory: Path, settings: ConfigDict, step: int, params) -> Mod
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)
     settings = config.of_phase(settings, phase)
-    path = directory / workdir.UNIGRAMS
-    unigrams = np.load(path).sum(axis=0) if path.is_file() else None
-    return Model(settings, info, vocabulary, tokenizer, objective, step, params, unigrams)
+    return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 
 def find_best(run: Workdir, settings: ConfigDict) -> int | None:

@@ -1,17 +1,15 @@
-"""Evaluates models on texts: masked or causal models on the same text, and translations against references."""
+"""Evaluates models on texts: causal models on the same text, and translations against references."""
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
-from bert_jax.inference import perplexity, predict, word_windows
+from bert_jax.inference import perplexity, predict
 from bert_jax.layers import counts
 from bert_jax.runs import jax_setup
 from bert_jax.tasks import base as tasks
@@ -26,14 +24,13 @@ def evaluate_models(
     file: Path | None = None,
     stride: int = 0,
 ) -> dict:
-    """Evaluates masked or causal models with any vocabularies on the same text: that of a file, or the held-out text of
-    a config.
+    """Evaluates causal models with any vocabularies on the same text: that of a file, or the held-out text of a config.
 
-    Returns the numbers of the text, and as `models` [{model, parameters, ...}], see `perplexity.evaluate`
-    and `evaluate_masked`. With a config's text, `held_out` is whether the model surely was not trained on it: it always
-    trained on this store, as other stores may hold out other documents.
+    Returns the numbers of the text, and as `models` [{model, parameters, ...}], see `perplexity.evaluate`. With a
+    config's text, `held_out` is whether the model surely was not trained on it: it always trained on this store, as
+    other stores may hold out other documents.
 
-    Raises BadInput for masked models beside causal ones: they predict from other context.
+    Raises BadInput for other models.
     """
     from bert_jax.data import heldout_text
 
@@ -41,40 +38,27 @@ def evaluate_models(
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     jax_setup.start(models[0].config)
     for directory, model in zip(directories, models, strict=True):
-        load_model.check_can(directory, model, "score")
-    is_causal = models[0].can("continue")
-    if any(model.can("continue") != is_causal for model in models):
-        raise BadInput("--model: numbers of causal and masked models do not compare")
-    if stride and not is_causal:
-        raise BadInput(f"--stride: {directories[0]} is a masked LM, which has no windows to slide")
-    for directory, model in zip(directories, models, strict=True):
-        if is_causal:
-            perplexity.check_stride(directory, model, stride)
+        load_model.check_can(directory, model, "continue")
+        perplexity.check_stride(directory, model, stride)
     if file:
         documents = ([text] for text in read_documents(file))
         number = None
-        length = math.inf
     else:
         store = open_or_prepare(config, log)
         documents = heldout_text.documents(config, store)
         number = config.evaluate.rows
-        length = configs.phases(config)[-1].length
     with closing(documents):
-        if is_causal:
-            texts = [" ".join(sentences) for sentences in islice(documents, number)]
-            values = perplexity.count(texts)
-            results = [perplexity.evaluate(model, texts, stride) for model in models]
-        else:
-            values, results = evaluate_masked(models, documents, length, number, config.seed)
+        texts = [" ".join(sentences) for sentences in islice(documents, number)]
     rows = []
-    for directory, model, result in zip(directories, models, results, strict=True):
+    for directory, model in zip(directories, models, strict=True):
+        result = perplexity.evaluate(model, texts, stride)
         result["parameters"] = counts.count(model.params, model.vocabulary.size)
         if not file:
             # A run that always trained on this store never saw its held-out documents.
             is_same_store = model.info.get("store_fingerprint") == store.fingerprint
             result["held_out"] = is_same_store and "imported" not in model.info
         rows.append({"model": str(directory)} | result)
-    return values | {"models": rows}
+    return perplexity.count(texts) | {"models": rows}
 
 
 def read_documents(path: Path) -> Iterator[str]:
@@ -90,37 +74,6 @@ def read_documents(path: Path) -> Iterator[str]:
         if not has_visible(text):
             raise BadInput(f"--input {place}: has no text")
         yield text
-
-
-def evaluate_masked(
-    models: list,
-    documents: Iterable[list[str]],
-    length: float,
-    number: int | None,
-    seed: int,
-):
-    """Returns {words, windows, documents, characters} of the masked words in windows of documents, and of each masked
-    model {nats_per_word, unigram_nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown}.
-
-    All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
-    word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
-    counts them. `unigram_nats_per_word` are the nats of a model that knows only how often each piece was in the text
-    that the model was trained on; NaN if that is not known.
-
-    length: of the rows, at most. number: of the windows; None: all.
-    """
-    length = min(length, *(configs.longest_row(model.config) for model in models))
-    length -= max(model.frame.size() for model in models)
-    tokenizers = [model.tokenizer for model in models]
-    windows, unknown = word_windows.choose_words(documents, tokenizers, length, seed, number)
-    values = word_windows.summary(windows)
-    if not values["words"]:
-        raise BadInput("evaluate: no masked word of the text is in all vocabularies")
-    results = []
-    for index, model in enumerate(models):
-        result = word_windows.evaluate(model, windows, index, values["characters"])
-        results.append(result | {"unknown": int(unknown[index])})
-    return values, results
 
 
 def evaluate_translations(

@@ -3,7 +3,10 @@
 T texts, N tokens of all texts, B rows, L length, V padded vocabulary.
 """
 
-from functools import partial
+import re
+import sys
+import unicodedata
+from functools import cache, partial
 from itertools import chain
 
 import jax
@@ -15,7 +18,6 @@ from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask
 from bert_jax.inference.batches import MULTIPLE, TOKENS, run_texts
-from bert_jax.inference.words import inner_places
 from bert_jax.objectives import base
 from bert_jax.tasks.text.documents import Rows
 
@@ -123,6 +125,23 @@ def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.n
         before = (start, stop)
     edges = np.append(np.flatnonzero(is_start), len(is_start))
     return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
+
+
+@cache
+def word_pattern() -> re.Pattern:
+    """Returns the pattern of a word: a letter, digit or "_", then more of them and combining marks, as accents and
+    vowel signs."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    marks = [mark for mark in characters if unicodedata.category(mark).startswith("M")]
+    return re.compile(rf"\w[\w{''.join(marks)}]*")
+
+
+def inner_places(text: str) -> set[int]:
+    """Returns the places of a text in front of which a word has begun that goes on there."""
+    places = set()
+    for match in word_pattern().finditer(text):
+        places.update(range(match.start() + 1, match.end()))
+    return places
 
 
 def score_rows(model, rows: list, counts) -> np.ndarray:

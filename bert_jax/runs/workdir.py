@@ -6,8 +6,7 @@ status.json     written every few seconds during the run
 metrics.jsonl   one JSON object per line; one line per reported step and split
 tensorboard/    the same for TensorBoard
 wandb/          the same for Weights & Biases, with config.log.wandb; never in a bucket
-tokenizer/      a copy of the store's tokenizer, so that the model works without the store, and of a store of running
-                text its unigrams.npy, the count of each piece in the training split
+tokenizer/      a copy of the store's tokenizer, so that the model works without the store
 checkpoints/    by Orbax
 traces/         profiler traces of the steps in config.profile
 summary.json    written at the end
@@ -36,7 +35,6 @@ FORMAT = 10  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
 WANDB = "wandb/"
-UNIGRAMS = "tokenizer/unigrams.npy"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
 UPLOAD_EVERY = 30.0  # seconds between uploads at reports; each checkpoint uploads, too
