@@ -44,7 +44,9 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     for key in overrides:
         if key.startswith("tokenizer."):
             raise BadInput(f"--config.{key}: cannot be set, the tokenizer is that of the source")
-    model_source = load_model.read_source(Path(source))
+    model_source = load_model.read_source(
+        Path(source), model=load_model.model_name(config, overrides)
+    )
     added_words = {}
     if words:
         model_source, added_words = vocabulary_extension.extend(model_source, words)

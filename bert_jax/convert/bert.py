@@ -6,20 +6,9 @@ D width, F feed-forward width, V vocabulary, P positions, S segments.
 from pathlib import Path
 
 from bert_jax.convert import config_json
-
-CLASS = "Bert"  # names.ARCHITECTURES describes the constants and functions of an architecture
-TITLE = "BERT"
-TOKENIZER = "BertTokenizer"
+from bert_jax.convert.architecture import Architecture
 
 # --- Parameters -----------------------------------------------------------------------------------
-
-BODY = ("bert.",)
-BARE = ("embeddings.", "encoder.", "pooler.")
-BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
 
 EMBEDDINGS = (
     ("VD", "embedder/words", "word_embeddings.weight"),
@@ -49,7 +38,6 @@ PARTS = (
     ("mlm", "mlm/", "cls.predictions.", MLM),
     ("pair", "", "cls.", [("D2", "pair", "seq_relationship")]),
 )
-LABEL_LAYERS = {"spans": "qa_outputs"}
 
 # --- Settings: keys of BertConfig -----------------------------------------------------------------
 
@@ -82,9 +70,28 @@ def write_settings(model, vocabulary) -> dict:
     return {"hidden_act": config_json.name_of(model.activation)}
 
 
-def write_label_settings(config) -> dict:
-    """Returns the keys of config.json of a fine-tuned model."""
-    return {}
+BERT = Architecture(
+    prefix="Bert",
+    model_type="bert",
+    title="BERT",
+    tokenizer="BertTokenizer",
+    parts=PARTS,
+    body=("bert.",),
+    bare=("embeddings.", "encoder.", "pooler."),
+    buffers=("bert.embeddings.position_ids", "bert.embeddings.token_type_ids"),
+    tied={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    label_layers={"spans": "qa_outputs"},
+    keys=KEYS,
+    fixed=FIXED,
+    plain=PLAIN,
+    read_settings=read_settings,
+    write_settings=write_settings,
+)
+
+# --- bert_config.json of Google's code ------------------------------------------------------------
 
 
 def from_google(values: dict) -> dict:

@@ -3,8 +3,9 @@
 D width, F feed-forward width, V vocabulary.
 """
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 from bert_jax.convert import bert, gpt2, modernbert
 
@@ -13,15 +14,13 @@ from bert_jax.convert import bert, gpt2, modernbert
 EXTRA_WINDOW = 2
 
 
-def decoder_of(architecture: ModuleType, **changes) -> SimpleNamespace:
-    """Returns an architecture, see names.ARCHITECTURES, that generates texts as GPT-2 does, and with the changes."""
-    shared = dict(
-        OBJECTIVE="causal_lm",
-        OBJECTIVES=gpt2.OBJECTIVES,
-        default_keys=gpt2.default_keys,
-        write_generation=gpt2.write_generation,
-    )
-    return SimpleNamespace(**vars(architecture) | shared | changes)
+# An architecture that generates texts as GPT-2 does.
+decoder_of = partial(
+    replace,
+    objective="causal_lm",
+    write_generation=gpt2.write_generation,
+    default_keys=gpt2.default_keys,
+)
 
 
 def ends(vocabulary) -> dict:
@@ -43,10 +42,10 @@ def write_bert(model, vocabulary) -> dict:
 
 
 BERT = decoder_of(
-    bert,
-    MODEL_TYPE="bert",
-    PARTS=(*bert.PARTS[:3], ("lm", "lm/", "cls.predictions.", bert.MLM)),
-    FIXED=bert.FIXED | {"is_decoder": True},
+    bert.BERT,
+    parts=(*bert.PARTS[:3], ("lm", "lm/", "cls.predictions.", bert.MLM)),
+    fixed=bert.FIXED | {"is_decoder": True},
+    objectives=gpt2.GPT2.objectives,
     read_settings=read_bert,
     write_settings=write_bert,
 )
@@ -75,12 +74,12 @@ def write_modernbert(model, vocabulary) -> dict:
 
 
 MODERNBERT = decoder_of(
-    modernbert,
-    CLASS="ModernBertDecoder",
-    MODEL_TYPE="modernbert-decoder",
-    OBJECTIVES={"causal_lm": ("ForCausalLM", "text-generation")},
-    BODY=("model.",),
-    PARTS=(
+    modernbert.MODERNBERT,
+    prefix="ModernBertDecoder",
+    model_type="modernbert-decoder",
+    body=("model.",),
+    objectives={"causal_lm": ("ForCausalLM", "text-generation")},
+    parts=(
         modernbert.PARTS[0],
         ("network", "network/blocks_{}/", "model.layers.{}.", BLOCK),
         modernbert.PARTS[2],

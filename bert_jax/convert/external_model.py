@@ -88,8 +88,7 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
     )
     config.schedule.warmup = phase.steps // 10
     architecture = names.find_architecture(source.settings, source.labeler.objective)
-    if hasattr(architecture, "default_keys"):
-        configs.apply(config, architecture.default_keys(phase.length, source.directory))
+    configs.apply(config, architecture.default_keys(phase.length, source.directory))
     configs.apply(config, source.labeler.overrides)
 
 

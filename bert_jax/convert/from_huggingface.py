@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert import config_json, names, pretrained_tokenizer
 from bert_jax.convert import settings as conversion
+from bert_jax.convert.architecture import Architecture
 from bert_jax.convert.external_model import Source
 from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
@@ -37,24 +37,23 @@ def matches(directory: Path) -> bool:
     return path.is_file() and "model_type" in json_file.read(path)
 
 
-def read(directory: Path, head: str = "mlm") -> Source:
+def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
     """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
-    head: see load_model.open_model.
+    head: see load_model.open_model. model: see names.find_model.
     """
     path = directory / "config.json"
     values = {"model_type": "bert"} | json_file.read(path)  # the oldest files lack it
-    settings = conversion.from_huggingface(values, path)
-    _, architecture = names.find_file(values)
-    labeler = Labeler(getattr(architecture, "OBJECTIVE", ""))
+    settings, architecture = conversion.from_huggingface(values, path, model)
+    labeler = Labeler(architecture.objective)
     if head == "label":
-        labeler = conversion.labeler_from_huggingface(values, path)
+        labeler = conversion.labeler_from_huggingface(values, path, architecture)
     files = open_files(directory)
-    label_layers = ("classifier", *architecture.LABEL_LAYERS.values())
+    label_layers = ("classifier", *architecture.label_layers.values())
 
     def is_read(name: str) -> bool:
         if not head:
-            return name.startswith(architecture.BODY)
+            return name.startswith(architecture.body)
         return labeler.objective in names.LABELERS or name.split(".")[0] not in label_layers
 
     tensors = rename(files, architecture, is_read, directory)
@@ -62,14 +61,14 @@ def read(directory: Path, head: str = "mlm") -> Source:
     def load(name: str) -> np.ndarray:
         return files[tensors[name]].get_tensor(tensors[name])
 
-    check_tied(directory, architecture.TIED, tensors, load)
+    check_tied(directory, architecture.tied, tensors, load)
     shapes = {}
     for name, stored in tensors.items():
-        if name not in architecture.TIED:
+        if name not in architecture.tied:
             shapes[name] = tuple(files[stored].get_slice(stored).get_shape())
     pieces = config_json.read_number(values, "vocab_size", path, 0)
-    tokenizer = pretrained_tokenizer.read(directory, values)
-    for key, token in getattr(architecture, "TOKENS", {}).items():
+    tokenizer = pretrained_tokenizer.read(directory, values, settings["name"], architecture)
+    for key, token in architecture.tokens.items():
         expected = tokenizer.special.get(token)
         if values.get(key) != expected:
             hint = f"expected {expected!r}, the id of {SPECIAL[token]}"
@@ -117,13 +116,12 @@ def open_weights(path: Path):
 
 
 def rename(
-    files: dict[str, Any], architecture: ModuleType, is_read: Callable, directory: Path
+    files: dict[str, Any], architecture: Architecture, is_read: Callable, directory: Path
 ) -> dict[str, str]:
     """Returns {name in names.py: name in the file}.
 
     Accepts older names, a bare network, and names inside of WRAPPERS; skips buffers.
 
-    architecture: a file of names.ARCHITECTURES.
     is_read: (name) -> whether it is read.
 
     Raises BadInput for other types than floats, and for buffers that must be zero.
@@ -131,12 +129,12 @@ def rename(
     tensors = {}
     for stored in files:
         name = WRAPPERS.sub("", stored)
-        if name.startswith(architecture.BARE):
-            name = f"{architecture.BODY[0]}{name}"
-        is_zero = name in getattr(architecture, "ZEROS", ())
+        if name.startswith(architecture.bare):
+            name = f"{architecture.body[0]}{name}"
+        is_zero = name in architecture.zeros
         if is_zero and files[stored].get_tensor(stored).any():
             raise BadInput(f"{directory}: {stored} is not zero, which is not supported")
-        if re.sub(r"\d+", "{}", name) in architecture.BUFFERS or not is_read(name):
+        if re.sub(r"\d+", "{}", name) in architecture.buffers or not is_read(name):
             continue
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
@@ -146,7 +144,7 @@ def rename(
         if dtype not in FLOATS:
             raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {FLOATS}")
         tensors[name] = stored
-    for copy, name in architecture.TIED.items():
+    for copy, name in architecture.tied.items():
         if copy in tensors:  # some files have a tensor under both names, others under one alone
             tensors.setdefault(name, tensors[copy])
     return tensors

@@ -6,20 +6,9 @@ D width, F feed-forward width, V vocabulary, P positions.
 from pathlib import Path
 
 from bert_jax.convert import config_json
-
-CLASS = "GPT2"  # names.ARCHITECTURES describes the constants and functions of an architecture
-TITLE = "GPT-2"
-MODEL_TYPE = "gpt2"
-TOKENIZER = "GPT2Tokenizer"
-OBJECTIVES = {"causal_lm": ("LMHeadModel", "text-generation")}
+from bert_jax.convert.architecture import Architecture
 
 # --- Parameters -----------------------------------------------------------------------------------
-
-TRANSPOSED = False
-BODY = ("transformer.",)
-BARE = ("wte.", "wpe.", "h.", "ln_f.")
-BUFFERS = ("transformer.h.{}.attn.bias", "transformer.h.{}.attn.masked_bias")  # of older files
-TIED = {"lm_head.weight": "transformer.wte.weight"}
 
 NETWORK = (
     ("VD", "embedder/words", "wte.weight"),
@@ -43,12 +32,6 @@ PARTS = (
     ("network", "network/", "transformer.", NETWORK),
     ("network", "network/blocks_{}/", "transformer.h.{}.", BLOCK),
 )
-# Of its other classes, whose heads are not read.
-LABEL_LAYERS = {
-    "classifier": "score",
-    "spans": "qa_outputs",
-    "multiple_choice": "multiple_choice_head",
-}
 
 # --- Settings: keys of GPT2Config -----------------------------------------------------------------
 
@@ -116,3 +99,31 @@ def write_generation(config, vocabulary) -> dict:
 def default_keys(length: int, directory: Path) -> list[str]:
     """Returns what a default config with rows of this length must override."""
     return ["objective.name=causal_lm", "task.name=token_blocks", "corpus.sentences=none"]
+
+
+GPT2 = Architecture(
+    prefix="GPT2",
+    model_type="gpt2",
+    title="GPT-2",
+    tokenizer="GPT2Tokenizer",
+    parts=PARTS,
+    is_transposed=False,
+    body=("transformer.",),
+    bare=("wte.", "wpe.", "h.", "ln_f."),
+    buffers=("transformer.h.{}.attn.bias", "transformer.h.{}.attn.masked_bias"),  # of older files
+    tied={"lm_head.weight": "transformer.wte.weight"},
+    # Of its other classes, whose heads are not read.
+    label_layers={
+        "classifier": "score",
+        "spans": "qa_outputs",
+        "multiple_choice": "multiple_choice_head",
+    },
+    keys=KEYS,
+    fixed=FIXED,
+    plain=PLAIN,
+    objectives={"causal_lm": ("LMHeadModel", "text-generation")},
+    read_settings=read_settings,
+    write_settings=write_settings,
+    write_generation=write_generation,
+    default_keys=default_keys,
+)

@@ -61,7 +61,8 @@ def open_model(name: Path | str, overrides: list[str] = (), head: str = "mlm") -
     with workdir.opened_at(name) as run:
         if is_run(run.directory):
             return open_run(run, overrides)
-        return open_source(read_source(run.directory, head), None, overrides)
+        source = read_source(run.directory, head, model_name(None, overrides))
+        return open_source(source, None, overrides)
 
 
 def untrained_parts(model: Model) -> list[str]:
@@ -176,10 +177,16 @@ def read_config(directory: Path, info: dict, overrides: list[str] = ()) -> Confi
     return config.load(str(path), [*defaults, *overrides])
 
 
-def read_source(directory: Path, head: str = "mlm") -> Source:
+def model_name(settings: ConfigDict | None, overrides: list[str]) -> str:
+    """Returns the model.name of settings with overrides; '' if neither has one."""
+    before = {"model.name": settings.model.name if settings else ""}
+    return (before | dict(key.split("=", 1) for key in overrides))["model.name"]
+
+
+def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
     """Reads and checks a model of another program, in any known format. Raises BadInput for an unsupported model.
 
-    head: see `open_model`.
+    head: see `open_model`. model: see names.find_model.
     """
     if is_run(directory):
         raise BadInput(
@@ -192,7 +199,7 @@ def read_source(directory: Path, head: str = "mlm") -> Source:
         raise BadInput(f"{directory}: not a directory; {hint}")
     for module in (from_huggingface, tensorflow_checkpoint):
         if module.matches(directory):
-            source = module.read(directory, head)
+            source = module.read(directory, head, model)
             external_model.check(source)
             tokenizer = pretrained_tokenizer.with_unused(source.tokenizer, source.pieces)
             return source._replace(tokenizer=tokenizer)

@@ -12,24 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.convert import config_json
+from bert_jax.convert.architecture import Architecture
 from bert_jax.storage import json_file
 
-CLASS = "Marian"  # names.ARCHITECTURES describes the constants and functions of an architecture
-MODEL_TYPE = "marian"
-TOKENIZER = "MarianTokenizer"
-OBJECTIVES = {"translation": ("MTModel", "translation")}
-
 # --- Parameters -----------------------------------------------------------------------------------
-
-BODY = ("model.",)
-BARE = ("shared.", "encoder.", "decoder.")
-BUFFERS = ("final_logits_bias",)
-ZEROS = BUFFERS
-TIED = {
-    "lm_head.weight": "model.shared.weight",
-    "model.encoder.embed_tokens.weight": "model.shared.weight",
-    "model.decoder.embed_tokens.weight": "model.shared.weight",
-}
 
 BLOCK = (
     ("DA", "attention/query", "self_attn.q_proj"),
@@ -55,7 +41,6 @@ PARTS = (
     ("network", ENCODER + "blocks_{}/", "model.encoder.layers.{}.", BLOCK),
     ("decoder", DECODER + "blocks_{}/", "model.decoder.layers.{}.", BLOCK + CONTEXT),
 )
-LABEL_LAYERS = {}
 
 # --- Settings: keys of MarianConfig ---------------------------------------------------------------
 
@@ -162,3 +147,31 @@ def default_keys(length: int, directory: Path) -> list[str]:
 def read_limit(directory: Path) -> int:
     """Returns the task.extra_pieces of an export; 0 of another model."""
     return json_file.read_optional(directory / "generation_config.json").get(EXTRA, 0)
+
+
+MARIAN = Architecture(
+    prefix="Marian",
+    model_type="marian",
+    tokenizer="MarianTokenizer",
+    parts=PARTS,
+    body=("model.",),
+    bare=("shared.", "encoder.", "decoder."),
+    buffers=("final_logits_bias",),
+    zeros=("final_logits_bias",),
+    tied={
+        "lm_head.weight": "model.shared.weight",
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+    },
+    keys=KEYS,
+    fixed=FIXED,
+    tokens=TOKENS,
+    plain=PLAIN,
+    objectives={"translation": ("MTModel", "translation")},
+    sizes=sizes,
+    orders=orders,
+    read_settings=read_settings,
+    write_settings=write_settings,
+    write_generation=write_generation,
+    default_keys=default_keys,
+)

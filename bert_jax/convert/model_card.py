@@ -125,7 +125,7 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
         about=about,
         name=name,
         head=head.to_yaml(),
-        family=getattr(architecture, "TITLE", architecture.CLASS),
+        family=architecture.title or architecture.prefix,
         model=config.model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,

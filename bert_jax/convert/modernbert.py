@@ -6,18 +6,10 @@ D width, F feed-forward width, V vocabulary.
 from pathlib import Path
 
 from bert_jax.convert import config_json
+from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
 
-CLASS = "ModernBert"  # names.ARCHITECTURES describes the constants and functions of an architecture
-TITLE = "ModernBERT"
-TOKENIZER = "PreTrainedTokenizerFast"
-
 # --- Parameters -----------------------------------------------------------------------------------
-
-BODY = ("model.", "head.dense.", "head.norm.")
-BARE = ("embeddings.", "layers.", "final_norm.")
-BUFFERS = ("model.embeddings.position_ids",)
-TIED = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
 NETWORK = (
     ("VD", "embedder/words", "embeddings.tok_embeddings.weight"),
@@ -47,7 +39,6 @@ PARTS = (
     ("head", "mlm/", "head.", HEAD),
     ("mlm", "mlm/", "decoder.", (("V", "bias", "bias"),)),
 )
-LABEL_LAYERS = {}
 
 # --- Settings: keys of ModernBertConfig -----------------------------------------------------------
 
@@ -71,7 +62,6 @@ FIXED = {
     "decoder_bias": True,
     "rope_scaling": None,
 }
-POOLS = ("summary", "first", "mean")
 POOLING = {"cls": "first", "mean": "mean"}  # {value of classifier_pooling: of model.pooling}
 # {kind of attention: key of its rotary base before version 5}
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -162,3 +152,22 @@ def are_default(ropes) -> bool:
 def layer_types(every: int, layers: int) -> list[str]:
     """Returns the kind of attention of each layer."""
     return [LOCAL if number % every else FULL for number in range(layers)]
+
+
+MODERNBERT = Architecture(
+    prefix="ModernBert",
+    model_type="modernbert",
+    title="ModernBERT",
+    tokenizer="PreTrainedTokenizerFast",
+    parts=PARTS,
+    body=("model.", "head.dense.", "head.norm."),
+    bare=("embeddings.", "layers.", "final_norm."),
+    buffers=("model.embeddings.position_ids",),
+    tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    keys=KEYS,
+    fixed=FIXED,
+    pools=("summary", "first", "mean"),
+    read_settings=read_settings,
+    write_settings=write_settings,
+    write_label_settings=write_label_settings,
+)

@@ -3,68 +3,27 @@
 D width, F feed-forward width, V vocabulary, P positions, S segments, C labels.
 """
 
-from types import ModuleType
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt
+from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
+from bert_jax.models import base as models
 from bert_jax.parallel.mesh import by_path
 
 FORMATS = ("huggingface", "google")
-# {config.model.name: the file of its names and settings}. Such a file has
-#
-#     CLASS         beginning of its classes in transformers
-#     TOKENIZER     class of a tokenizer in transformers whose files name none
-#     PARTS         parameters: (part, scope in bert_jax, in transformers, rows); {} is the number of a layer, from 0 or
-#                   from the number at the end on. The part `decoder` has as many layers as `decoder_layers` says. A row
-#                   is (axes, name in bert_jax, in transformers) of a tensor, of a dense layer with `kernel` and `bias`,
-#                   or of a norm with `scale` and `bias`. If parameters share a tensor, stacked along its outputs, their
-#                   place in it and their number follow; 0, 1 for a tensor whose name does not end with `weight` or
-#                   `bias`
-#     LABEL_LAYERS  {objective: the layer of its labels}; "classifier" for others
-#     BODY          beginnings of the names outside of heads; the first is that of the network
-#     BARE          beginnings of names in a network without heads, which lack that of the network
-#     BUFFERS       tensors in files that are no parameters; {} is a number
-#     TIED          {name of a tensor: that of its copy}: the output matrix is the word embeddings
-#     KEYS          {key of config.json: (key of config.model, default)}; the default is 0 for a required key
-#     FIXED         {key of config.json that changes the model: the supported value}
-#
-# and may have
-#
-#     MODEL_TYPE    its model_type in transformers, by default config.model.name
-#     TITLE         its name in a model card, by default CLASS
-#     ZEROS         tensors among BUFFERS that must be zero, because the model here has none
-#     TOKENS        {key of config.json: name of the special token whose id it must be}
-#     TRANSPOSED    False if all kernels of PARTS have the same layout in transformers, as those of three axes always do
-#     OBJECTIVES    {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has;
-#                   by default mlm, whose class depends on the heads, and LABELERS
-#     OBJECTIVE     objective.name of its models in DECODERS
-#     PLAIN         {key of config.model: the one value that transformers has}
-#     POOLS         values of objective.pool that transformers has; by default `summary`
-#
-#     choices(model)                     {key of config.model: the values that transformers has} besides PLAIN
-#     sizes(model)                       {axis: size} of axes of its own
-#     orders(model)                      {axis: the numbers along it in the order of transformers}
-#     default_keys(length, directory)   overrides of a default config with rows of a length for the model in a directory
-#     write_generation(config, vocabulary)    content of generation_config.json
-#
-# and
-#
-#     read_settings(values, path)        config.json -> keys of config.model
-#     write_settings(model, vocabulary)  config.model -> keys of config.json besides KEYS and FIXED
-#     write_label_settings(config)       the same of a fine-tuned model, unless OBJECTIVES has none
-#
-# Google's format is of BERT alone: bert.py has what it needs besides.
+# {config.model.name: its architecture}. A model outside of the package has it as ARCHITECTURE in its file.
 ARCHITECTURES = {
-    "bert": bert,
-    "modernbert": modernbert,
-    "transformer": marian,
-    "gpt": gpt2,
+    "bert": bert.BERT,
+    "modernbert": modernbert.MODERNBERT,
+    "transformer": marian.MARIAN,
+    "gpt": gpt2.GPT2,
 }
-POST_NORM = {"gpt": openai_gpt}  # the same of those that have another file for model.norm=post
-# The same of those that have another file for its OBJECTIVE.
+POST_NORM = {"gpt": openai_gpt.GPT}  # the same of those that have another one for model.norm=post
+# The same of those that have another one for its `objective`.
 DECODERS = {"bert": decoders.BERT, "modernbert": decoders.MODERNBERT}
 
 # {objective with the dense layer `label`: (end of the class in transformers, task as the hub names it, task here)}
@@ -126,19 +85,21 @@ class Parameter(NamedTuple):
         return self.axes[0] == "V"
 
 
-def find_architecture(model, objective: str = "") -> ModuleType | None:
-    """Returns the file of a model's architecture; None if no other program has it.
+def find_architecture(model, objective: str = "") -> Architecture | None:
+    """Returns a model's architecture; None if no other program has it.
 
     model: config.model, or its keys `name` and, in POST_NORM, `norm`.
     objective: objective.name.
     """
-    decoder = DECODERS.get(model["name"])
-    if decoder and objective == decoder.OBJECTIVE:
+    name = model["name"]
+    if "." in name:
+        return models.architecture(name)
+    decoder = DECODERS.get(name)
+    if decoder and objective == decoder.objective:
         return decoder
-    file = ARCHITECTURES.get(model["name"])
-    if model.get("norm") == "post":
-        return POST_NORM.get(model["name"], file)
-    return file
+    if model.get("norm") == "post" and name in POST_NORM:
+        return POST_NORM[name]
+    return ARCHITECTURES.get(name)
 
 
 def parameters(model, objective: str = "") -> list[Parameter]:
@@ -152,33 +113,40 @@ def parameters(model, objective: str = "") -> list[Parameter]:
     if not architecture:
         return []
     table = []
-    for part, scope, scope_there, rows, *first in architecture.PARTS:
+    for part, scope, scope_there, rows, *first in architecture.parts:
         layers = 1
         if "{}" in scope:
             layers = model["decoder_layers" if part == "decoder" else "layers"]
         for number in range(*first, layers):
             table += expand(part, scope.format(number), scope_there.format(number), rows)
-    is_linear = getattr(architecture, "TRANSPOSED", True)
+    is_linear = architecture.is_transposed
     table = [parameter._replace(is_linear=is_linear) for parameter in table]
     if objective in LABELERS:
-        layer = architecture.LABEL_LAYERS.get(objective, "classifier")
+        layer = architecture.label_layers.get(objective, "classifier")
         table += expand("label", "", "", [("DC", "label", layer)])
     return table
 
 
-def model_types() -> dict[str, tuple[str, ModuleType]]:
-    """Returns {model_type in transformers: (config.model.name, its file)}."""
-    # Of two files with one model_type, the encoder's is the last; see `find_file`.
-    files = [*DECODERS.items(), *ARCHITECTURES.items(), *POST_NORM.items()]
-    return {getattr(file, "MODEL_TYPE", name): (name, file) for name, file in files}
+def find_model(values: dict, path: Path, outside: str = "") -> tuple[str, Architecture]:
+    """Returns config.model.name of a config.json, and its architecture.
 
+    outside: config.model.name, if that may be a model outside of the package.
 
-def find_file(values: dict) -> tuple[str, ModuleType]:
-    """Returns config.model.name of a config.json, whose model_type is known, and the file of its architecture."""
-    name, file = model_types()[values["model_type"]]
-    if values.get("is_decoder") and name in DECODERS:
-        file = DECODERS[name]
-    return name, file
+    Raises BadInput for an unknown model_type.
+    """
+    # Of two architectures with one model_type, the encoder's is the last.
+    pairs = [*DECODERS.items(), *ARCHITECTURES.items(), *POST_NORM.items()]
+    if "." in outside and (architecture := models.architecture(outside)):
+        pairs.append((outside, architecture))
+    types = {architecture.model_type: (name, architecture) for name, architecture in pairs}
+    model_type = values.get("model_type")
+    if model_type not in tuple(types):  # a list cannot be looked up in a dict
+        expected = ", ".join(types)
+        raise BadInput(f"{path}: model_type is {model_type!r}, expected one of {expected}")
+    name, architecture = types[model_type]
+    if values.get("is_decoder"):
+        architecture = DECODERS.get(name, architecture)
+    return name, architecture
 
 
 def expand(part: str, scope: str, scope_there: str, rows) -> list[Parameter]:
@@ -200,11 +168,11 @@ def exportable(format: str, config) -> dict[str, tuple]:
     """Returns {key of a run: the values that the format has}; a run may lack some of the keys."""
     model = config.model
     architecture = find_architecture(model, config.objective.name)
-    plain = getattr(architecture, "PLAIN", {})
-    values = {f"model.{key}": (value,) for key, value in plain.items()}
-    if hasattr(architecture, "choices"):
-        for key, choices in architecture.choices(model).items():
-            values[f"model.{key}"] = choices
+    if not architecture:
+        return {"model.name": tuple(ARCHITECTURES)}
+    values = {f"model.{key}": (value,) for key, value in architecture.plain.items()}
+    for key, choices in architecture.choices(model).items():
+        values[f"model.{key}"] = choices
     if format == "google":
         return values | {
             "model.name": ("bert",),
@@ -213,24 +181,18 @@ def exportable(format: str, config) -> dict[str, tuple]:
             "model.epsilon": (bert.ORIGINAL_EPSILON,),
         }
     return values | {
-        "model.name": tuple(ARCHITECTURES),
-        "objective.name": tuple(getattr(architecture, "OBJECTIVES", ("mlm", *LABELERS))),
+        "objective.name": tuple(architecture.objectives or ("mlm", *LABELERS)),
         "objective.causal": (False,),
         "objective.features": ("last",),
         "task.both_orders": (False,),
-        "objective.pool": getattr(architecture, "POOLS", ("summary",)),
+        "objective.pool": architecture.pools,
     }
-
-
-def generates(architecture: ModuleType) -> bool:
-    """Returns whether a model generates texts, which have no frame."""
-    return "causal_lm" in getattr(architecture, "OBJECTIVES", ())
 
 
 def find_class(config, *default: str) -> tuple[str, str]:
     """Returns the end of the class of a model in transformers, and its task; the default if its heads decide."""
     architecture = find_architecture(config.model, config.objective.name)
-    classes = getattr(architecture, "OBJECTIVES", LABELERS)
+    classes = architecture.objectives or LABELERS
     return classes.get(config.objective.name, default)[:2]
 
 
@@ -270,12 +232,11 @@ def tensors(params, config, pieces: int, format: str) -> tuple[list[str], dict[s
 def reorder(array: np.ndarray, parameter: Parameter, model, to_ours: bool = False) -> np.ndarray:
     """Returns a parameter, in the layout of bert_jax, in the order of transformers, or from that in the order here."""
     architecture = find_architecture(model)
-    if hasattr(architecture, "orders"):
-        for axis, order in architecture.orders(model).items():
-            if axis in parameter.axes:
-                if to_ours:
-                    order = np.argsort(order)
-                array = np.take(array, order, axis=parameter.axes.index(axis))
+    for axis, order in architecture.orders(model).items():
+        if axis in parameter.axes:
+            if to_ours:
+                order = np.argsort(order)
+            array = np.take(array, order, axis=parameter.axes.index(axis))
     return array
 
 
@@ -294,9 +255,7 @@ def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tup
         "S": model.get("type_vocabulary"),
         "V": vocabulary,
     }
-    architecture = find_architecture(model)
-    if hasattr(architecture, "sizes"):
-        sizes |= architecture.sizes(model)
+    sizes |= find_architecture(model).sizes(model)
     dimensions = [sizes[axis] for axis in parameter.axes]
     if format in parameter.transposed:
         dimensions.reverse()

@@ -3,27 +3,13 @@
 D width, V vocabulary, P positions.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from bert_jax.convert import config_json, gpt2
-from bert_jax.convert.gpt2 import BLOCK
-
-CLASS = "OpenAIGPT"  # names.ARCHITECTURES describes the constants and functions of an architecture
-TITLE = "GPT"
-MODEL_TYPE = "openai-gpt"
-TOKENIZER = "OpenAIGPTTokenizer"
-OBJECTIVES = gpt2.OBJECTIVES
-LABEL_LAYERS = gpt2.LABEL_LAYERS
-default_keys = gpt2.default_keys
-write_generation = gpt2.write_generation
+from bert_jax.convert.gpt2 import BLOCK, GPT2
 
 # --- Parameters -----------------------------------------------------------------------------------
-
-TRANSPOSED = False
-BODY = ("transformer.",)
-BARE = ("tokens_embed.", "positions_embed.", "position_ids", "h.")
-BUFFERS = ("transformer.position_ids", "transformer.h.{}.attn.bias")  # of older files
-TIED = {"lm_head.weight": "transformer.tokens_embed.weight"}
 
 EMBEDDINGS = (
     ("VD", "embedder/words", "tokens_embed.weight"),
@@ -36,7 +22,6 @@ PARTS = (
 
 # --- Settings: keys of OpenAIGPTConfig ------------------------------------------------------------
 
-KEYS = gpt2.COMMON
 FIXED = {"tie_word_embeddings": True}
 ABSENT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1}  # values of keys that a file lacks
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}  # its gelu is the tanh approximation
@@ -56,7 +41,7 @@ def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
     values = ABSENT | values
     fixed = FIXED | {"embd_pdrop": values["resid_pdrop"]}
-    settings = config_json.read_keys(values, KEYS, fixed, path, "afn", ACTIVATIONS)
+    settings = config_json.read_keys(values, gpt2.COMMON, fixed, path, "afn", ACTIVATIONS)
     return settings | {"feed_forward": 4 * settings["width"]} | PLAIN
 
 
@@ -66,3 +51,22 @@ def write_settings(model, vocabulary) -> dict:
         "afn": config_json.name_of(model.activation, ACTIVATIONS),
         **gpt2.write_common(model, vocabulary),
     }
+
+
+GPT = replace(
+    GPT2,
+    prefix="OpenAIGPT",
+    model_type="openai-gpt",
+    title="GPT",
+    tokenizer="OpenAIGPTTokenizer",
+    parts=PARTS,
+    bare=("tokens_embed.", "positions_embed.", "position_ids", "h."),
+    buffers=("transformer.position_ids", "transformer.h.{}.attn.bias"),  # of older files
+    tied={"lm_head.weight": "transformer.tokens_embed.weight"},
+    keys=gpt2.COMMON,
+    fixed=FIXED,
+    plain=PLAIN,
+    choices=choices,
+    read_settings=read_settings,
+    write_settings=write_settings,
+)

@@ -9,7 +9,7 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.processors import BertProcessing
 
-from bert_jax.convert import names
+from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import bpe_files, huggingface, settings_files, wordpiece
@@ -30,10 +30,10 @@ DEFAULTS[GPT2] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), TEXT_END
 DEFAULTS[GPT] = {"unk_token": bpe_files.UNKNOWN}
 
 
-def read(directory: Path, config: dict) -> Tokenizer:
+def read(directory: Path, config: dict, model: str, architecture: Architecture) -> Tokenizer:
     """Reads a tokenizer. Raises BadInput, which names a class that is unknown.
 
-    config: the content of config.json.
+    config: the content of config.json. model, architecture: see names.find_model.
     """
     settings = settings_files.read(directory)
     file = directory / huggingface.FILE
@@ -41,9 +41,8 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if file.is_file():
         library = huggingface.open_library(json_file.read(file), file)
         document = json.loads(library.to_str())
-    model, architecture = names.find_file(config)
     full = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    name = check_class(directory, settings, str(full or architecture.TOKENIZER), document)
+    name = check_class(directory, settings, str(full or architecture.tokenizer), document)
     if not document and name not in TYPES:
         raise BadInput(f"{directory}: no {huggingface.FILE}")
     with as_bad_input(directory / SETTINGS):
@@ -55,7 +54,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
         elif name in TYPES:
             library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
-        if names.generates(architecture):
+        if architecture.generates:
             generation = json_file.read_optional(directory / "generation_config.json")
             spellings |= find_ends([settings, generation, config], library)
     tokenizer = huggingface.from_library(library, file, spellings)
@@ -63,7 +62,7 @@ def read(directory: Path, config: dict) -> Tokenizer:
     if name in BERT and special.keys() >= {"cls", "sep"}:  # the class adds them
         ends = [(tokenizer.spellings[end], special[end]) for end in ("sep", "cls")]
         library.post_processor = BertProcessing(*ends)
-    if not names.generates(architecture):
+    if not architecture.generates:
         check_frame(directory, library, model_frame(model).ids(special))
     return tokenizer
 

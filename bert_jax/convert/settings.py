@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from bert_jax import config as configs
 from bert_jax.convert import names
+from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput, one_line
 
 # {task.kind: what transformers calls it}
@@ -20,18 +21,14 @@ PLACES = ("name", "data", "train", "dev")  # keys of a task that say nothing abo
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def from_huggingface(values: dict, path: Path) -> dict:
-    """Converts config.json to keys of config.model, whose ranges `config.check` checks.
+def from_huggingface(values: dict, path: Path, outside: str = "") -> tuple[dict, Architecture]:
+    """Converts config.json to keys of config.model, whose ranges `config.check` checks; returns them and the
+    architecture.
 
-    Raises BadInput with the file, the key and its value.
+    outside: see names.find_model. Raises BadInput with the file, the key and its value.
     """
-    model_type = values.get("model_type")
-    types = names.model_types()
-    if model_type not in tuple(types):  # a list cannot be looked up in a dict
-        expected = ", ".join(types)
-        raise BadInput(f"{path}: model_type is {model_type!r}, expected one of {expected}")
-    name, architecture = names.find_file(values)
-    return {"name": name} | architecture.read_settings(values, path)
+    name, architecture = names.find_model(values, path, outside)
+    return {"name": name} | architecture.read_settings(values, path), architecture
 
 
 class Labeler(NamedTuple):
@@ -42,14 +39,13 @@ class Labeler(NamedTuple):
     overrides: tuple[str, ...] = ()  # of the config: objective, task and length of a row
 
 
-def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
+def labeler_from_huggingface(values: dict, path: Path, architecture: Architecture) -> Labeler:
     """Converts config.json of a model that bert_jax fine-tuned and exported.
 
     The names are those of names.LABELERS, so that no other module is imported. Raises BadInput if it was altered.
     """
-    _, architecture = names.find_file(values)
     for objective, (end, _, task) in names.LABELERS.items():
-        if values.get("architectures") == [architecture.CLASS + end] and TASK in values:
+        if values.get("architectures") == [architecture.prefix + end] and TASK in values:
             try:
                 keys = {key: value for key, value in values[TASK].items() if key not in PLACES}
                 length = keys.pop("length")
@@ -64,18 +60,18 @@ def labeler_from_huggingface(values: dict, path: Path) -> Labeler:
                 *(f"task.{key}={value}" for key, value in keys.items()),
             )
             return Labeler(objective, outputs, overrides)
-    return Labeler(getattr(architecture, "OBJECTIVE", ""))
+    return Labeler(architecture.objective)
 
 
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def to_huggingface(model, vocabulary, architecture) -> dict:
+def to_huggingface(model, vocabulary, architecture: Architecture) -> dict:
     """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
     keys = {**model, "feed_forward": model.feed_forward or 4 * model.width}
-    values = {key: keys[ours] for key, (ours, _) in architecture.KEYS.items()}
-    values |= architecture.FIXED | {
-        "model_type": getattr(architecture, "MODEL_TYPE", model.name),
+    values = {key: keys[ours] for key, (ours, _) in architecture.keys.items()}
+    values |= architecture.fixed | {
+        "model_type": architecture.model_type,
         "vocab_size": vocabulary.size,
         "pad_token_id": vocabulary.pad,
     }

@@ -32,7 +32,7 @@ def matches(directory: Path) -> bool:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def read(directory: Path, head: str = "mlm") -> Source:
+def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
     """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
     bert_config.json does not say whether words are lower-cased: Google's BERT has a command-line option for it. It is
@@ -43,7 +43,7 @@ def read(directory: Path, head: str = "mlm") -> Source:
     """
     path = directory / CONFIG
     values = json_file.read(path)
-    settings = conversion.from_huggingface(bert.from_google(values), path)
+    settings = {"name": "bert"} | bert.read_settings(bert.from_google(values), path)
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     shapes, load = open_checkpoint(find_checkpoint(directory))
     if not head:
@@ -144,7 +144,7 @@ def write(
         raise BadInput(f"a {tokenizer.kind} tokenizer: {hint}")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
-    settings = conversion.to_huggingface(config.model, vocabulary, bert)
+    settings = conversion.to_huggingface(config.model, vocabulary, bert.BERT)
     json_file.write(directory / CONFIG, bert.to_google(settings))
     tokenizer.write(directory)
     json_file.write(directory / SETTINGS, {"do_lower_case": tokenizer.lowercase})

@@ -30,10 +30,9 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
     architecture = names.find_architecture(config.model, config.objective.name)
     has_segments = "type_vocabulary" in config.model
-    frame = Frame() if names.generates(architecture) else frame_of(config)
+    frame = Frame() if architecture.generates else frame_of(config)
     tokenizer_files.write(directory, tokenizer, positions, has_segments, frame)
-    if hasattr(architecture, "write_generation"):
-        values = architecture.write_generation(config, vocabulary)
+    if values := architecture.write_generation(config, vocabulary):
         tokenizer_files.write_json(directory / "generation_config.json", values)
     return parts
 
@@ -47,7 +46,7 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
     if "label" in parts:
         values |= settings.labels_to_huggingface(config)
     return {
-        "architectures": [architecture.CLASS + end],
+        "architectures": [architecture.prefix + end],
         **values,
         "tie_word_embeddings": True,
         "dtype": "float32",

@@ -103,6 +103,12 @@ def decayed(config, params):
     return jax.tree.map_with_path(lambda path, _: match(path_name(path), rules)[1], params)
 
 
+def architecture(name: str):
+    """Returns the ARCHITECTURE of a model's file, see convert/architecture.py, by config.model.name; None if it has
+    none."""
+    return getattr(find_module("model", name), "ARCHITECTURE", None)
+
+
 def warnings(config) -> list[str]:
     """Returns the warnings of the model's file."""
     module = module_of(config)

@@ -225,7 +225,7 @@ CASES += [("openai-gpt", *case) for case in (*OTHERS, ("afn", "silu"))]
 @pytest.mark.parametrize(("kind", "key", "value"), CASES)
 def test_other_models_are_refused(kind, key, value):
     values = {"model_type": kind, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
-    assert settings.from_huggingface(values, "config.json")["norm"] == NORMS[kind]
+    assert settings.from_huggingface(values, "config.json")[0]["norm"] == NORMS[kind]
     with pytest.raises(BadInput, match=f"config.json: {key} is {value!r}"):
         settings.from_huggingface(values | {key: value}, "config.json")
 

@@ -29,6 +29,7 @@ from bert_jax.convert import (
     external_model,
     init_from,
     load_model,
+    marian,
     pretrained_tokenizer,
     tokenizer_files,
 )
@@ -140,7 +141,7 @@ def test_tokenizers_end_a_text_and_give_it_back(tmp_path, kind):
     assert encoded == {"input_ids": [*ids, 3], "attention_mask": [1] * (len(ids) + 1)}
     assert theirs(text_target=TEXT)["input_ids"] == [*ids, 3]
     assert theirs.decode([2, *ids, 3, 0, 0], skip_special_tokens=True) == TEXT
-    again = pretrained_tokenizer.read(tmp_path, {"model_type": "marian"})
+    again = pretrained_tokenizer.read(tmp_path, {}, "transformer", marian.MARIAN)
     assert again.encode([TEXT]) == [ids] and again.special == tokenizer.special
     unknown = tokenizer.unk
     for written in ([unknown], [*ids, unknown], [unknown, *ids], [*ids, unknown, unknown, *ids]):

@@ -102,7 +102,7 @@ def test_settings_of_both_versions_are_read(exported, dropped):
     config, _, directory = exported
     values = json.loads((directory / "config.json").read_text())
     kept = {key: value for key, value in values.items() if key not in dropped}
-    read = settings.from_huggingface(kept, "config.json")
+    read, _ = settings.from_huggingface(kept, "config.json")
     trained = configs.at_step(config, 7).model  # which has the base of its phase
     assert read == {key: trained[key] for key in read} and len(kept) < len(values)
     assert configs.load(str(directory / "training.json")).model == config.model != trained

@@ -1,7 +1,7 @@
-"""An architecture from outside of the package, by a file and a line of names.ARCHITECTURES: exported and imported."""
+"""An architecture from outside of the package, by the constant of its model: exported and imported."""
 
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,9 +21,8 @@ SYSTEM = (
 
 
 @pytest.fixture
-def exported(tmp_path, monkeypatch):
+def exported(tmp_path):
     """(params of a run, the directory of its export)"""
-    monkeypatch.setitem(names.ARCHITECTURES, "external.decoder", decoder_names)
     *_, params = make_run(tmp_path / "run", *SYSTEM)
     paths = "--model", str(tmp_path / "run"), "--output", str(tmp_path / "out")
     assert main(["export", *paths]) == 0
@@ -48,7 +47,7 @@ def test_an_exported_decoder_is_imported_again(exported):
     bare |= {"h.1.attn.mask": np.ones((8, 8), np.uint8), "score.weight": np.ones((2, 32))}
     for stored in (tensors, bare | {"lm_head.weight": bare["wte.weight"]}):
         save_file(stored, directory / "model.safetensors")
-        model = load_model.open_model(directory, [*SYSTEM[1:], "phases.main.length=16"])
+        model = load_model.open_model(directory, [*SYSTEM, "phases.main.length=16"])
         assert model.info["fresh"] == [] and model.info["imported"]["unused"] == []
         theirs = names.by_path(model.params)
         assert theirs.keys() == ours.keys()
@@ -66,8 +65,10 @@ def test_other_objectives_are_not_exported(exported, tmp_path):
 def test_axes_of_an_architecture_have_its_sizes(monkeypatch):
     """Factorized embeddings, and kernels of three axes, which have one layout everywhere."""
     rows = [("VE", "words", "words.weight"), ("ED", "up", "up"), ("DHK", "query/kernel", "q", 0, 1)]
-    table = SimpleNamespace(
-        PARTS=[("network", "", "", rows)],
+    table = replace(
+        decoder_names.DECODER,
+        parts=[("network", "", "", rows)],
+        is_transposed=True,
         sizes=lambda model: {"E": 3, "H": model["heads"], "K": model["width"] // model["heads"]},
     )
     monkeypatch.setitem(names.ARCHITECTURES, "made up", table)

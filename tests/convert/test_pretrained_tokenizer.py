@@ -14,7 +14,7 @@ from kits.vocabularies import characters_like, digits_like, gpt2_like, write_bpe
 from tokenizers import models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 
-from bert_jax.convert import load_model, pretrained_tokenizer
+from bert_jax.convert import gpt2, load_model, names, pretrained_tokenizer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
@@ -161,7 +161,8 @@ def write(directory, documents, kind, settings, files):
 
 
 def read(directory, model="bert"):
-    return pretrained_tokenizer.read(directory, {"model_type": model})
+    values = {"model_type": model}
+    return pretrained_tokenizer.read(directory, values, *names.find_model(values, directory))
 
 
 # Those with exactly BERT's rules, which are read as WordPiece.
@@ -252,7 +253,7 @@ def test_what_begins_and_ends_texts_is_that_of_transformers(tmp_path, name):
     files = {"tokenizer_config.json": PLAIN | settings, "generation_config.json": generation}
     for file, content in files.items():
         (tmp_path / file).write_text(json.dumps(content))
-    ours = pretrained_tokenizer.read(tmp_path, {"model_type": "gpt2"} | values)
+    ours = pretrained_tokenizer.read(tmp_path, values, "gpt", gpt2.GPT2)
     begin = Vocabulary(ours.size, **ours.special).begin
     assert (ours.pieces[begin], ours.pieces[ours.sep]) == expected
     assert ("bos" in ours.special) == (expected[0] != expected[1])

@@ -19,7 +19,7 @@ from kits.vocabularies import (
     write_bpe_files,
 )
 
-from bert_jax.convert import pretrained_tokenizer, tokenizer_files
+from bert_jax.convert import bert, gpt2, pretrained_tokenizer, tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Frame
 from bert_jax.tokenizers.training import Training
@@ -207,7 +207,7 @@ def test_ids_of_all_keys_of_training_equal_transformers(tmp_path, kind, lowercas
         text = text.format(*["[MASK]"] * 2)
         ids = theirs(text, add_special_tokens=False)["input_ids"]
         assert ids == tokenizer.encode_with_masks(text), text
-    again = pretrained_tokenizer.read(tmp_path / "out", {"model_type": "bert"})
+    again = pretrained_tokenizer.read(tmp_path / "out", {}, "bert", bert.BERT)
     assert again.special == tokenizer.special
     assert again.encode(PROSE) == tokenizer.encode(PROSE)
 
@@ -232,6 +232,6 @@ def test_tokenizers_of_models_that_generate_come_back(tmp_path, name):
     decoded = [theirs.decode(ids, skip_special_tokens=True) for ids in expected]
     assert decoded == list(map(tokenizer.decode, expected))
     assert theirs.eos_token_id == theirs.bos_token_id == tokenizer.sep
-    again = pretrained_tokenizer.read(directory, {"model_type": "gpt2"})
+    again = pretrained_tokenizer.read(directory, {}, "gpt", gpt2.GPT2)
     assert again.encode(texts) == expected and again.special == tokenizer.special
     assert list(map(again.decode, expected)) == list(map(tokenizer.decode, expected))

@@ -1,8 +1,11 @@
 """A small causal decoder: pre-norm blocks, learned positions, and logits by the word embeddings."""
 
+from external import decoder_names
+
 from bert_jax.config_checks import check_keys
 from bert_jax.layers import network, pooling
 
+ARCHITECTURE = decoder_names.DECODER  # for export and import
 DEFAULTS = {
     "layers": 2,
     "width": 32,

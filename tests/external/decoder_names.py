@@ -1,20 +1,12 @@
 """The decoder in a program whose kernels have the layout of bert_jax, and whose layers have one for queries, keys and
-values: parameters and settings as names.ARCHITECTURES describes them.
+values: parameters and settings.
 
 A width of the attention, D width, F feed-forward width, V vocabulary, P positions.
 """
 
 from bert_jax.convert import config_json
+from bert_jax.convert.architecture import Architecture
 
-CLASS = "Decoder"
-TOKENIZER = "PreTrainedTokenizerFast"
-TRANSPOSED = False
-OBJECTIVES = {"external.generation": ("ForCausalLM", "text-generation")}
-
-BODY = ("transformer.",)
-BARE = ("wte.", "wpe", "h.", "ln_f.")
-BUFFERS = ("transformer.h.{}.attn.mask",)
-TIED = {"lm_head.weight": "transformer.wte.weight"}
 EMBEDDINGS = (
     ("VD", "embedder/words", "wte.weight"),
     ("PD", "embedder/positions", "wpe", 0, 1),
@@ -33,11 +25,6 @@ BLOCK = (
     ("DF", "feed_forward/up", "mlp.c_fc"),
     ("FD", "feed_forward/down", "mlp.c_proj"),
 )
-PARTS = (
-    ("network", "network/", "transformer.", EMBEDDINGS),
-    ("network", "network/blocks_{}/", "transformer.h.{}.", BLOCK),
-)
-LABEL_LAYERS = {"classifier": "score"}
 
 KEYS = {
     "n_layer": ("layers", 0),
@@ -65,5 +52,24 @@ def write_settings(model, vocabulary):
     return {"activation_function": name, "eos_token_id": vocabulary.sep}
 
 
-def write_label_settings(config):
-    return {}
+DECODER = Architecture(
+    prefix="Decoder",
+    model_type="made-up-decoder",
+    tokenizer="PreTrainedTokenizerFast",
+    parts=(
+        ("network", "network/", "transformer.", EMBEDDINGS),
+        ("network", "network/blocks_{}/", "transformer.h.{}.", BLOCK),
+    ),
+    is_transposed=False,
+    body=("transformer.",),
+    bare=("wte.", "wpe", "h.", "ln_f."),
+    buffers=("transformer.h.{}.attn.mask",),
+    tied={"lm_head.weight": "transformer.wte.weight"},
+    label_layers={"classifier": "score"},
+    keys=KEYS,
+    fixed=FIXED,
+    objectives={"external.generation": ("ForCausalLM", "text-generation")},
+    sizes=sizes,
+    read_settings=read_settings,
+    write_settings=write_settings,
+)

@@ -22,7 +22,7 @@ FLOOR = 1e-3
 def config_of(theirs: dict, *overrides: str):
     """Returns a small config with the model of a config of transformers, without dropout."""
     dropouts = ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout")
-    model = settings.from_huggingface(
+    model, _ = settings.from_huggingface(
         {"model_type": "bert"} | theirs | dict.fromkeys(dropouts, 0), "config.json"
     )
     keys = [f"model.{key}={value}" for key, value in model.items()]

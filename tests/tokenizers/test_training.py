@@ -7,7 +7,7 @@ import pytest
 from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, difficult_text
 
 from bert_jax import config
-from bert_jax.convert import pretrained_tokenizer, tokenizer_files
+from bert_jax.convert import bert, pretrained_tokenizer, tokenizer_files
 from bert_jax.data import origin
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -120,7 +120,7 @@ def test_lower_case_keeps_accents(tmp_path):
 
 
 def pretrained(directory):
-    return pretrained_tokenizer.read(directory, {"model_type": "bert"})
+    return pretrained_tokenizer.read(directory, {}, "bert", bert.BERT)
 
 
 # --- The keys -------------------------------------------------------------------------------------
