@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax import config_checks
-from bert_jax.config_checks import GROUPS, find_module, value_of
+from bert_jax import checks
+from bert_jax.checks import value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
+from bert_jax.registry import GROUPS, find_part, running
 from bert_jax.storage import json_file, remote
 
 # Keys that say how translations are decoded and scored in evaluations; training does not depend on them.
@@ -107,7 +108,7 @@ def longest_row(config: ConfigDict) -> int:
 def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
     config = config.copy_and_resolve_references()
-    for name in base_config.phase_defaults(find_module("model", config.model.name)):
+    for name in find_part("model", config.model.name).PHASE_DEFAULTS:
         if phase.keys[name]:
             config.model[name] = phase.keys[name]
     return config
@@ -215,7 +216,7 @@ def file_of(name: str) -> Path:
 def arguments(name: str) -> list[str]:
     """Returns the arguments of a config's function `get_config`: the keys of TASKS in its file. Raises BadInput."""
     path = file_of(name)
-    with config_checks.running(path) as module:
+    with running(path) as module:
         if "TASKS" not in module:
             raise BadInput(f"--config {name}:all: {path} has no TASKS")
         return list(module["TASKS"])
@@ -224,7 +225,7 @@ def arguments(name: str) -> list[str]:
 def execute(path: Path, argument: list[str]) -> ConfigDict:
     """Returns the config of a Python file; raises BadInput with the line of any error in the file."""
     try:
-        with config_checks.running(path) as module:
+        with running(path) as module:
             if "get_config" not in module:
                 raise TypeError("has no function get_config")
             config = module["get_config"](*argument)
@@ -238,7 +239,7 @@ def execute(path: Path, argument: list[str]) -> ConfigDict:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
         position = f"{path}:{lines[-1]}" if lines else str(path)
-        raise BadInput(f"{position}: {config_checks.explain(error, flatten(base()))}") from None
+        raise BadInput(f"{position}: {checks.explain(error, flatten(base()))}") from None
 
 
 def base(config: ConfigDict | dict = ()) -> ConfigDict:
@@ -324,7 +325,7 @@ def apply(config: ConfigDict, overrides: list[str]) -> None:
         key, equals, text = override.partition("=")
         if not equals:
             raise BadInput(f"--config.{override}: expected --config.KEY=VALUE")
-        value = config_checks.parse(key, text, lookup(config, key))
+        value = checks.parse(key, text, lookup(config, key))
         if key in NAMES:
             base_config.use(config, **{key.removesuffix(".name"): value})
         else:
@@ -338,7 +339,7 @@ def lookup(config: ConfigDict, key: str):
         return values[key]
     if any(name.startswith(key + ".") for name in values):
         raise BadInput(f"--config.{key}: a group of keys, not a key; see bert-jax config")
-    raise BadInput(f"--config.{key}: no such key{config_checks.suggestion(key, values)}")
+    raise BadInput(f"--config.{key}: no such key{checks.suggestion(key, values)}")
 
 
 def assign(config: ConfigDict, key: str, value) -> None:
@@ -352,7 +353,7 @@ def assign(config: ConfigDict, key: str, value) -> None:
 
 def check_values(config: ConfigDict) -> None:
     """Raises BadInput for the first key that is unknown, has the wrong type, or a value outside of its range."""
-    config_checks.check_types(config, flatten(config), flatten(base(config)))
+    checks.check_types(config, flatten(config), flatten(base(config)))
     base_config.check_values(config)
 
 
@@ -361,7 +362,7 @@ def check(config: ConfigDict) -> None:
     check_values(config)
     base_config.check(config)
     for group in GROUPS:
-        find_module(group, config[group].name).check(config)
+        find_part(group, config[group].name).check(config)
 
 
 # --- Keys that follow from others -----------------------------------------------------------------

@@ -10,7 +10,6 @@ from jax.sharding import Mesh
 
 from bert_jax import config as configs
 from bert_jax import step
-from bert_jax.config_checks import own_function
 from bert_jax.convert import load_model
 from bert_jax.data.batch import check_ids, join
 from bert_jax.errors import BadInput
@@ -18,6 +17,7 @@ from bert_jax.models import base as models
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
+from bert_jax.registry import own_function
 from bert_jax.runs import jax_setup, metrics, run_info, workdir
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed

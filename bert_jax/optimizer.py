@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config_checks import find_module
 from bert_jax.models import base as models
+from bert_jax.registry import find_part
 
 
 def make(config, rate, peak) -> optax.GradientTransformationExtraArgs:
@@ -22,7 +22,7 @@ def make(config, rate, peak) -> optax.GradientTransformationExtraArgs:
     clip = optax.identity()
     if keys.clip:
         clip = clip_by_norm(keys.clip)
-    scale = find_module("optimizer", keys.name).make(config, peak)
+    scale = find_part("optimizer", keys.name).make(config, peak)
     return optax.chain(clip, scale, scale_by_rate(config, rate))
 
 

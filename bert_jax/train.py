@@ -15,13 +15,13 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
-from bert_jax.config_checks import own_function
 from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
+from bert_jax.registry import own_function
 from bert_jax.runs import (
     continuation,
     jax_setup,

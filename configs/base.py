@@ -12,9 +12,8 @@ from itertools import accumulate
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.config_checks import (
+from bert_jax.checks import (
     check_keys,
-    find_module,
     heldout_sources,
     require,
     source_names,
@@ -22,6 +21,7 @@ from bert_jax.config_checks import (
     split_list,
     value_of,
 )
+from bert_jax.registry import find_part
 
 
 def phase(steps: int, length: int, batch: int, **keys) -> ConfigDict:
@@ -51,19 +51,14 @@ def use(config: ConfigDict, **names: str) -> None:
     key of this name and type; all others take the new defaults. This holds for the module's keys of each phase, too.
     """
     for group, name in names.items():
-        old = find_module(group, config[group].name)
-        new = find_module(group, name)
+        old = find_part(group, config[group].name)
+        new = find_part(group, name)
         config[group] = ConfigDict(keep_changed(config[group], old.DEFAULTS, new.DEFAULTS))
         config[group].name = name
         config[group].lock()
         for key, values in config.phases.items():
-            values = keep_changed(values, phase_defaults(old), phase_defaults(new))
+            values = keep_changed(values, old.PHASE_DEFAULTS, new.PHASE_DEFAULTS)
             config.phases[key] = ConfigDict(values)
-
-
-def phase_defaults(module) -> dict:
-    """Returns the keys of phases that a module brings; those of models, if any, are also keys of the model."""
-    return getattr(module, "PHASE_DEFAULTS", {})
 
 
 def keep_changed(values: ConfigDict, old: dict, new: dict) -> dict:
@@ -180,16 +175,16 @@ def get_config(
     config.tokenizer.special = "pad,unk,cls,sep,mask"
     config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most
 
-    config.model = ConfigDict(find_module("model", model).DEFAULTS)
+    config.model = ConfigDict(find_part("model", model).DEFAULTS)
     # a file in bert_jax/models, or the dotted name of any module; it defines the other keys of the group
     config.model.name = model
-    config.objective = ConfigDict(find_module("objective", objective).DEFAULTS)
+    config.objective = ConfigDict(find_part("objective", objective).DEFAULTS)
     config.objective.name = objective  # likewise, in bert_jax/objectives
-    config.task = ConfigDict(find_module("task", task).DEFAULTS)
+    config.task = ConfigDict(find_part("task", task).DEFAULTS)
     # likewise, in bert_jax/tasks; it also defines the other keys of the phases
     config.task.name = task
 
-    config.optimizer = ConfigDict(find_module("optimizer", optimizer).DEFAULTS)
+    config.optimizer = ConfigDict(find_part("optimizer", optimizer).DEFAULTS)
     # likewise, in bert_jax/optimizers: adam (with decoupled weight decay: AdamW), stable_adamw (which needs no clip),
     # adafactor
     config.optimizer.name = optimizer
@@ -222,7 +217,7 @@ def get_config(
     config.schedule.end = 0.0  # where linear, cosine and sqrt end, as a share of the peak
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
-    keys = phase_defaults(find_module("task", task)) | phase_defaults(find_module("model", model))
+    keys = find_part("task", task).PHASE_DEFAULTS | find_part("model", model).PHASE_DEFAULTS
     main = phase(steps=1000, length=128, batch=256, **keys)
     config.phases = ConfigDict(dict(main=main))
 

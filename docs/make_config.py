@@ -8,7 +8,7 @@ import io
 import tokenize
 from pathlib import Path
 
-from bert_jax.config_checks import GROUPS, find_module, registered
+from bert_jax.registry import GROUPS, find_module, registered
 
 ROOT = Path(__file__).parents[1]
 HEAD = """# Config keys

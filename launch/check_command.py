@@ -11,7 +11,7 @@ import re
 import sys
 
 from bert_jax import cli, config
-from bert_jax.config_checks import split_list
+from bert_jax.checks import split_list
 from bert_jax.data import corpus, download
 from bert_jax.errors import BadInput, Unavailable, Unfinished
 from bert_jax.storage import remote

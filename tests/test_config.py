@@ -261,7 +261,7 @@ def test_a_past_phase_may_not_change():
 # --- Models, objectives and tasks outside of the package ------------------------------------------
 
 MODULE = """
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 
 DEFAULTS = {defaults}
 

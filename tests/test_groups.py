@@ -16,7 +16,7 @@ from pyarrow import parquet
 from bert_jax import config as configs
 from bert_jax import optimizer, train
 from bert_jax.checkpoints import reader
-from bert_jax.config_checks import source_names, sources
+from bert_jax.checks import source_names, sources
 from bert_jax.convert.names import by_path
 from bert_jax.data import mixture
 

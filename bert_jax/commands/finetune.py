@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.config_checks import split_list
+from bert_jax.checks import split_list
 from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import BadInput
@@ -57,7 +57,7 @@ def train(options, overrides) -> tuple[int, dict]:
     """Trains all runs; returns the exit code, and {task and settings: {split and metric: [score of each seed]}}."""
     chosen = trials(options.config, options.search, overrides)
     config = chosen[0].config
-    if options.search and examples.module_of(config):
+    if options.search and examples.of(config):
         shared = ("init_from", "store", *examples.made_from(config))
         for search in options.search:
             if search.partition("=")[0] in shared:

@@ -4,7 +4,7 @@ import jax
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.convert import init_from
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
@@ -23,7 +23,7 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
-    if examples.module_of(config):
+    if examples.of(config):
         require(config.store, "store", config, "expected a directory")
         if config.init_from:
             config = init_from.resolve(config, overrides)

@@ -17,7 +17,7 @@ def run(options, overrides) -> int:
     for line in left_behind(options, config):
         cli.log_progress(line)
     resolve = None
-    if examples.module_of(config) and not (config.init_from or config.batches):
+    if examples.of(config) and not (config.init_from or config.batches):
         config.store = config.store or f"{download.absolute(str(options.workdir))}.store"
         resolve = epochs.resolve
     return pretrain(config, options.workdir, resolve, overrides)

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.convert import load_model, names, tiling, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
@@ -85,7 +85,7 @@ def open_source(config: ConfigDict) -> load_model.Model:
     setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
     if config.init_moments:
         setup.append("checkpoint.average=1")  # a mean has none
-    if examples.module_of(config):
+    if examples.of(config):
         return load_model.open_model(config.init_from, setup, head="")
     try:
         return load_model.open_model(config.init_from, setup)
@@ -100,7 +100,7 @@ def kept_heads(config: ConfigDict, model: load_model.Model) -> set[str]:
     architecture; otherwise those of which a task with labels has the same, as ModernBERT's head."""
     if config.model.name != model.config.model.name:
         return set()
-    if not examples.module_of(config):
+    if not examples.of(config):
         return set(names.by_path(model.params))
     table = names.parameters(model.config.model)
     return {entry.path for entry in table if entry.part == "head"}
@@ -150,7 +150,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     Of two models, the keys that both have are compared. `pooling`, which fine-tuning takes from the source, changes no
     vector of a token. A phase may have other values of the model than the whole config.
     """
-    keys = getattr(models.module_of(config), "PHASE_DEFAULTS", ())
+    keys = models.part_of(config).PHASE_DEFAULTS
     bases = [f"model.{key}" for key in keys]
     free = [*continuation.CHANGEABLE, "model.pooling", *bases]
     if "model.rotary_base" in bases:  # no array has a row for each position
@@ -297,7 +297,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
 def tokenizer_of(config: ConfigDict, model: load_model.Model):
     """Returns the tokenizer of a model to start from: for a task with labelled examples and `tokenizer.add_special`
     with the special tokens that it lacks, whose embeddings are fresh."""
-    if config.tokenizer.add_special and examples.module_of(config):
+    if config.tokenizer.add_special and examples.of(config):
         is_causal = config.objective.get("causal", False)
         return vocabulary_extension.with_special(model.tokenizer, is_causal)
     return model.tokenizer
@@ -305,7 +305,7 @@ def tokenizer_of(config: ConfigDict, model: load_model.Model):
 
 def check_finetuning(config: ConfigDict, overrides) -> None:
     """Raises BadInput for a config that cannot be fine-tuned."""
-    if not examples.module_of(config):
+    if not examples.of(config):
         raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
     require(config.init_from, "init_from", config, "expected the run or the model to start from")
     epochs.check(config, overrides)

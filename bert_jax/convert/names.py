@@ -11,8 +11,8 @@ import numpy as np
 from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt
 from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
-from bert_jax.models import base as models
 from bert_jax.parallel.mesh import by_path
+from bert_jax.registry import find_part
 
 FORMATS = ("huggingface", "google")
 # {config.model.name: its architecture}. A model outside of the package has it as ARCHITECTURE in its file.
@@ -93,7 +93,7 @@ def find_architecture(model, objective: str = "") -> Architecture | None:
     """
     name = model["name"]
     if "." in name:
-        return models.architecture(name)
+        return find_part("model", name).ARCHITECTURE
     decoder = DECODERS.get(name)
     if decoder and objective == decoder.objective:
         return decoder
@@ -136,7 +136,7 @@ def find_model(values: dict, path: Path, outside: str = "") -> tuple[str, Archit
     """
     # Of two architectures with one model_type, the encoder's is the last.
     pairs = [*DECODERS.items(), *ARCHITECTURES.items(), *POST_NORM.items()]
-    if "." in outside and (architecture := models.architecture(outside)):
+    if "." in outside and (architecture := find_part("model", outside).ARCHITECTURE):
         pairs.append((outside, architecture))
     types = {architecture.model_type: (name, architecture) for name, architecture in pairs}
     model_type = values.get("model_type")

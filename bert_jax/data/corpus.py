@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config_checks import heldout_sources, source_names, sources, split_list
+from bert_jax.checks import heldout_sources, source_names, sources, split_list
 from bert_jax.data import download
 from bert_jax.data.sources import encodings, files, mds, parquet, pydocs, tables, text
 from bert_jax.data.sources.problems import add_problem, describe, numbers_of

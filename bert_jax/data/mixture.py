@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.config_checks import is_heldout_by_hash, source_names, split_list
+from bert_jax.checks import is_heldout_by_hash, source_names, split_list
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.order import Order
 from bert_jax.data.store import SPLITS, Store

@@ -6,19 +6,13 @@ import itertools
 import json
 from pathlib import Path
 
-from bert_jax.config_checks import (
-    heldout_sources,
-    own_function,
-    source_names,
-    sources,
-    split_list,
-    value_of,
-)
+from bert_jax.checks import heldout_sources, source_names, sources, split_list, value_of
 from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
 from bert_jax.data.sources import files, tables
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
+from bert_jax.registry import own_function
 from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import training

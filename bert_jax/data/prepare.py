@@ -20,13 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config_checks import find_module, require
+from bert_jax.checks import require
 from bert_jax.data import corpus, download, origin, report, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import encode, pool, splits
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
 from bert_jax.data.sources.files import text_bytes
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.registry import find_part
 from bert_jax.storage import atomic, checksums, remote
 
 # The bits of a store depend on the code of this package and on the versions of these libraries.
@@ -175,7 +176,7 @@ def build(
     result["unusable_files"] = [str(path) for source in sources for path in sorted(source.refused)]
     finish(config, text, store, tokenizer, result)
     # Raises BadInput for too little text.
-    find_module("task", config.task.name).make(config, stores.open_store(store))
+    find_part("task", config.task.name).make(config, stores.open_store(store))
     atomic.rename(store, path)
     seconds = time.monotonic() - start  # of this start
     return result | {"seconds": seconds, "megabytes_per_second": size / 1e6 / seconds}

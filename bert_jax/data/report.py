@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config_checks import is_heldout_by_hash
+from bert_jax.checks import is_heldout_by_hash
 from bert_jax.data import mixture
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import lost_text

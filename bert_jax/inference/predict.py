@@ -107,9 +107,9 @@ def with_search(model: load_model.Model, search: dict) -> load_model.Model:
 def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
     """Returns the examples of texts or of a file, without labels that the model does not know; prints how many."""
     config = model.config
-    task = examples.module_of(config)
+    task = examples.of(config)
     if isinstance(inputs, Path):
-        chosen = getattr(task, "load_sources", task.load)(config, inputs)
+        chosen = task.read_inputs(config, inputs)
     else:
         chosen = task.parse(config, inputs)
     errors = []
@@ -135,13 +135,12 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
     if not inputs:
         raise BadInput("--input: has no examples")
     config = model.config
-    task = examples.module_of(config)
+    task = examples.of(config)
     phase = configs.phases(config)[-1]
     split = examples.split_names(config)[-1]  # its rows are evaluated
     store = examples.in_memory(config, model.tokenizer, split, inputs)
     part = store.splits[split]
-    if hasattr(task, "widen"):
-        phase = task.widen(config, inputs, part, phase)
+    phase = task.widen(config, inputs, part, phase)
     dataset = tasks.make(config, store)
     rows = dataset.rows(phase, split, 0)
     if cut := texts.count_cut(part, rows):

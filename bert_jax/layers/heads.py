@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.layers import pooling
 from bert_jax.layers.blocks import ACTIVATIONS, LayerOptions
 from bert_jax.layers.dense import Dense

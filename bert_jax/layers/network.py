@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.errors import BadInput
 from bert_jax.layers import rotary
 from bert_jax.layers.attention_spec import Branches, Cache, Mask, Spec, empty_cache

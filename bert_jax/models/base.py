@@ -1,14 +1,6 @@
 """Finds the model of a config, and what its file says about its parameters.
 
-Such a file has `make(config, vocabulary_size, **fields) -> nn.Module`, a network, and may also have
-
-    BODY        the subtrees of the network's parameters that are its body; by default ("",), all of them
-    FRAME       the special tokens around texts, by default those of BERT; see tokenizers/special_tokens.py
-    TARGET_FRAME    the same of a target
-    TAKES       {name of another model: {subtree of its body: subtree of this one}}, what `init_from` takes from it
-    RULES       shardings in front of mesh.RULES
-    DECAY       rules in front of DECAY below
-    warnings    (config) -> texts
+registry.Model names what such a file has; its `make(config, vocabulary_size, **fields)` returns a network.
 
 The network is the field `network` of an objective's module: its parameters are in the subtree `network` of all, beside
 those of heads. The layers of a subtree of the body are its parts `blocks_0`, `blocks_1`, ...
@@ -19,10 +11,10 @@ from collections.abc import Iterable
 import jax
 from flax import linen as nn
 
-from bert_jax.config_checks import find_module
 from bert_jax.layers import attention, counts
 from bert_jax.layers.network import check_mesh
 from bert_jax.parallel.mesh import RULES, by_path, match, path_name
+from bert_jax.registry import Model, find_part
 
 NETWORK = "network"  # the field of the module of an objective
 # (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
@@ -33,9 +25,9 @@ DECAY = (
 )
 
 
-def module_of(config):
-    """Returns the module that `config.model.name` names."""
-    return find_module("model", config.model.name)
+def part_of(config) -> Model:
+    """Returns what the file has that `config.model.name` names."""
+    return find_part("model", config.model.name)
 
 
 def make(config, vocabulary_size: int, **fields) -> nn.Module:
@@ -43,7 +35,7 @@ def make(config, vocabulary_size: int, **fields) -> nn.Module:
 
     fields: what the objective and the program decide about it, such as causal=True; see attention_spec.Spec.
     """
-    return module_of(config).make(config, vocabulary_size, **fields)
+    return part_of(config).make(config, vocabulary_size, **fields)
 
 
 def resolve(config, phase, mesh, **fields) -> str:
@@ -65,7 +57,7 @@ def resolve(config, phase, mesh, **fields) -> str:
 
 def body(config) -> tuple[str, ...]:
     """Returns the BODY of the model's file, as subtrees of all parameters."""
-    return tuple(map(in_network, getattr(module_of(config), "BODY", ("",))))
+    return tuple(map(in_network, part_of(config).BODY))
 
 
 def parameters(config, params, vocabulary: int) -> dict[str, int]:
@@ -85,13 +77,13 @@ def in_network(subtree: str) -> str:
 def taken(config, name: str) -> dict[str, str]:
     """Returns {subtree of the body of another model: subtree of this one}, by the TAKES of the model's file; of all
     parameters."""
-    subtrees = getattr(module_of(config), "TAKES", {}).get(name, {})
+    subtrees = part_of(config).TAKES.get(name, {})
     return {in_network(source): in_network(target) for source, target in subtrees.items()}
 
 
 def shardings(config) -> tuple:
     """Returns the RULES of the model's file, and then those of mesh.py."""
-    return (*getattr(module_of(config), "RULES", ()), *RULES)
+    return (*part_of(config).RULES, *RULES)
 
 
 def decayed(config, params):
@@ -99,20 +91,8 @@ def decayed(config, params):
 
     Raises BadInput for a parameter that no rule names.
     """
-    rules = (*getattr(module_of(config), "DECAY", ()), *DECAY)
+    rules = (*part_of(config).DECAY, *DECAY)
     return jax.tree.map_with_path(lambda path, _: match(path_name(path), rules)[1], params)
-
-
-def architecture(name: str):
-    """Returns the ARCHITECTURE of a model's file, see convert/architecture.py, by config.model.name; None if it has
-    none."""
-    return getattr(find_module("model", name), "ARCHITECTURE", None)
-
-
-def warnings(config) -> list[str]:
-    """Returns the warnings of the model's file."""
-    module = module_of(config)
-    return module.warnings(config) if hasattr(module, "warnings") else []
 
 
 def subtree_of(path: str, body: Iterable[str]) -> str:

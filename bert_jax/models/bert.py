@@ -5,7 +5,7 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 
 import jax.numpy as jnp
 
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 from bert_jax.layers import network, pooling
 from bert_jax.layers.dense import Dense
 

@@ -6,7 +6,7 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 
 import math
 
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.layers import network, pooling
 from bert_jax.layers.heads import Head
 

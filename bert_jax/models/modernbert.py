@@ -7,7 +7,7 @@ they agree with https://github.com/AnswerDotAI/ModernBERT.
 
 import math
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Spec
 from bert_jax.layers.blocks import Dropouts

@@ -11,7 +11,7 @@ one table of word embeddings. A network reads, besides the source in the arrays 
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Branches, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks

@@ -16,12 +16,12 @@ from flax.core import tracers
 
 from bert_jax import config as configs
 from bert_jax import prng
-from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.optimizers.base import select_trained
 from bert_jax.parallel.mesh import by_path
+from bert_jax.registry import find_part
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -163,15 +163,15 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
 
     fields: of the network, that the program decides: `sequences`, `is_counted` (see attention_spec.Spec).
     """
-    module = find_module("objective", config.objective.name)
+    module = find_part("objective", config.objective.name)
     if config.objective.get("causal", False):
         fields["causal"] = True
     return module.make(config, vocabulary, **fields)
 
 
 def warnings(config) -> list[str]:
-    """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
-    texts = models.warnings(config)
+    """Returns warnings about a config, those of the model's file among them."""
+    texts = [*models.part_of(config).warnings(config)]
     schedules = configs.schedules(config)
     for schedule in schedules:
         steps = schedule.stop - schedule.first

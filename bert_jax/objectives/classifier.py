@@ -9,7 +9,7 @@ B batch, C outputs: one for each label, or one for a number. It reads, besides t
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.layers import heads, pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base

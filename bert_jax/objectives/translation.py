@@ -6,12 +6,12 @@ B batch, T length of the target, V padded vocabulary. It reads the arrays of mod
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax.checks import check_keys, require
 from bert_jax.config import longest_row
-from bert_jax.config_checks import check_keys, require
 from bert_jax.layers import decoding
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.tokenizers.special_tokens import Vocabulary, model_frame
+from bert_jax.tokenizers.special_tokens import Vocabulary, target_frame
 
 DEFAULTS = {
     # share of the probability that is spread over all pieces, the target among them (arXiv:1512.00567)
@@ -67,7 +67,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     smoothing = keys.label_smoothing
     search = decoding.Search(keys.beams, keys.length_penalty, keys.length_rule)
 
-    frame = model_frame(config.model.name, "TARGET_FRAME").ids(vocabulary._asdict())
+    frame = target_frame(config.model.name).ids(vocabulary._asdict())
 
     def weigh(batch):
         """Returns float32[B, T]: 1 for a token of a target that another one of it follows."""

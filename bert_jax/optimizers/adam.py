@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.models import base as models
 
 DEFAULTS = {

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.optimizers import adam
 
 DEFAULTS = {

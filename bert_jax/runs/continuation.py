@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.config_checks import value_of
+from bert_jax.checks import value_of
 from bert_jax.storage.checksums import json_digest
 
 # Keys and groups that a resumed run may change.

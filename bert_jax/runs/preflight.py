@@ -10,7 +10,7 @@ import jax
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.data import mixture
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base

@@ -1,19 +1,15 @@
-"""Finds the task of a config, and sets the keys that its data decides.
-
-The file of a task has DEFAULTS, `check` and `make`, and may also have PHASE_DEFAULTS, NEEDS, the names of the special
-tokens without which a vocabulary is refused, separated by spaces, `fill`, and FILLED, the names of the numbers that it
-sets.
-"""
+"""Finds the task of a config, and sets the keys that its data decides. registry.Task names what a task's file has."""
 
 import jax
 
 from bert_jax import config as configs
-from bert_jax.config_checks import find_module, require
+from bert_jax.checks import require
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
 from bert_jax.models import base as models
 from bert_jax.objectives import base as objectives
+from bert_jax.registry import find_part
 from bert_jax.storage import remote
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -24,7 +20,7 @@ def make(config, store: Store | None = None) -> Dataset:
 
     Raises BadInput if the store has too few documents.
     """
-    return find_module("task", config.task.name).make(config, store)
+    return find_part("task", config.task.name).make(config, store)
 
 
 def tokens_per_step(config, phase) -> int:
@@ -50,23 +46,21 @@ def make_objective(config, phase, vocabulary: Vocabulary) -> objectives.Objectiv
 def fill(config, store: Store) -> None:
     """Sets the keys of the task that its data decides and that are empty, such as the names of labels.
 
-    A store of labelled examples has their `labels`. The task's module names others by `fill(config, store) -> {key:
-    value}`, if it has any. Empty is () or 0. Raises BadInput if the task cannot use them.
+    A store of labelled examples has their `labels`. Raises BadInput if the task cannot use them.
     """
-    module = find_module("task", config.task.name)
+    task = find_part("task", config.task.name)
     values = {}
     if "labels" in store.manifest:
         values["labels"] = store.manifest["labels"]
-    if hasattr(module, "fill"):
-        values |= module.fill(config, store)
+    values |= task.fill(config, store)
     take_filled(config, values)
-    module.check(config)
+    task.check(config)
 
 
 def take_filled(config, values: dict) -> None:
     """Sets the empty keys of the task, () or 0 of FILLED, to those of `values`, {key: value}, such as the task's keys
     in a saved config."""
-    numbers = getattr(find_module("task", config.task.name), "FILLED", ())
+    numbers = find_part("task", config.task.name).FILLED
     with config.unlocked():
         for key, value in values.items():
             empty = config.task.get(key)
@@ -80,10 +74,8 @@ def attention(config, phase, mesh) -> str:
 
 
 def check_scores(config) -> None:
-    """Raises BadInput if the scores of a task cannot be computed; its module may have a function of this name."""
-    module = find_module("task", config.task.name)
-    if hasattr(module, "check_scores"):
-        module.check_scores(config)
+    """Raises BadInput if the scores of a task cannot be computed."""
+    find_part("task", config.task.name).check_scores(config)
 
 
 def check_prepared(config) -> None:
@@ -95,12 +87,11 @@ def check_prepared(config) -> None:
 def local_store(config, log) -> Store | None:
     """Opens the store of a config if it is on this disk, and fills the task's keys from it; None if it is not.
 
-    Without it, empty keys take the values that the task's module names by `assume(config) -> {key: value}`, if it has
-    this function; they are logged. Raises BadInput if the store is damaged.
+    Without it, empty keys take the values that the task assumes; they are logged. Raises BadInput if the store is
+    damaged.
     """
     if remote.is_address(config.store) or not download.exists(config.store):
-        module = find_module("task", config.task.name)
-        assumed = module.assume(config) if hasattr(module, "assume") else {}
+        assumed = find_part("task", config.task.name).assume(config)
         for key, value in assumed.items():
             if config.task[key] == ():
                 log(f"config.task.{key}=(): not known without the store; {value} is assumed")

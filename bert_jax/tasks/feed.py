@@ -64,7 +64,7 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
 def made_from(config: ConfigDict, saved: dict) -> dict:
     """Returns the config keys that decide the content of a store. saved: those of saved batches, which say what files
     were that are missing now."""
-    if examples.module_of(config):
+    if examples.of(config):
         return {"task.data": saved.get("task.data")} | examples.made_from(config)
     return origin.made_from(config)
 
@@ -99,7 +99,7 @@ def open_or_prepare(config: ConfigDict, log: Callable[[str], None]) -> stores.St
     """
     from bert_jax.data import prepare
 
-    if examples.module_of(config):
+    if examples.of(config):
         return examples.open_or_build(config)
     if not download.exists(config.store):
         prepare.prepare(config, log)

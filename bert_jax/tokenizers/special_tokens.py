@@ -5,8 +5,8 @@ from collections import namedtuple
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bert_jax.config_checks import find_module
 from bert_jax.errors import BadInput
+from bert_jax.registry import find_part
 
 # Their names, in the order of the vocabularies that this project trains. `cls` begins a text, and `sep` ends it.
 SPECIAL = {
@@ -29,7 +29,6 @@ ALL = SPECIAL | {"end": "[END]", "bos": "[BOS]"}
 # In the vocabularies of GPT-2 and its relatives, one piece begins a text, ends it, and is unknown.
 TEXT_END = "<|endoftext|>"
 BERT_FRAME = "cls | sep | sep"  # see `parse_frame`
-NEEDS = "pad unk cls sep"  # names of those that a task needs, if its file has no NEEDS; [UNK] is for empty texts
 
 
 class Vocabulary(namedtuple("Vocabulary", ("size", *ALL), defaults=(None,) * len(ALL))):
@@ -119,12 +118,15 @@ def parse_frame(text: str) -> Frame:
     return Frame(*parts, int(segment) if segment else None)
 
 
-def model_frame(model: str, name: str = "FRAME") -> Frame:
-    """Returns the frame of the texts of config.model.name, as names: what its file calls FRAME, or that of BERT.
+def model_frame(model: str) -> Frame:
+    """Returns the frame of the texts of config.model.name, as names: the FRAME of its file, or that of BERT."""
+    return parse_frame(find_part("model", model).FRAME or BERT_FRAME)
 
-    name: of another frame in that file.
-    """
-    return parse_frame(getattr(find_module("model", model), name, BERT_FRAME))
+
+def target_frame(model: str) -> Frame:
+    """Returns the frame of the targets of config.model.name, as names: the TARGET_FRAME of its file, or that of
+    BERT."""
+    return parse_frame(find_part("model", model).TARGET_FRAME or BERT_FRAME)
 
 
 def frame_of(config) -> Frame:
@@ -143,13 +145,13 @@ def check_ids(special: dict[str, int], size: int, path: object) -> None:
 
 
 def check_task(config, tokenizer, path: object) -> None:
-    """Raises BadInput if a tokenizer lacks special tokens that the task of a config needs: NEEDS of its file, or that
-    of this one; or if masks need to know where words start, and its pieces do not mark it.
+    """Raises BadInput if a tokenizer lacks special tokens that the task of a config needs, NEEDS of its file, or
+    if masks need to know where words start, and its pieces do not mark it.
 
     path: the name of the tokenizer in the error.
     """
     name = config.task.name
-    needs = getattr(find_module("task", name), "NEEDS", NEEDS).split()
+    needs = find_part("task", name).NEEDS.split()
     missing = ", ".join(SPECIAL[need] for need in needs if need not in tokenizer.special)
     if missing:
         raise BadInput(

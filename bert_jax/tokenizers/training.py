@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bert_jax.config_checks import split_list
+from bert_jax.checks import split_list
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
 

@@ -12,7 +12,7 @@ from kits.rows import check_starts_and_hosts
 from kits.small import small_config
 from kits.stores import make_store, random_documents
 
-from bert_jax.config_checks import sources
+from bert_jax.checks import sources
 from bert_jax.data import mixture, stream
 from bert_jax.data.mixture import PERIOD, Mixed, Period
 from bert_jax.errors import BadInput

@@ -2,7 +2,7 @@
 
 from external import decoder_names
 
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 from bert_jax.layers import network, pooling
 
 ARCHITECTURE = decoder_names.DECODER  # for export and import

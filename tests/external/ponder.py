@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from external import universal
 from jax.scipy.special import rel_entr
 
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 from bert_jax.models import base as models
 from bert_jax.objectives import base, mlm
 

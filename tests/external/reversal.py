@@ -11,9 +11,11 @@ DEFAULTS = {**parallel_texts.DEFAULTS}
 PACKED = 2
 FRAME = parse_frame(BERT_FRAME)
 TARGET = "tokens positions sequence_ids"
-load = parallel_texts.load
-parse = parallel_texts.parse
-encode = parallel_texts.encode
+EXAMPLES = examples.Examples(
+    load=parallel_texts.load,
+    parse=parallel_texts.parse,
+    encode=parallel_texts.encode,
+)
 
 
 def check(config):

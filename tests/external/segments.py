@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from external import decoder, relative
 
 from bert_jax import prng
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 from bert_jax.layers import network
 from bert_jax.layers.attention_spec import Mask
 from bert_jax.layers.blocks import Inputs

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 from bert_jax.layers import blocks
 from bert_jax.layers.attention_spec import Mask, empty_cache
 from bert_jax.layers.blocks import Dropouts, Inputs

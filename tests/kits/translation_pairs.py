@@ -9,9 +9,11 @@ from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {**parallel_texts.DEFAULTS, **masked_rows.DEFAULTS, "text": ("en", "de")}
 PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS
-load = parallel_texts.load
-parse = parallel_texts.parse
-encode = parallel_texts.encode
+EXAMPLES = examples.Examples(
+    load=parallel_texts.load,
+    parse=parallel_texts.parse,
+    encode=parallel_texts.encode,
+)
 
 
 def check(config):

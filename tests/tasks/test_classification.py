@@ -10,7 +10,7 @@ from bert_jax import config as configs
 from bert_jax.convert.vocabulary_extension import with_special
 from bert_jax.errors import BadInput
 from bert_jax.tasks import classification
-from bert_jax.tasks.labelled import example_report, examples, labels, predictions, scores
+from bert_jax.tasks.labelled import example_report, examples, labels, predictions, scores, texts
 from bert_jax.tasks.labelled.examples import Example
 
 TOKENIZER = labelled.tokenizer()
@@ -138,7 +138,7 @@ def test_several_labels_and_numbers(tmp_path):
     assert scores["loss_of_mean"] == pytest.approx(np.var([1.5, -2, 0]))
     for label in ("many", "nan", "1e39", ["1"]):
         with pytest.raises(BadInput, match="train:1: label "):
-            classification.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
+            texts.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
     config = labelled.load("glue:sst2", {})
     with pytest.raises(BadInput, match="train:1: label .*one"):
         labels.target(config, Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"])

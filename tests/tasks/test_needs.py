@@ -6,11 +6,11 @@ from kits.malformed_inputs import refused
 from kits.vocabularies import digits_like, gpt2_like
 
 from bert_jax import config
-from bert_jax.config_checks import registered
 from bert_jax.data import store as stores
 from bert_jax.data.vocabulary import expected_vocabulary, tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches
+from bert_jax.registry import registered
 from bert_jax.tasks.feed import StoreFeed, open_feed
 from bert_jax.tokenizers.special_tokens import Vocabulary, parse_frame
 

@@ -19,7 +19,7 @@ from bert_jax.data import stream
 from bert_jax.errors import BadInput
 from bert_jax.tasks import question_answering
 from bert_jax.tasks.labelled import examples
-from bert_jax.tasks.question_answering import answer_scores, windows
+from bert_jax.tasks.question_answering import answer_scores, squad, windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame
@@ -209,7 +209,7 @@ def test_a_wrong_answer_is_refused(tmp_path, start, text):
     found[0]["paragraphs"][1]["qas"][0]["answers"] = [{"answer_start": start, "text": text}]
     write(tmp_path / "a.json", found)
     with pytest.raises(BadInput, match=rf"a\.json: question q1: answer_start={start}") as error:
-        question_answering.load(None, tmp_path / "a.json")
+        squad.load(None, tmp_path / "a.json")
     assert "\n" not in str(error.value)
 
 
@@ -220,9 +220,7 @@ def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path, capsys):
     question["question"] = "\ud83d\ude00\ud83d?"
     path = tmp_path / "a.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"data": found}).encode())
-    assert "\U0001f600\ufffd?" in [
-        example.texts[0] for example in question_answering.load(None, path)
-    ]
+    assert "\U0001f600\ufffd?" in [example.texts[0] for example in squad.load(None, path)]
     assert f"{path}: 1 " in capsys.readouterr().err
 
 
@@ -230,7 +228,7 @@ def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path, capsys):
 def test_another_file_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInput, match=r"a\.json"):
-        question_answering.load(None, tmp_path / "a.json")
+        squad.load(None, tmp_path / "a.json")
 
 
 def test_rows_without_room_for_a_text_are_refused_with_the_key(tmp_path):
@@ -246,7 +244,7 @@ def test_two_questions_with_an_id_are_refused(tmp_path):
         article["paragraphs"][0]["qas"][0]["id"] = name
     write(tmp_path / "a.json", found)
     with pytest.raises(BadInput, match=r"a\.json: 2 .*'1'"):
-        question_answering.load(None, tmp_path / "a.json")
+        squad.load(None, tmp_path / "a.json")
 
 
 # --- Runs -----------------------------------------------------------------------------------------
@@ -306,7 +304,7 @@ def test_published_predictions_have_their_published_scores(folder, version):
     name, exact, f1 = PUBLISHED[version]
     path = folder / f"dev-v{version}.rebuilt.json"
     said = json.loads((folder / "predictions" / f"{name}.json").read_text())
-    found = question_answering.load(None, path)
+    found = squad.load(None, path)
     answers = [[answer["text"] for answer in example.label] for example in found]
     scores = answer_scores.score(answers, [said[example.place] for example in found])
     assert (scores["exact"], scores["f1"]) == pytest.approx((exact, f1), abs=6e-6)
@@ -318,7 +316,7 @@ def test_all_answers_of_squad_are_found_again(folder, file):
     """More than 99 % are whole pieces, and have their exact text; the others are within their pieces."""
     tokenizer = tokenizers.from_file(published("bert_base_uncased_vocab.txt"), True)
     places, whole = {}, []
-    for example in question_answering.load(None, folder / f"{file}.json"):
+    for example in squad.load(None, folder / f"{file}.json"):
         text = example.texts[1]
         if text not in places:
             ids, offsets = next(tokenizer.encode_with_offsets([text]))

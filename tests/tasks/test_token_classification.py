@@ -18,7 +18,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks import token_classification
 from bert_jax.tasks.labelled import examples
 from bert_jax.tasks.labelled.examples import Example
-from bert_jax.tasks.token_classification import entity_labels
+from bert_jax.tasks.token_classification import conll, entity_labels
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 model = labelled.model
@@ -33,7 +33,7 @@ def load(model, data, train: str, dev: str = "a\tO", **keys):
 
 def read(config, data):
     """Returns (place, words, labels) of the sentences of train.txt."""
-    found = token_classification.load(config, data / "train.txt")
+    found = conll.load(config, data / "train.txt")
     return [(f"{e.place[-1]}", e.texts, e.label and [w.label for w in e.label]) for e in found]
 
 
@@ -51,7 +51,7 @@ def test_a_table_is_no_file_of_columns(model, tmp_path, name):
     config = load(model, tmp_path, "a\tO")
     (tmp_path / name).write_text("a\tO")
     with pytest.raises(BadInput, match=f"{tmp_path}/{name}: "):
-        token_classification.load(config, tmp_path / name)
+        conll.load(config, tmp_path / name)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -61,9 +61,10 @@ def test_columns_are_read(model, tmp_path, name):
     config = load(model, tmp_path, text)
     found = read(config, tmp_path)
     assert found[0] == first and [words for _, words, _ in found[1:]] == [["x"]]
-    assert token_classification.names(
-        config, token_classification.load(config, tmp_path / "train.txt")
-    ) == ["O", "B-a"]
+    assert token_classification.names(config, conll.load(config, tmp_path / "train.txt")) == [
+        "O",
+        "B-a",
+    ]
 
 
 def test_other_columns_and_none(model, tmp_path):
@@ -137,7 +138,7 @@ def test_bad_columns_are_refused(model, tmp_path):
     with pytest.raises(BadInput, match="train.txt:2: "):
         examples.read(config)
     with pytest.raises(BadInput, match="task.data"):
-        token_classification.load(config, "hf:ner:train")
+        conll.load(config, "hf:ner:train")
     for columns in ("(0,)", "('a', 'b')"):
         with pytest.raises(BadInput, match="task.columns"):
             load(model, tmp_path, "a O", **{"task.columns": columns})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config_checks import is_heldout_by_hash, source_names
+from bert_jax.checks import is_heldout_by_hash, source_names
 from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import NpyWriter

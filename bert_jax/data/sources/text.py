@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from bert_jax.config_checks import own_function
 from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import BYTES, add_problem
 from bert_jax.data.sources.wrapped import join_lines
+from bert_jax.registry import own_function
 
 # Reasons in the counts of problems: to drop a line, and of records that are kept.
 NOT_UTF8 = "lines not UTF-8"

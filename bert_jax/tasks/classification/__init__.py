@@ -9,7 +9,7 @@ A batch has, besides the arrays of the batch contract,
 
 from itertools import chain
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
@@ -28,12 +28,8 @@ DEFAULTS = {
     # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
-FREE = ("both_orders",)
 FEW = "expected two or more classes"
 MANY = 20  # classes: more are refused if they have fewer than two rows on average
-target = labels.target
-encode = texts.encode
-parse = parallel_texts.parse
 assume = labels.assume
 
 
@@ -91,3 +87,14 @@ def make(config, store=None) -> Dataset:
 def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns {prediction, probabilities} of each row, see predictions.describe."""
     return predictions.describe(config.task.kind, outputs["label_logits"], config.task.labels)
+
+
+EXAMPLES = examples.Examples(
+    load=load,
+    parse=parallel_texts.parse,
+    names=names,
+    target=labels.target,
+    encode=texts.encode,
+    decode=decode,
+    free=("both_orders",),
+)

@@ -4,6 +4,7 @@ import numpy as np
 
 from bert_jax.data import report
 from bert_jax.data.store import Store, count_split
+from bert_jax.registry import find_part
 from bert_jax.tasks.labelled import examples, texts
 
 
@@ -15,7 +16,6 @@ def build(config, store: Store) -> dict:
     counts = {name: count_split(store.splits[name]) for name in examples.split_names(config)}
     sizes = np.diff(train.sentence_ends, prepend=0)
     unigrams = np.bincount(train.tokens, minlength=tokenizer.size)
-    fill = getattr(examples.module_of(config), "fill", None)
     unknown = [number for name, number in tokenizer.special.items() if name == "unk"]
     return {
         "store": config.store,
@@ -24,7 +24,7 @@ def build(config, store: Store) -> dict:
         "cleaned": store.manifest.get("cleaned", {}),
         "copies": store.manifest.get("copies", {}),
         "labels": count_labels(store),
-        "keys": fill(config, store) if fill else {},
+        "keys": find_part("task", config.task.name).fill(config, store),
         **report.describe_vocabulary(tokenizer, unigrams),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),

@@ -1,45 +1,28 @@
 """Examples, with labels or without: their store is a token store (store.py) with the splits and arrays of a task.
 
-A document of the store is an example, and its sentences are the example's texts. The file of a task with labelled
-examples has, besides what tasks/base.py names,
-
-    load(config, path) -> [Example]                              reads a file, which may lack labels; an example without
-                                                                 texts for a row that cannot be used
-    parse(config, texts) -> [Example]                            examples without labels, of texts
-    names(config, examples) -> [str]                             the names of the labels of the examples to train on
-    target(config, example, names)                               what it learns; BadInput for a label not in `names`
-    encode(config, tokenizer, examples, names) -> Encoded        with their targets
-    decode(config, store, split, outputs, rows) -> [dict]        the prediction for each row, in their order
-
-and its config keys include DEFAULTS, or UNLABELLED. It may also have FREE, like the one below, of the task's own keys,
-and
-
-    clean(config, Encoded) -> (Encoded, {reason: number})        leaves out examples to train on, and counts them
-    load_sources(config, path) -> [Example]                      reads a file to predict, if not as `load` does
-    widen(config, examples, Split, phase) -> phase               the phase with rows that hold all texts to predict
-
-A task without `names` has examples without labels; see parallel_texts.py.
+A document of the store is an example, and its sentences are the example's texts.
 """
 
 import json
 import re
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.config_checks import find_module, require
+from bert_jax.checks import require
 from bert_jax.data import dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.registry import find_part
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers.special_tokens import check_task
 
@@ -78,10 +61,53 @@ class Encoded(NamedTuple):
     arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
 
 
-def module_of(config) -> ModuleType | None:
-    """Returns the module of the task; None if the task has no examples."""
-    module = find_module("task", config.task.name)
-    return module if hasattr(module, "encode") else None
+def all_of(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
+    """Leaves no example out."""
+    return encoded, {}
+
+
+def same_phase(config, inputs: list[Example], split: stores.Split, phase):
+    """Returns the phase as it is."""
+    return phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The EXAMPLES of a task's file, whose keys include DEFAULTS, or UNLABELLED.
+
+    load: (config, path) -> [Example]; reads a file, which may lack labels; an example without texts for a row that
+        cannot be used.
+    load_inputs: the same of a file to predict; by default `load`.
+    parse: (config, texts) -> [Example] without labels.
+    names: (config, [Example]) -> the names of the labels of the examples to train on; None without labels, see
+        parallel_texts.py.
+    target: (config, Example, names) -> what it learns; raises BadInput for a label that is not in `names`.
+    encode: (config, tokenizer, [Example], names) -> Encoded, with their targets.
+    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, and counts them.
+    widen: (config, [Example], Split, phase) -> the phase with rows that hold all texts to predict.
+    decode: (config, store, split, outputs, rows) -> [dict], the prediction for each row, in their order.
+    free: keys of the task that do not decide the content of a store, besides FREE.
+    """
+
+    load: Callable
+    load_inputs: Callable | None = None
+    parse: Callable
+    names: Callable | None = None
+    target: Callable | None = None
+    encode: Callable
+    clean: Callable = all_of
+    widen: Callable = same_phase
+    decode: Callable | None = None
+    free: tuple[str, ...] = ()
+
+    def read_inputs(self, config, path: Path) -> list[Example]:
+        """Reads a file to predict."""
+        return (self.load_inputs or self.load)(config, path)
+
+
+def of(config) -> Examples | None:
+    """Returns the EXAMPLES of the task; None if its data is running text."""
+    return find_part("task", config.task.name).EXAMPLES
 
 
 def sources(config) -> dict[str, Path | str]:
@@ -125,7 +151,7 @@ def label_number(example: Example, label: str, names: list[str]) -> int:
 
 def has_labels(config) -> bool:
     """Returns whether the examples of the task have labels."""
-    return hasattr(module_of(config), "names")
+    return of(config).names is not None
 
 
 def takes_tokenizer(config) -> bool:
@@ -171,7 +197,7 @@ def open_or_build(config, tokenizer=None) -> stores.Store:
 def made_from(config) -> dict:
     """Returns the config keys and values that decide a store's content. Files are known by their names without
     directories, and task.data by their digest; missing without them."""
-    free = {*FREE, *getattr(module_of(config), "FREE", ())}
+    free = {*FREE, *of(config).free}
     keys = {f"task.{key}": value for key, value in config.task.items() if key not in free}
     if not takes_tokenizer(config):
         keys |= origin.tokenizer_keys(config)
@@ -199,7 +225,7 @@ def read(config) -> tuple[dict[str, list[Example]], dict[str, int]]:
 
     Raises BadInput if a file or a label is missing or a split is empty.
     """
-    task = module_of(config)
+    task = of(config)
     parts = {}
     dropped = {}
     for split, source in sources(config).items():
@@ -281,7 +307,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
     recorded: see `made_from`.
     """
     check_task(config, tokenizer, config.tokenizer.path or config.init_from)
-    task = module_of(config)
+    task = of(config)
     names = [*config.task.get("labels", ())]
     if not names and has_labels(config):
         # Without `dev`, all splits are of the file to train on; examples to predict are of no file.
@@ -292,7 +318,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         names = task.names(config, named)
     encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     cleaned = {}
-    if hasattr(task, "clean") and "train" in encoded:
+    if "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
     for reason, number in cleaned.items():
         if number:
@@ -335,7 +361,7 @@ def in_memory(config, tokenizer, split: str, chosen: list[Example]) -> stores.St
     """Returns a store of the examples of one split, to predict, without files."""
     check_task(config, tokenizer, config.tokenizer.path or config.init_from)
     names = [*config.task.get("labels", ())]
-    encoded = module_of(config).encode(config, tokenizer, chosen, names)
+    encoded = of(config).encode(config, tokenizer, chosen, names)
     splits = {split: flatten(encoded, tokenizer)}
     return stores.Store(None, {"special": tokenizer.special}, splits, tokenizer)
 

@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from bert_jax.config_checks import split_list
+from bert_jax.checks import split_list
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples

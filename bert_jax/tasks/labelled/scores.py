@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.errors import BadInput
 
 # {task.kind: those that fit it}

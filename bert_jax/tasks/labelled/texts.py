@@ -6,7 +6,7 @@ N examples, T texts of an example, B rows of a batch, S packed sequences of a ro
 import jax
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, Dataset, Survey
 from bert_jax.data.store import Split

@@ -8,7 +8,7 @@ the length; those of a causal model may end with [END]. A batch has, besides the
     label_weights   float32[B]
 """
 
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources import tables
 from bert_jax.tasks.labelled import examples, labels, predictions, scores, texts
@@ -24,8 +24,6 @@ DEFAULTS = {
     # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
-target = labels.target
-encode = texts.encode
 
 
 def check(config) -> None:
@@ -71,3 +69,13 @@ def decode(config, store, split, outputs, rows) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
     results = predictions.describe("classes", outputs["label_logits"], config.task.labels)
     return [result | {"prediction": int(result["prediction"])} for result in results]
+
+
+EXAMPLES = examples.Examples(
+    load=load,
+    parse=parse,
+    names=names,
+    target=labels.target,
+    encode=texts.encode,
+    decode=decode,
+)

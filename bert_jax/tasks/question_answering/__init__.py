@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from bert_jax.config_checks import check_keys
+from bert_jax.checks import check_keys
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
 from bert_jax.tasks.labelled import examples, scores, texts
@@ -30,8 +30,6 @@ DEFAULTS = {
     "null_threshold": 0.0,
     "metrics": ("f1", "exact"),  # in tables; the first one decides which run is the best
 }
-load = squad.load
-FREE = ("stride", "question_length", "answer_length", "no_answer", "null_threshold")
 
 
 def check(config) -> None:
@@ -138,3 +136,14 @@ def decode(config, store, split, outputs, rows) -> list[dict]:
         answer = answers.predict(group, context, keys.answer_length, threshold)
         results.append({"id": name} | answer)
     return results
+
+
+EXAMPLES = examples.Examples(
+    load=squad.load,
+    parse=parse,
+    names=names,
+    target=target,
+    encode=encode,
+    decode=decode,
+    free=("stride", "question_length", "answer_length", "no_answer", "null_threshold"),
+)

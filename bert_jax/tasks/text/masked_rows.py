@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.data import batch, mixture
 from bert_jax.data.dataset import A_SIZE, A_START, LABEL, Dataset, Survey
 from bert_jax.data.row_index import Indexes, damaged

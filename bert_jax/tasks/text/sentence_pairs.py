@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.checks import check_keys, require
 from bert_jax.data import mixture
 from bert_jax.data.dataset import LABEL, Dataset, Survey
 from bert_jax.data.store import SPLITS, Split, Store, number_of

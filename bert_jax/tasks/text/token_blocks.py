@@ -13,7 +13,7 @@ The array next_weights is that of objectives/causal_lm.py.
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.config_checks import require, value_of
+from bert_jax.checks import require, value_of
 from bert_jax.data import batch, mixture
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
 from bert_jax.data.store import SPLITS, Store, number_of

@@ -16,7 +16,7 @@ from itertools import chain
 
 import numpy as np
 
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, Dataset, Survey
 from bert_jax.tasks.labelled import examples, labels, scores, texts
@@ -32,7 +32,6 @@ DEFAULTS = {
     # (): the first four if the labels in `train` are of entities, else the other two; see entity_labels.py
     "metrics": (),
 }
-load = conll.load
 NONE = -1  # the target of a piece without a label
 
 
@@ -175,3 +174,13 @@ def decode(config, store, split, outputs, rows) -> list[dict]:
         {"prediction": [names[number] for number in classes]}
         for _, classes in read(config, store, split, outputs, rows)
     ]
+
+
+EXAMPLES = examples.Examples(
+    load=conll.load,
+    parse=parse,
+    names=names,
+    target=target,
+    encode=encode,
+    decode=decode,
+)

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax.checks import check_keys, require
 from bert_jax.config import longest_row
-from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
 from bert_jax.data.sources import tables
@@ -38,7 +38,7 @@ from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.labelled.scores import check_names
 from bert_jax.tasks.text.documents import Rows
 from bert_jax.tasks.translation import packing, scores
-from bert_jax.tokenizers.special_tokens import Frame, model_frame
+from bert_jax.tokenizers.special_tokens import Frame, model_frame, target_frame
 
 DEFAULTS = {
     **parallel_texts.DEFAULTS,
@@ -55,11 +55,9 @@ DEFAULTS = {
     "lowercase": False,  # whether scores ignore case
 }
 FILLED = ("extra_pieces",)  # numbers that `fill` sets
-FREE = (*FILLED, "tokenize", "lowercase")  # keys that do not decide the content of a store
 TARGET = "tokens", "positions", "sequence_ids"
 LEAST_EXTRA = 50  # of a derived task.extra_pieces
 SAMPLE = 4096  # rows that are surveyed, about
-load = parallel_texts.load
 
 
 def check(config) -> None:
@@ -125,7 +123,7 @@ def clean(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
 def frames(config) -> tuple[Frame, Frame]:
     """Returns the frames of a source and of a target."""
     model = config.model.name
-    return model_frame(model), model_frame(model, "TARGET_FRAME")
+    return model_frame(model), target_frame(model)
 
 
 def special_tokens(config) -> np.ndarray:
@@ -291,3 +289,15 @@ def widen(config, inputs: list[Example], split: Split, phase):
             f"{place}: {longest} pieces with the end token, config.model.max_length={most}"
         )
     return phase._replace(length=longest)
+
+
+EXAMPLES = examples.Examples(
+    load=parallel_texts.load,
+    load_inputs=load_sources,
+    parse=parse,
+    encode=encode,
+    clean=clean,
+    widen=widen,
+    decode=decode,
+    free=(*FILLED, "tokenize", "lowercase"),
+)

@@ -1,6 +1,6 @@
 """Scores of translations by sacrebleu (arXiv:1804.08771), whose signatures say how they were computed."""
 
-from bert_jax.config_checks import require
+from bert_jax.checks import require
 from bert_jax.errors import BadInput, one_line
 
 NAMES = ("bleu", "chrf")

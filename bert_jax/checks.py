@@ -1,33 +1,19 @@
-"""Finds the modules that a config names, and checks types, choices and ranges of its keys."""
+"""Checks types, choices and ranges of the keys of a config, and parses overrides."""
 
 import ast
 import contextlib
 import difflib
 import functools
-import importlib
 import math
 import operator
-import pkgutil
 import re
-import runpy
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Iterable
 
 from ml_collections import ConfigDict
 
 from bert_jax.errors import BadInput, one_line
+from bert_jax.registry import GROUPS
 
-GROUPS = ("model", "objective", "task", "optimizer")  # whose keys are in the modules that they name
-# {group: the packages in which the module of a name is looked up, one after the other}
-PLACES = {
-    "model": ("bert_jax.models",),
-    "objective": ("bert_jax.objectives",),
-    "task": ("bert_jax.tasks", "bert_jax.tasks.text"),
-    "optimizer": ("bert_jax.optimizers",),
-}
-NEEDED = ("DEFAULTS", "check", "make")  # of such a module
 MAIN = "phases.main."
 # Messages of ConfigDict: an unknown key or group, and a value of another type.
 UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|^["'\\]+(\w+)[\\']""")
@@ -41,95 +27,6 @@ SHORT_NAMES = {
     "num_layers": "layers",
     "num_heads": "heads",
 }
-
-
-@contextlib.contextmanager
-def running(path: Path) -> Iterator[dict]:
-    """Runs a Python file, and yields its names. Within the context, it can import the files beside it; afterwards,
-    neither `sys.path` nor `sys.modules` has them."""
-    directory = path.absolute().parent
-    before = [*sys.path], {*sys.modules}
-    sys.path.append(str(directory))  # last, so that it hides no library
-    try:
-        yield runpy.run_path(str(path))
-    finally:
-        sys.path[:], modules = before
-        for top in {name.partition(".")[0] for name in sys.modules} - modules:
-            module = sys.modules.get(top)
-            # A namespace package has no file.
-            places = *getattr(module, "__path__", ()), getattr(module, "__file__", None) or ""
-            if directory in (Path(place).parent for place in places):
-                for name in [*sys.modules]:
-                    if name.partition(".")[0] == top:
-                        del sys.modules[name]
-
-
-def find_module(group: str, name: str) -> ModuleType:
-    """Imports the module that the name of a group, such as `model.name`, names; raises BadInput.
-
-    A name without a dot is a file or a folder in one of the PLACES of the group; with a dot, any module.
-    """
-    path = name if "." in name else find_path(group, name)
-    try:
-        module = importlib.import_module(path)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything
-        reason = f"cannot be imported ({one_line(error)})"
-        raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    missing = [item for item in NEEDED if not hasattr(module, item)]
-    if not missing:
-        return module
-    if "." in name:
-        raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
-    raise unknown(group, name)  # a file that others share
-
-
-@contextlib.contextmanager
-def own_function(key: str, name: str) -> Iterator[Callable]:
-    """Yields the function whose dotted name is the value of a key. Errors of its import, and of the calls within the
-    context, become BadInput: a user's code may raise anything."""
-    try:
-        path, _, last = name.rpartition(".")
-        function = getattr(importlib.import_module(path), last)
-        if not callable(function):
-            raise TypeError("not a function")
-        yield function
-    except (Exception, SystemExit) as error:
-        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from None
-
-
-def find_path(group: str, name: str) -> str:
-    """Returns the dotted path of a file of bert_jax. Raises BadInput if there is none."""
-    for place in PLACES[group]:
-        if name in file_names(place):
-            return f"{place}.{name}"
-    raise unknown(group, name)
-
-
-def unknown(group: str, name: str) -> BadInput:
-    """Returns the error for a name that does not exist, with those that do."""
-    names = ", ".join(sorted(registered(group)))
-    hint = f"expected one of {names}, or the dotted name of a module"
-    return BadInput(f"config.{group}.name={name!r}: {hint}")
-
-
-def file_names(package: str) -> set[str]:
-    """Returns the names of the files and folders in a package."""
-    folder = importlib.import_module(package).__path__
-    return {module.name for module in pkgutil.iter_modules(folder)}
-
-
-def registered(group: str) -> set[str]:
-    """Returns the names in the PLACES of a group that `find_module` accepts."""
-    names = set()
-    for place in PLACES[group]:
-        for name in file_names(place):
-            module = importlib.import_module(f"{place}.{name}")
-            if all(hasattr(module, item) for item in NEEDED):
-                names.add(name)
-    return names
-
-
-# --- Parts of a module's check(config) ------------------------------------------------------------
 
 
 def require(condition: bool, key: str, config: ConfigDict, hint: str) -> None:
