@@ -173,18 +173,6 @@ def test_other_lists_of_labels_are_refused(label):
         labels.names_of(Example("t:1", ["x"], label), "labels")
 
 
-@pytest.mark.parametrize("rows", [[["1", "0"], ["0", "1"]], ["[false, true]", "[true, false]"]])
-def test_zeros_and_ones_in_place_of_names_are_refused(rows):
-    """But 0 and 1 may be names of labels, of which some rows have one and others two."""
-    config = labelled.load("glue:sst2", {"task.kind": "labels", "task.metrics": "micro_f1"})
-    found = [Example("t:1", ["x"], row) for row in rows]
-    with pytest.raises(BadInput, match="t:1"):
-        classification.names(config, found)
-    found += [Example("t:3", ["x"], "0")]
-    if isinstance(rows[0], list):
-        assert classification.names(config, found) == ["0", "1"]
-
-
 @pytest.mark.parametrize(
     "label", [[], ["a", "b"], "['a', 'b']", "[]", "['a' 'b']", "('a',)", '{"name": "a"}', "[1, 0]"]
 )

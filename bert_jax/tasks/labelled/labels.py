@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-from itertools import chain
 
 import numpy as np
 
@@ -16,7 +15,6 @@ LARGEST = float(np.finfo(np.float32).max)
 # {kind of labels: of what is no such label, but looks like a list}
 LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[;|]|\s*[\[({]")}
 EXPECTED = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
-ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}  # what a list may have instead of names
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {
     "classes": np.int32,
@@ -48,14 +46,6 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
     if is_other_list or has_other_count or len(set(names)) < len(names):
         raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED}")
     return names
-
-
-def check_names(place: str, chosen: list[list[str]]) -> None:
-    """Raises BadInput if the names of all examples are as many zeros and ones, which mark places instead of names."""
-    size = len(chosen[0])
-    sizes = {len(names) for names in chosen}
-    if size > 1 and sizes == {size} and ONE_HOT.issuperset(chain(*chosen)):
-        raise BadInput(f"{place}: label {chosen[0]}: expected {EXPECTED}")
 
 
 def read_list(text: str) -> list | None:
