@@ -183,14 +183,6 @@ def test_a_class_is_one_label(label):
     assert labels.target(config, Example("t:1", ["x"], ["b"]), ["a", "b"]) == 1
 
 
-@pytest.mark.parametrize("names", [("1", "1.0"), ("01", "1"), ("a b", "a\u00a0 B"), ("x", "x ")])
-def test_labels_that_look_equal_are_named(tmp_path, names):
-    rows = [(f"text {number}", name) for number, name in enumerate((*names, "other"))]
-    *_, dataset, phase = build(tmp_path, rows)
-    (line,) = dataset.survey(phase).warnings
-    assert all(repr(name) in line for name in names) and "other" not in line
-
-
 def test_labels_are_counted(tmp_path):
     """Of the split to train on; a row may have several, or none."""
     _, store, *_ = build(tmp_path / "a", [("a", "x"), ("b", "y"), ("c", "y")])

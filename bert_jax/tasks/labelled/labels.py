@@ -81,15 +81,3 @@ def target(config, example: examples.Example, names: list[str]) -> int | float |
     if kind == "classes":
         return numbers[0]
     return np.isin(np.arange(len(names)), numbers)
-
-
-def warnings(names: tuple[str, ...]) -> list[str]:
-    """Returns warnings about names of labels that differ in blanks, case or the form of a number alone."""
-    groups = {}
-    for name in names:
-        key = " ".join(name.casefold().split())
-        number = number_of(key)
-        if number is not None:
-            key = number
-        groups.setdefault(key, []).append(name)
-    return [f"labels {group} are different ones" for group in groups.values() if len(group) > 1]
