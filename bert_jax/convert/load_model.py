@@ -106,8 +106,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     directory, checkpoints = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
-            hint = f"name the workdir of one{workdir.below(directory)}"
-            raise BadInput(f"{directory}: not a run (no {name}); {hint}")
+            raise BadInput(f"{directory}: not a run (no {name}); name the workdir of one")
     steps = reader.steps(checkpoints)
     if not steps:
         raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
@@ -192,11 +191,9 @@ def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
         raise BadInput(
             f"{directory}: a run of bert_jax; continue it with pretrain, or export it first"
         )
-    if directory.is_file():
-        raise BadInput(f"{directory}: a file; name the directory of the model, {directory.parent}")
     if not directory.is_dir():
         hint = "download a model from the hub first: hf download NAME --local-dir DIR"
-        raise BadInput(f"{directory}: not a directory; {hint}")
+        raise BadInput(f"{directory}: not the directory of a model; {hint}")
     for module in (from_huggingface, tensorflow_checkpoint):
         if module.matches(directory):
             source = module.read(directory, head, model)
@@ -205,7 +202,7 @@ def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
             return source._replace(tokenizer=tokenizer)
     raise BadInput(
         f"{directory}: no model: expected a run, config.json and model.safetensors of Hugging Face,"
-        f" or bert_config.json and bert_model.ckpt of Google's BERT{workdir.below(directory)}"
+        " or bert_config.json and bert_model.ckpt of Google's BERT"
     )
 
 
