@@ -141,10 +141,8 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
     """Returns a parameter as float32 in the layout of bert_jax, its vocabulary axis padded with zeros to `shape`."""
     name = getattr(parameter, source.format)
     tensor = np.asarray(source.load(name), np.float32)
-    number = tensor.size - np.count_nonzero(np.isfinite(tensor))
-    if number:
-        title = f"{name} {list(tensor.shape)}"
-        raise BadInput(f"{source.directory}: {title}: {number} values are NaN or infinite")
+    if not np.isfinite(tensor).all():
+        raise BadInput(f"{source.directory}: {name} has NaN or infinite values")
     array = np.split(tensor, parameter.number, parameter.stacked(source.format))[parameter.place]
     if source.format in parameter.transposed:
         array = array.T
@@ -184,8 +182,6 @@ def check(source: Source) -> None:
         model = source.settings["name"]
         raise BadInput(f"{directory}: {name} {list(shape)} is not a tensor of {model}")
     if source.tokenizer.size > source.pieces:
-        name = getattr(source.table()[0], source.format)
-        shape = list(source.shapes[name])
-        pieces = f"the tokenizer has {source.tokenizer.size} pieces"
+        sizes = f"its tokenizer has {source.tokenizer.size} pieces, its config {source.pieces}"
         reason = f"no row for {source.tokenizer.pieces[source.pieces]!r}"
-        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: {reason}")
+        raise BadInput(f"{directory}: {sizes}: {reason}")
