@@ -199,7 +199,6 @@ def drop_shard(directory, form):
 # --- {name: (damage, pattern of the message)}; {up} is the name of a tensor -----------------------
 
 NAME, TABLE = spelled("huggingface", UP), spelled("huggingface", WORDS)
-NORM = "bert.embeddings.LayerNorm.gamma"
 DATA, TENSOR_INDEX = "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"
 HUGE = 10**12  # refused before an array of this size is allocated
 BOTH = {
@@ -217,7 +216,6 @@ BOTH = {
 }
 HUGGINGFACE = {
     "surplus": (tensors(lambda t, _: t.update({"new.weight": t[NAME]})), r"new\.weight"),
-    "twice": (tensors(lambda t, _: t.update({NORM: np.ones(16, np.float32)})), NORM),
     "not tied": (tensors(lambda t, _: t.update({f"{DECODER}.weight": t[TABLE] + 1})), DECODER),
     "two biases": (tensors(lambda t, _: t.update({f"{DECODER}.bias": t[TABLE][:, 0]})), DECODER),
     "nothing": (tensors(lambda t, _: t.clear()), "0 tensors"),
