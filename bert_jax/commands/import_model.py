@@ -13,7 +13,6 @@ from bert_jax.errors import BadInput
 from bert_jax.models import base as models
 from bert_jax.runs import continuation, run_info, workdir
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.huggingface import unused_name
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
@@ -62,8 +61,6 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
         **models.parameters(model.config, model.params, model.vocabulary.size),
         "versions": run_info.versions(),
     }
-    pieces = enumerate(model.tokenizer.pieces)
-    values["imported"]["padding_rows"] = sum(piece == unused_name(id) for id, piece in pieces)
     if added_words:
         values["imported"]["added_words"] = added_words
     with workdir.created(directory) as run:
@@ -100,8 +97,6 @@ def describe(values: dict) -> str:
         lines.append(f"not in the source, initialized randomly: {', '.join(values['fresh'])}")
     if imported["unused"]:
         lines.append(f"not used by the objective: {', '.join(imported['unused'])}")
-    if imported["padding_rows"]:
-        lines.append(f"rows of the embeddings without a piece: {imported['padding_rows']}")
     for kind, count in imported.get("added_words", {}).items():
         lines.append(f"words {kind}: {count}")
     command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
