@@ -1,6 +1,5 @@
 """`predict`: predicts pieces at [MASK], labels of texts by a fine-tuned model, translations, and how texts continue."""
 
-import re
 import sys
 from itertools import chain
 
@@ -78,8 +77,6 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    if re.search(r"(?i)\.(gz|bz2|xz|zstd?|parquet|xlsx)$", str(options.output)):
-        raise BadInput(f"--output {options.output}: is not written; see predict --help")
     parts = []
 
     def emit(part: str):
