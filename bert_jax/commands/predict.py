@@ -104,9 +104,8 @@ def run(options, overrides) -> int:
         if len(texts) > 1:  # they may have several lines each
             texts = [f"--- {number}\n{text}" for number, text in enumerate(texts, 1)]
         lines += texts or map(describe, results)
-    for name, score in scores.items():
-        number = f"{score:.4f}" if isinstance(score, float) else score
-        lines.append(f"{name} {number}")
+    if scores:
+        lines.append(describe_scores(scores))
     return cli.show(options, results, "\n".join(lines))
 
 
@@ -124,3 +123,12 @@ def describe(result: dict) -> str:
             [predictions.as_line(result["text"]), *fill_mask.describe(result["masks"])]
         )
     return predictions.with_text(result)
+
+
+def describe_scores(scores: dict) -> str:
+    """Returns a line for each score."""
+    lines = []
+    for name, score in scores.items():
+        number = f"{score:.6g}" if isinstance(score, float) else score
+        lines.append(f"{name} {number}")
+    return "\n".join(lines)
