@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import writer
@@ -13,7 +11,6 @@ from bert_jax.errors import BadInput
 from bert_jax.models import base as models
 from bert_jax.runs import continuation, run_info, workdir
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
     cli.path("--source", "a model of another program", **cli.REQUIRED),
@@ -53,7 +50,14 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     if settings.init_from:
         raise BadInput(f"config.init_from={settings.init_from}: the run starts from --source")
     model = load_model.open_source(model_source, settings)
-    settings = run_config(settings, model.tokenizer, directory, has_own_store=config is None)
+    base = download.absolute(str(directory))
+    settings = settings.copy_and_resolve_references()
+    settings.tokenizer.path = f"{base}/tokenizer/{model.tokenizer.file}"
+    if model.tokenizer.kind == wordpiece.KIND:
+        settings.tokenizer.lowercase = model.tokenizer.lowercase
+        settings.tokenizer.keep_accents = model.tokenizer.keep_accents
+    if config is None:
+        settings.store = f"{base}/store"
     values = model.info | {
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
@@ -71,22 +75,6 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
         workdir.write_status(run.directory, "imported", step=0, steps=configs.total_steps(settings))
     # `config` in run.json is a digest; here it is the file to continue with.
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
-
-
-def run_config(
-    settings: ConfigDict, tokenizer: Tokenizer, directory: Path | str, has_own_store: bool
-):
-    """Returns the config of the new run, whose tokenizer is the copy in the workdir."""
-    base = download.absolute(str(directory))
-    settings = settings.copy_and_resolve_references()
-    with settings.unlocked():
-        settings.tokenizer.path = f"{base}/tokenizer/{tokenizer.file}"
-        if tokenizer.kind == wordpiece.KIND:
-            settings.tokenizer.lowercase = tokenizer.lowercase
-            settings.tokenizer.keep_accents = tokenizer.keep_accents
-        if has_own_store:
-            settings.store = f"{base}/store"
-    return settings
 
 
 def describe(values: dict) -> str:

@@ -109,7 +109,8 @@ def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
     config = model.config
     task = examples.of(config)
     if isinstance(inputs, Path):
-        chosen = task.read_inputs(config, inputs)
+        load = task.load_inputs or task.load
+        chosen = load(config, inputs)
     else:
         chosen = task.parse(config, inputs)
     errors = []

@@ -100,10 +100,6 @@ class Examples:
     decode: Callable | None = None
     free: tuple[str, ...] = ()
 
-    def read_inputs(self, config, path: Path) -> list[Example]:
-        """Reads a file to predict."""
-        return (self.load_inputs or self.load)(config, path)
-
 
 def of(config) -> Examples | None:
     """Returns the EXAMPLES of the task; None if its data is running text."""
