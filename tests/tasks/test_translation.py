@@ -255,7 +255,7 @@ def test_rows_are_full(limit):
     [
         ("task.text", "source"),
         ("task.max_pieces", 0),
-        ("task.max_ratio", 0.5),
+        ("task.max_ratio", -1.0),
         ("phases.main.length", 41),
         ("task.metrics", "rouge"),
         ("task.extra_pieces", -1),
