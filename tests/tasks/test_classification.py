@@ -292,6 +292,7 @@ def test_a_share_is_held_out_for_every_example_once(tmp_path):
 
 @pytest.mark.parametrize("task", ["classification", "multiple_choice", "token_classification"])
 def test_a_missing_library_of_scores_is_refused_before_training(task, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
+    for name in ("sklearn", "seqeval"):  # which needs the former
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BadInput, match="finetune"):
         configs.load("base", [f"task.name={task}"])
