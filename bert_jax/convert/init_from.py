@@ -271,7 +271,9 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     jax_setup.find_backend()
     if several and jax.process_count() > 1:  # JAX connects processes once
         raise BadInput("finetune: several processes train one run a command")
-    check_finetuning(config, overrides)
+    require(examples.of(config), "task.name", config, "no labelled examples; use pretrain")
+    require(config.init_from, "init_from", config, "expected the run or the model to start from")
+    epochs.check(config, overrides)
     model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
     config = config.copy_and_resolve_references()
     configs.apply(config, [f"model.name={model.config.model.name}"])
@@ -296,11 +298,3 @@ def tokenizer_of(config: ConfigDict, model: load_model.Model):
         is_causal = config.objective.get("causal", False)
         return vocabulary_extension.with_special(model.tokenizer, is_causal)
     return model.tokenizer
-
-
-def check_finetuning(config: ConfigDict, overrides) -> None:
-    """Raises BadInput for a config that cannot be fine-tuned."""
-    if not examples.of(config):
-        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
-    require(config.init_from, "init_from", config, "expected the run or the model to start from")
-    epochs.check(config, overrides)

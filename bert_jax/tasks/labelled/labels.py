@@ -58,13 +58,6 @@ def read_list(text: str) -> list | None:
     return None
 
 
-def number_of(text: str) -> float | None:
-    """Returns the number in a text; None if it has none, or none that is finite in float32."""
-    with contextlib.suppress(ValueError):
-        number = float(text)
-        return number if abs(number) <= LARGEST else None
-
-
 def target(config, example: examples.Example, names: list[str]) -> int | float | np.ndarray:
     """Converts a label to a target: None to 0, the first class or no label that applies. Raises BadInput for a label
     that is not in `names`."""
@@ -73,10 +66,10 @@ def target(config, example: examples.Example, names: list[str]) -> int | float |
     if label is None:
         return np.zeros(len(names)) if kind == "labels" else 0
     if kind == "number":
-        number = number_of(str(label))
-        if number is None:
-            raise BadInput(f"{example.place}: label {label!r}: expected a number")
-        return number
+        with contextlib.suppress(ValueError):
+            if abs(number := float(str(label))) <= LARGEST:
+                return number
+        raise BadInput(f"{example.place}: label {label!r}: expected a number")
     numbers = [examples.label_number(example, name, names) for name in names_of(example, kind)]
     if kind == "classes":
         return numbers[0]
