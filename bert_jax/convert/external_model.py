@@ -95,16 +95,13 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
 # --- The parameters -------------------------------------------------------------------------------
 
 
-class Parameters(NamedTuple):
-    """The parameters of a converted model, and the parts in which it differs from the objective."""
+def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> tuple:
+    """Converts the tensors of a checked source to parameters of the objective: the tree that its init returns, on the
+    host. Returns them, the parts that the source lacks, which are initialized as in a new run, and those that the
+    objective does not use.
 
-    params: Any  # the tree that the objective's init returns, on the host
-    fresh: list[str]  # parts that the source lacks: they are initialized as in a new run
-    unused: list[str]  # parts of the source that the objective does not use
-
-
-def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
-    """Converts the tensors of a checked source to parameters of the objective. Raises BadInput for NaN or infinity."""
+    Raises BadInput for NaN or infinity.
+    """
     row = tasks.make(config).shapes(configs.phase_at(config, 0), 1)
     example = batch.synthetic(row, source.tokenizer.size)
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
@@ -122,7 +119,7 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     missing = [path for path in shapes if path not in arrays]
     arrays |= initialize(objective, example, config.seed, missing)
     params = jax.tree.unflatten(jax.tree.structure(tree), [arrays[path] for path in shapes])
-    return Parameters(params, sorted(needed - parts), sorted(parts - needed))
+    return params, sorted(needed - parts), sorted(parts - needed)
 
 
 def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.ndarray]:

@@ -211,17 +211,17 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     settings = jax_setup.resolve(external_model.to_config(source, settings, overrides))
     vocabulary = Vocabulary(source.tokenizer.size, **source.tokenizer.special)
     objective = tasks.make_objective(settings, config.phase_at(settings, 0), vocabulary)
-    converted = external_model.parameters(source, settings, objective)
+    params, fresh, unused = external_model.parameters(source, settings, objective)
     info = {
         "imported": {
             "source": source.directory.absolute().name,
             "format": source.format,
-            "unused": converted.unused,
+            "unused": unused,
         },
-        "fresh": converted.fresh,
+        "fresh": fresh,
         "vocabulary": vocabulary._asdict(),
     }
-    return Model(settings, info, vocabulary, source.tokenizer, objective, 0, converted.params)
+    return Model(settings, info, vocabulary, source.tokenizer, objective, 0, params)
 
 
 def check_can(directory: Path | str, model: Model, *abilities: str) -> None:
