@@ -51,8 +51,6 @@ def describe(values: dict) -> list[str]:
         lines.append(f"{name}: {documents:,} examples, {texts:,} texts, {tokens:,} tokens")
     for name, number in values["dropped"].items():
         lines.append(f"{name}: {number:,} rows left out, empty or with other columns")
-    for reason, number in values["cleaned"].items():
-        lines.append(f"train: {number:,} examples left out: {reason}")
     for name, number in values["copies"].items():
         lines.append(f"{name}: {number:,} examples are in train, too")
     labels = [f"{name} {number:,}" for name, number in values["labels"].items()]
