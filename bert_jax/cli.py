@@ -151,18 +151,14 @@ def to_output(text: str) -> Path:
 
 def check_outputs(options: dict) -> None:
     """Raises BadInput if results would replace a file that another option names."""
-    for name in ("output", "json"):
-        path = options.get(name)
-        for other, values in options.items():
-            values = values if isinstance(values, list) else [values]
-            if other != name and any(is_same(path, value) for value in values):
-                raise BadInput(f"--{name} {path}: is also named by --{other}")
-
-
-def is_same(*values) -> bool:
-    """Returns whether two values of options are paths of the same file, which exists."""
-    are_files = (isinstance(each, str | Path) and os.path.isfile(each) for each in values)
-    return all(are_files) and os.path.samefile(*values)
+    files = []
+    for name, values in options.items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, str | Path) and os.path.isfile(value):
+                files.append((name, value))
+    for (name, path), (other, value) in itertools.permutations(files, 2):
+        if name in ("output", "json") and other != name and os.path.samefile(path, value):
+            raise BadInput(f"--{name} {path}: is also named by --{other}")
 
 
 def positive(text: str) -> int:
