@@ -57,18 +57,16 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     is_default = config is None
     config = configs.base() if is_default else config.copy_and_resolve_references()
     try:
-        with config.unlocked():
-            configs.apply(config, [f"model.name={source.settings['name']}"])
-            config.model.update(source.settings)
-            if is_default:
-                set_defaults(config, source)
-            elif config.task.get("extra_pieces") == 0:
-                config.task.extra_pieces = marian.read_limit(source.directory)
-            configs.apply(config, overrides)
+        configs.apply(config, [f"model.name={source.settings['name']}"])
+        config.model.update(source.settings)
+        if is_default:
+            set_defaults(config, source)
+        elif config.task.get("extra_pieces") == 0:
+            config.task.extra_pieces = marian.read_limit(source.directory)
+        configs.apply(config, overrides)
         configs.check(config)
     except BadInput as error:
         raise BadInput(f"{source.directory}: {error}") from None
-    config.lock()
     model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
         if model[key] != value and continuation.is_of_model(f"model.{key}"):
