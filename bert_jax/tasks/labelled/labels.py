@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples
 
 LARGEST = float(np.finfo(np.float32).max)
-# {kind of labels: of what is no such label, but looks like a list}
-LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[;|]|\s*[\[({]")}
-EXPECTED = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {
     "classes": np.int32,
@@ -35,16 +31,16 @@ def assume(config) -> dict:
 
 def names_of(example: examples.Example, kind: str) -> list[str]:
     """Returns the names of an example's labels, which a text has between commas, or in a list as JSON or Python write
-    it. Raises BadInput for several names of classes, a name twice, and other lists."""
+    it. Raises BadInput for several names of classes, and a name twice."""
     label = example.label
     names = label if isinstance(label, list) else read_list(label)
-    is_other_list = names is None and LISTS[kind].match(label)
     if names is None:
         names = split_list(label) if kind == "labels" else [label]
     names = [tables.text_of(example.place, name) for name in names if name != ""]
     has_other_count = kind == "classes" and len(names) != 1
-    if is_other_list or has_other_count or len(set(names)) < len(names):
-        raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED}")
+    if has_other_count or len(set(names)) < len(names):
+        hint = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
+        raise BadInput(f"{example.place}: label {label!r}: expected {hint}")
     return names
 
 
