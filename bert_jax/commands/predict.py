@@ -1,6 +1,5 @@
 """`predict`: predicts pieces at [MASK], labels of texts by a fine-tuned model, translations, and how texts continue."""
 
-import sys
 from itertools import chain
 
 from bert_jax import cli
@@ -77,19 +76,11 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    parts = []
-
-    def emit(part: str):
-        print(part, end="", flush=True)
-        parts.append(part)
-
-    is_streamed = sys.stdout.isatty() and options.json != "-"
     results, scores = predict.predict(
         options.model,
         options.input or texts,
         overrides,
         search_keys(options),
-        emit if is_streamed else None,
     )
     if number := sum(result.get("at_limit", False) for result in results):
         hint = "see config.task.extra_pieces"
@@ -97,7 +88,7 @@ def run(options, overrides) -> int:
     lines = []
     if output := options.output:
         atomic.write(output, predictions.text(results, output.suffix.lower()))
-    elif not parts:
+    else:
         texts = [
             result["text"] + text for result in results for text in result.get("continuations", ())
         ]
