@@ -115,9 +115,6 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         raise BadInput(f"{run.name}@{run.step}: no such checkpoint; the run has {kept}")
     info = workdir.read_info(directory)
     settings = jax_setup.resolve(read_config(directory, info, overrides))
-    tokenizer = tokenizers.load(directory / "tokenizer")
-    if info.get("tokenizer") != tokenizer.fingerprint:
-        raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
     best = run.step
     if best is None:
         best = find_best(run, settings)
@@ -129,9 +126,14 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
 
 
 def with_params(directory: Path, settings: ConfigDict, step: int, params) -> Model:
-    """Returns the model of a run with its config and its parameters after a step."""
+    """Returns the model of a run with its config and its parameters after a step.
+
+    Raises BadInput if the tokenizer was altered.
+    """
     info = workdir.read_info(directory)
     tokenizer = tokenizers.load(directory / "tokenizer")
+    if info.get("tokenizer") != tokenizer.fingerprint:
+        raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)
