@@ -151,18 +151,14 @@ def to_output(text: str) -> Path:
 
 def check_outputs(options: dict) -> None:
     """Raises BadInput if results would replace a file that another option names."""
-    for name in ("output", "json"):
-        path = options.get(name)
-        for other, values in options.items():
-            values = values if isinstance(values, list) else [values]
-            if other != name and any(is_same(path, value) for value in values):
-                raise BadInput(f"--{name} {path}: is also named by --{other}")
-
-
-def is_same(*values) -> bool:
-    """Returns whether two values of options are paths of the same file, which exists."""
-    are_files = (isinstance(each, str | Path) and os.path.isfile(each) for each in values)
-    return all(are_files) and os.path.samefile(*values)
+    files = []
+    for name, values in options.items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, str | Path) and os.path.isfile(value):
+                files.append((name, value))
+    for (name, path), (other, value) in itertools.permutations(files, 2):
+        if name in ("output", "json") and other != name and os.path.samefile(path, value):
+            raise BadInput(f"--{name} {path}: is also named by --{other}")
 
 
 def positive(text: str) -> int:
@@ -194,18 +190,6 @@ PHASE = option("--phase", "a phase of the config; default: all, one by one", met
 
 
 # --- The command line -----------------------------------------------------------------------------
-
-
-class Once(argparse.Action):
-    """Stores the value of an option. Another value of the same option is an error."""
-
-    values = None
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        if self.values not in (None, values):
-            parser.error(f"{option_string} is given twice")
-        self.values = values
-        setattr(namespace, self.dest, values)
 
 
 class Parser(argparse.ArgumentParser):
@@ -242,7 +226,6 @@ def parser(names: list[str]) -> Parser:
     parsers = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, text in COMMANDS.items():
         command = parsers.add_parser(name, help=text, description=text)
-        command.register("action", None, Once)
         # A slice as -4: is a value; argparse takes only numbers for values that begin with a minus.
         command._negative_number_matcher = re.compile(r"-\d")
         if name in names:
@@ -256,10 +239,10 @@ def parser(names: list[str]) -> Parser:
 def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Splits a command line into other arguments and overrides: --config.KEY=VALUE or --config.KEY VALUE.
 
-    Returns the overrides as KEY=VALUE. Raises BadInput for two values of a key.
+    Returns the overrides as KEY=VALUE, in their order; of two values of a key, the last one is used.
     """
     others = []
-    overrides = {}
+    overrides = []
     remaining = iter(arguments)
     for argument in remaining:
         if argument == "--":
@@ -268,13 +251,10 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
             parts = [argument.removeprefix("--config.")]
             if "=" not in argument:
                 parts += itertools.islice(remaining, 1)
-            override = "=".join(parts)
-            key = override.partition("=")[0]
-            if overrides.setdefault(key, override) != override:
-                raise BadInput(f"--config.{key}: given twice: {overrides[key]}, {override}")
+            overrides.append("=".join(parts))
         else:
             others.append(argument)
-    return others, [*overrides.values()]
+    return others, overrides
 
 
 # --- Results: text, and JSON with --json ----------------------------------------------------------

@@ -70,25 +70,11 @@ def test_a_line_without_masks_is_named(finished, tmp_path):
     assert f"{tmp_path}/new.txt" in refused(*command)
 
 
-@pytest.mark.parametrize(
-    "option, values",
-    [
-        ("--workdir", ["a", "b"]),
-        ("--model", ["--workdir=a", "b"]),
-        ("--top", [1, 2]),
-        ("--beam", [4, 5]),
-        ("--config.dtype", ["float32", "auto"]),
-    ],
-)
-def test_an_option_given_twice_is_refused(tmp_path, option, values):
-    """Also by another of its names; the same value may be repeated. `--stop` and others are lists."""
-    command = ["predict", "--model", tmp_path] if option in ("--top", "--beam") else ["predict"]
-    first, second = values
-    given = [first] if str(first).startswith("--") else [option, first]
-    message = refused(*command, *given, option, second, "text")
-    assert option in message and "twice" in message
-    same = ["predict", "--model", tmp_path, "--model", tmp_path, "--stop", "a", "--stop", "b", "x"]
-    assert "no model" in refused(*same)
+def test_of_two_values_of_a_key_the_last_one_is_used(capsys):
+    assert (
+        result(capsys, "config", "--config", "demo", "--config.seed=1", "--config.seed", 2)["seed"]
+        == 2
+    )
 
 
 def test_help_names_every_exit_code(capsys):

@@ -33,8 +33,6 @@ def average(names: list[str], output: Path | str) -> dict:
 
     Raises BadInput before anything is written, for checkpoints of different networks or tokenizers, too.
     """
-    if len(names) < 2:
-        raise BadInput(f"average {' '.join(names)}: expected two checkpoints or more")
     workdir.check_new(output)
     first = open_checkpoint(names[0])
     total = first.params

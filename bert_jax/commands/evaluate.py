@@ -33,12 +33,12 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     search = predict.search_keys(options)
-    is_translated = bool(options.input and options.reference) and not options.config
-    has_text = bool(options.input) != bool(options.config) and not options.reference
-    is_run = not (options.input or options.config or options.reference)
-    if not (is_translated or has_text or is_run) or (search and not is_translated):
-        hint = "expected --config, --input, or --input with --reference and options of its search"
-        raise BadInput(f"evaluate: {hint}")
+    has_text = bool(options.input or options.config) and not options.reference
+    is_mixed = options.config and (options.input or options.reference)
+    if is_mixed or (options.reference and not options.input):
+        raise BadInput("evaluate: expected --config, --input, or --input with --reference")
+    if search and not options.reference:
+        raise BadInput("evaluate: options of a search need --reference")
     if options.stride and not has_text:
         raise BadInput("--stride: needs a text, by --input or --config")
     if has_text:
@@ -57,7 +57,7 @@ def run(options, overrides) -> int:
         raise BadInput(
             "evaluate: expected one --model with --reference, or without --input and --config"
         )
-    if is_translated:
+    if options.reference:
         values = evaluate_texts.evaluate_translations(
             options.model[0],
             options.input,
@@ -65,20 +65,11 @@ def run(options, overrides) -> int:
             overrides,
             search,
         )
-        return cli.show(options, values, describe(values))
+        return cli.show(options, values, predict.describe_scores(values))
     # The keys of `distributed` are never saved, so those of the command line are all.
     keys = [key for key in overrides if key.startswith("distributed.")]
     with joined(configs.load("base", keys).distributed) as processes:
         values = evaluate.evaluate_run(options.model[0], overrides, processes)
         if processes.is_main:
-            cli.show(options, values, describe(values))
+            cli.show(options, values, predict.describe_scores(values))
     return 0
-
-
-def describe(values: dict) -> str:
-    """Returns a line for each value."""
-    lines = []
-    for name, value in values.items():
-        number = f"{value:.6g}" if isinstance(value, float) else value
-        lines.append(f"{name} {number}")
-    return "\n".join(lines)

@@ -7,7 +7,6 @@ import numpy as np
 from bert_jax import cli
 from bert_jax.convert import load_model
 from bert_jax.data.sources import tables
-from bert_jax.errors import BadInput
 from bert_jax.inference import features
 from bert_jax.runs import jax_setup
 from bert_jax.storage import atomic
@@ -28,18 +27,14 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    ends_path = options.output.with_suffix(".ends.npy")
-    if options.pool == "none" and options.output.exists() and not options.output.is_file():
-        raise BadInput(f"--output {options.output}: needs a file, or another --pool")
-    if options.pool == "none" and (ends_path.is_dir() or cli.is_same(ends_path, options.input)):
-        raise BadInput(f"--output {options.output}: {ends_path} would be replaced, too")
     lines = [text for _, text in tables.read_texts(options.input)]
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
     vectors, ends, cut = features.encode(model, lines, options.layers, options.pool)
-    arrays = {options.output: vectors}
+    arrays = {}
     if options.pool == "none":
-        arrays = {ends_path: ends} | arrays
+        arrays[options.output.with_suffix(".ends.npy")] = ends
+    arrays[options.output] = vectors
     for path, array in arrays.items():
         with atomic.file(path) as file:
             # NumPy seeks in files of Python, and a pipe has no place.

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import writer
@@ -13,8 +11,6 @@ from bert_jax.errors import BadInput
 from bert_jax.models import base as models
 from bert_jax.runs import continuation, run_info, workdir
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.huggingface import unused_name
-from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
     cli.path("--source", "a model of another program", **cli.REQUIRED),
@@ -54,7 +50,14 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     if settings.init_from:
         raise BadInput(f"config.init_from={settings.init_from}: the run starts from --source")
     model = load_model.open_source(model_source, settings)
-    settings = run_config(settings, model.tokenizer, directory, has_own_store=config is None)
+    base = download.absolute(str(directory))
+    settings = settings.copy_and_resolve_references()
+    settings.tokenizer.path = f"{base}/tokenizer/{model.tokenizer.file}"
+    if model.tokenizer.kind == wordpiece.KIND:
+        settings.tokenizer.lowercase = model.tokenizer.lowercase
+        settings.tokenizer.keep_accents = model.tokenizer.keep_accents
+    if config is None:
+        settings.store = f"{base}/store"
     values = model.info | {
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
@@ -62,8 +65,6 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
         **models.parameters(model.config, model.params, model.vocabulary.size),
         "versions": run_info.versions(),
     }
-    pieces = enumerate(model.tokenizer.pieces)
-    values["imported"]["padding_rows"] = sum(piece == unused_name(id) for id, piece in pieces)
     if added_words:
         values["imported"]["added_words"] = added_words
     with workdir.created(directory) as run:
@@ -76,22 +77,6 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
 
 
-def run_config(
-    settings: ConfigDict, tokenizer: Tokenizer, directory: Path | str, has_own_store: bool
-):
-    """Returns the config of the new run, whose tokenizer is the copy in the workdir."""
-    base = download.absolute(str(directory))
-    settings = settings.copy_and_resolve_references()
-    with settings.unlocked():
-        settings.tokenizer.path = f"{base}/tokenizer/{tokenizer.file}"
-        if tokenizer.kind == wordpiece.KIND:
-            settings.tokenizer.lowercase = tokenizer.lowercase
-            settings.tokenizer.keep_accents = tokenizer.keep_accents
-        if has_own_store:
-            settings.store = f"{base}/store"
-    return settings
-
-
 def describe(values: dict) -> str:
     """Returns text: what was imported, what was initialized, and the command to continue with."""
     imported = values["imported"]
@@ -100,8 +85,6 @@ def describe(values: dict) -> str:
         lines.append(f"not in the source, initialized randomly: {', '.join(values['fresh'])}")
     if imported["unused"]:
         lines.append(f"not used by the objective: {', '.join(imported['unused'])}")
-    if imported["padding_rows"]:
-        lines.append(f"rows of the embeddings without a piece: {imported['padding_rows']}")
     for kind, count in imported.get("added_words", {}).items():
         lines.append(f"words {kind}: {count}")
     command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"

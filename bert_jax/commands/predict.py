@@ -1,7 +1,5 @@
 """`predict`: predicts pieces at [MASK], labels of texts by a fine-tuned model, translations, and how texts continue."""
 
-import re
-import sys
 from itertools import chain
 
 from bert_jax import cli
@@ -78,21 +76,11 @@ def run(options, overrides) -> int:
         texts.append(tables.read_text(options.context))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    if re.search(r"(?i)\.(gz|bz2|xz|zstd?|parquet|xlsx)$", str(options.output)):
-        raise BadInput(f"--output {options.output}: is not written; see predict --help")
-    parts = []
-
-    def emit(part: str):
-        print(part, end="", flush=True)
-        parts.append(part)
-
-    is_streamed = sys.stdout.isatty() and options.json != "-"
     results, scores = predict.predict(
         options.model,
         options.input or texts,
         overrides,
         search_keys(options),
-        emit if is_streamed else None,
     )
     if number := sum(result.get("at_limit", False) for result in results):
         hint = "see config.task.extra_pieces"
@@ -100,16 +88,15 @@ def run(options, overrides) -> int:
     lines = []
     if output := options.output:
         atomic.write(output, predictions.text(results, output.suffix.lower()))
-    elif not parts:
+    else:
         texts = [
             result["text"] + text for result in results for text in result.get("continuations", ())
         ]
         if len(texts) > 1:  # they may have several lines each
             texts = [f"--- {number}\n{text}" for number, text in enumerate(texts, 1)]
         lines += texts or map(describe, results)
-    for name, score in scores.items():
-        number = f"{score:.4f}" if isinstance(score, float) else score
-        lines.append(f"{name} {number}")
+    if scores:
+        lines.append(describe_scores(scores))
     return cli.show(options, results, "\n".join(lines))
 
 
@@ -127,3 +114,12 @@ def describe(result: dict) -> str:
             [predictions.as_line(result["text"]), *fill_mask.describe(result["masks"])]
         )
     return predictions.with_text(result)
+
+
+def describe_scores(scores: dict) -> str:
+    """Returns a line for each score."""
+    lines = []
+    for name, score in scores.items():
+        number = f"{score:.6g}" if isinstance(score, float) else score
+        lines.append(f"{name} {number}")
+    return "\n".join(lines)

@@ -16,20 +16,15 @@ def run(options, overrides) -> int:
     from bert_jax.planning import plan
 
     counts = plan.expected_counts(config, cli.log_progress)
-    text = f"{describe(config)}\n{describe_counts(counts)}"
-    return cli.show(options, config.to_dict() | {"counts": counts}, text)
-
-
-def describe_counts(counts: dict) -> str:
-    """Returns the number of parameters, and the FLOPs per token of each phase, one per line."""
-    lines = [f"{counts['parameters']:,} parameters, {counts['body_parameters']:,} in the body"]
+    lines = describe(config)
+    lines.append(f"{counts['parameters']:,} parameters, {counts['body_parameters']:,} in the body")
     for phase, flops in counts["flops_per_token"].items():
         lines.append(f"phase {phase}: {flops:.4g} FLOPs per token of a training step")
-    return "\n".join(lines)
+    return cli.show(options, config.to_dict() | {"counts": counts}, "\n".join(lines))
 
 
-def describe(config: ConfigDict) -> str:
-    """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
+def describe(config: ConfigDict) -> list[str]:
+    """Returns a line for every resolved key; a key that differs from base is marked with the value in base."""
     changed = configs.changes(config)
     lines = []
     for key, value in configs.flatten(config).items():
@@ -37,4 +32,4 @@ def describe(config: ConfigDict) -> str:
         if key in changed:
             line += f"    # base: {changed[key][0]!r}"
         lines.append(line)
-    return "\n".join(lines)
+    return lines

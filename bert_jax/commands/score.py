@@ -1,7 +1,5 @@
 """`score`: log-probabilities of sentences, and the accuracy on minimal pairs."""
 
-from typing import NamedTuple
-
 from bert_jax import cli
 from bert_jax.convert import load_model
 from bert_jax.data.sources import tables
@@ -36,36 +34,27 @@ OPTIONS = [
 ]
 
 
-class Sentences(NamedTuple):
-    """The sentences of a file."""
-
-    texts: list[str]  # of pairs, the acceptable one first
-    places: list[str]  # of the texts, for messages
-    is_paired: bool
-    groups: dict[str, list[str]]  # {key: its value for each pair}
-
-
 def run(options, overrides) -> int:
-    sentences = read(options)
+    texts, places, groups = read(options)
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
     load_model.check_can(options.model, model, "score")
     token_scores.check_masking(options.model, model, options.masking)
     scores, sizes, unknown = token_scores.score_sentences(
         model,
-        sentences.texts,
-        sentences.places,
+        texts,
+        places,
         options.masking,
     )
-    if sentences.is_paired:
+    if groups is not None:
         pairs = scores.reshape(-1, 2)
-        result = minimal_pairs.measure(*pairs.T, sentences.groups)
+        result = minimal_pairs.measure(*pairs.T, groups)
         text = minimal_pairs.describe(result)
         result["scores"] = pairs.tolist()
     else:
         rows = [
             {"text": text, "log_probability": float(score), "tokens": int(size)}
-            for text, score, size in zip(sentences.texts, scores, sizes, strict=True)
+            for text, score, size in zip(texts, scores, sizes, strict=True)
         ]
         result = {"sentences": rows}
         text = "\n".join(f"{row['log_probability']:.4f}\t{as_line(row['text'])}" for row in rows)
@@ -77,8 +66,11 @@ def run(options, overrides) -> int:
     return cli.show(options, result | {"unknown": unknown}, text)
 
 
-def read(options) -> Sentences:
+def read(options) -> tuple[list[str], list[str], dict | None]:
     """Reads the pairs of a table, or its column of sentences; or the lines of another file.
+
+    Returns the texts, of pairs the acceptable one first; their places, for messages; and of pairs {key: its value for
+    each}.
 
     Raises BadInput for a file without sentences or columns, and for options of another kind of file.
     """
@@ -105,7 +97,7 @@ def read(options) -> Sentences:
     for place, values in rows:
         texts += values[: len(columns)]
         places += [f"{place}: {column}".removesuffix(f": {tables.LINE}") for column in columns]
-    groups = {
-        key: [values[number] for _, values in rows] for number, key in enumerate(keys, len(columns))
-    }
-    return Sentences(texts, places, len(columns) == 2, groups)
+    if len(columns) == 1:
+        return texts, places, None
+    groups = {key: [values[number] for _, values in rows] for number, key in enumerate(keys, 2)}
+    return texts, places, groups

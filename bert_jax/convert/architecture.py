@@ -1,19 +1,14 @@
 """What an architecture is in Hugging Face transformers: its classes, the names of its parameters, and its settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 
 def nothing(*_) -> dict:
-    """Returns no keys, sizes or orders."""
+    """Returns no keys, sizes, orders or overrides."""
     return {}
-
-
-def no_overrides(length: int, directory) -> list[str]:
-    """Returns no overrides of a default config."""
-    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +83,7 @@ class Architecture:
     write_settings: Callable[..., dict]
     write_label_settings: Callable[..., dict] = nothing
     write_generation: Callable[..., dict] = nothing
-    default_keys: Callable[..., list[str]] = no_overrides
+    default_keys: Callable[..., Iterable[str]] = nothing
 
     @property
     def generates(self) -> bool:

@@ -57,18 +57,16 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     is_default = config is None
     config = configs.base() if is_default else config.copy_and_resolve_references()
     try:
-        with config.unlocked():
-            configs.apply(config, [f"model.name={source.settings['name']}"])
-            config.model.update(source.settings)
-            if is_default:
-                set_defaults(config, source)
-            elif config.task.get("extra_pieces") == 0:
-                config.task.extra_pieces = marian.read_limit(source.directory)
-            configs.apply(config, overrides)
+        configs.apply(config, [f"model.name={source.settings['name']}"])
+        config.model.update(source.settings)
+        if is_default:
+            set_defaults(config, source)
+        elif config.task.get("extra_pieces") == 0:
+            config.task.extra_pieces = marian.read_limit(source.directory)
+        configs.apply(config, overrides)
         configs.check(config)
     except BadInput as error:
         raise BadInput(f"{source.directory}: {error}") from None
-    config.lock()
     model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
         if model[key] != value and continuation.is_of_model(f"model.{key}"):
@@ -95,16 +93,13 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
 # --- The parameters -------------------------------------------------------------------------------
 
 
-class Parameters(NamedTuple):
-    """The parameters of a converted model, and the parts in which it differs from the objective."""
+def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> tuple:
+    """Converts the tensors of a checked source to parameters of the objective: the tree that its init returns, on the
+    host. Returns them, the parts that the source lacks, which are initialized as in a new run, and those that the
+    objective does not use.
 
-    params: Any  # the tree that the objective's init returns, on the host
-    fresh: list[str]  # parts that the source lacks: they are initialized as in a new run
-    unused: list[str]  # parts of the source that the objective does not use
-
-
-def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
-    """Converts the tensors of a checked source to parameters of the objective. Raises BadInput for NaN or infinity."""
+    Raises BadInput for NaN or infinity.
+    """
     row = tasks.make(config).shapes(configs.phase_at(config, 0), 1)
     example = batch.synthetic(row, source.tokenizer.size)
     tree = jax.eval_shape(objective.init, jax.random.key(0), example)
@@ -122,7 +117,7 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     missing = [path for path in shapes if path not in arrays]
     arrays |= initialize(objective, example, config.seed, missing)
     params = jax.tree.unflatten(jax.tree.structure(tree), [arrays[path] for path in shapes])
-    return Parameters(params, sorted(needed - parts), sorted(parts - needed))
+    return params, sorted(needed - parts), sorted(parts - needed)
 
 
 def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.ndarray]:
@@ -141,10 +136,8 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
     """Returns a parameter as float32 in the layout of bert_jax, its vocabulary axis padded with zeros to `shape`."""
     name = getattr(parameter, source.format)
     tensor = np.asarray(source.load(name), np.float32)
-    number = tensor.size - np.count_nonzero(np.isfinite(tensor))
-    if number:
-        title = f"{name} {list(tensor.shape)}"
-        raise BadInput(f"{source.directory}: {title}: {number} values are NaN or infinite")
+    if not np.isfinite(tensor).all():
+        raise BadInput(f"{source.directory}: {name} has NaN or infinite values")
     array = np.split(tensor, parameter.number, parameter.stacked(source.format))[parameter.place]
     if source.format in parameter.transposed:
         array = array.T
@@ -184,8 +177,6 @@ def check(source: Source) -> None:
         model = source.settings["name"]
         raise BadInput(f"{directory}: {name} {list(shape)} is not a tensor of {model}")
     if source.tokenizer.size > source.pieces:
-        name = getattr(source.table()[0], source.format)
-        shape = list(source.shapes[name])
-        pieces = f"the tokenizer has {source.tokenizer.size} pieces"
+        sizes = f"its tokenizer has {source.tokenizer.size} pieces, its config {source.pieces}"
         reason = f"no row for {source.tokenizer.pieces[source.pieces]!r}"
-        raise BadInput(f"{directory}: {pieces}, {name} is {shape}: {reason}")
+        raise BadInput(f"{directory}: {sizes}: {reason}")

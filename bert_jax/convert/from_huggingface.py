@@ -138,8 +138,6 @@ def rename(
             continue
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-        if name in tensors:
-            raise BadInput(f"{directory}: {tensors[name]} and {stored} are the same tensor")
         dtype = files[stored].get_slice(stored).get_dtype()
         if dtype not in FLOATS:
             raise BadInput(f"{directory}: {stored} is {dtype}, expected one of {FLOATS}")

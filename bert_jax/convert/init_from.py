@@ -164,10 +164,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
         is_shape = continuation.is_of_model(path) and not continuation.may_change(path, free)
         if is_shape and not is_larger:
             place = f"config.{path}={value!r} in the first phase"
-            text = f"{place}: config.init_from={config.init_from} has {expected!r}"
-            if path in tiling.SIZES:
-                text += "; a larger network may start from it, with heads of the same size"
-            raise BadInput(text)
+            raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
 
 
 def check_tokenizer(config: ConfigDict, body: Body, key: str, tokenizer) -> None:
@@ -233,7 +230,7 @@ def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
     fitted: what `fit` returns.
     params: the run's parameters or their shapes.
 
-    Raises BadInput if a subtree of the body is not among them.
+    Raises BadInput if none of them fits.
     """
     subtrees = models.body(config)
 
@@ -242,8 +239,6 @@ def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
         return subtree or name
 
     taken = {*map(part, fitted)}
-    for subtree in {models.subtree_of(path, subtrees) for path in body.arrays} - {"", *taken}:
-        raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
     require(fitted, "init_from", config, "nothing in it fits the model")
     others = names.by_path(params).keys() - fitted.keys()
     fresh = sorted({models.split(path, subtrees)[1] for path in others})
@@ -276,7 +271,9 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     jax_setup.find_backend()
     if several and jax.process_count() > 1:  # JAX connects processes once
         raise BadInput("finetune: several processes train one run a command")
-    check_finetuning(config, overrides)
+    require(examples.of(config), "task.name", config, "no labelled examples; use pretrain")
+    require(config.init_from, "init_from", config, "expected the run or the model to start from")
+    epochs.check(config, overrides)
     model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
     config = config.copy_and_resolve_references()
     configs.apply(config, [f"model.name={model.config.model.name}"])
@@ -301,11 +298,3 @@ def tokenizer_of(config: ConfigDict, model: load_model.Model):
         is_causal = config.objective.get("causal", False)
         return vocabulary_extension.with_special(model.tokenizer, is_causal)
     return model.tokenizer
-
-
-def check_finetuning(config: ConfigDict, overrides) -> None:
-    """Raises BadInput for a config that cannot be fine-tuned."""
-    if not examples.of(config):
-        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
-    require(config.init_from, "init_from", config, "expected the run or the model to start from")
-    epochs.check(config, overrides)

@@ -106,8 +106,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     directory, checkpoints = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
-            hint = f"name the workdir of one{workdir.below(directory)}"
-            raise BadInput(f"{directory}: not a run (no {name}); {hint}")
+            raise BadInput(f"{directory}: not a run (no {name}); name the workdir of one")
     steps = reader.steps(checkpoints)
     if not steps:
         raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
@@ -116,9 +115,6 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         raise BadInput(f"{run.name}@{run.step}: no such checkpoint; the run has {kept}")
     info = workdir.read_info(directory)
     settings = jax_setup.resolve(read_config(directory, info, overrides))
-    tokenizer = tokenizers.load(directory / "tokenizer")
-    if info.get("tokenizer") != tokenizer.fingerprint:
-        raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
     best = run.step
     if best is None:
         best = find_best(run, settings)
@@ -130,9 +126,14 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
 
 
 def with_params(directory: Path, settings: ConfigDict, step: int, params) -> Model:
-    """Returns the model of a run with its config and its parameters after a step."""
+    """Returns the model of a run with its config and its parameters after a step.
+
+    Raises BadInput if the tokenizer was altered.
+    """
     info = workdir.read_info(directory)
     tokenizer = tokenizers.load(directory / "tokenizer")
+    if info.get("tokenizer") != tokenizer.fingerprint:
+        raise BadInput(f"{directory}/run.json: tokenizer is not that of tokenizer/; restore it")
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     phase = config.phase_at(settings, step)
     objective = tasks.make_objective(settings, phase, vocabulary)
@@ -192,11 +193,9 @@ def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
         raise BadInput(
             f"{directory}: a run of bert_jax; continue it with pretrain, or export it first"
         )
-    if directory.is_file():
-        raise BadInput(f"{directory}: a file; name the directory of the model, {directory.parent}")
     if not directory.is_dir():
         hint = "download a model from the hub first: hf download NAME --local-dir DIR"
-        raise BadInput(f"{directory}: not a directory; {hint}")
+        raise BadInput(f"{directory}: not the directory of a model; {hint}")
     for module in (from_huggingface, tensorflow_checkpoint):
         if module.matches(directory):
             source = module.read(directory, head, model)
@@ -205,7 +204,7 @@ def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
             return source._replace(tokenizer=tokenizer)
     raise BadInput(
         f"{directory}: no model: expected a run, config.json and model.safetensors of Hugging Face,"
-        f" or bert_config.json and bert_model.ckpt of Google's BERT{workdir.below(directory)}"
+        " or bert_config.json and bert_model.ckpt of Google's BERT"
     )
 
 
@@ -214,17 +213,17 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     settings = jax_setup.resolve(external_model.to_config(source, settings, overrides))
     vocabulary = Vocabulary(source.tokenizer.size, **source.tokenizer.special)
     objective = tasks.make_objective(settings, config.phase_at(settings, 0), vocabulary)
-    converted = external_model.parameters(source, settings, objective)
+    params, fresh, unused = external_model.parameters(source, settings, objective)
     info = {
         "imported": {
             "source": source.directory.absolute().name,
             "format": source.format,
-            "unused": converted.unused,
+            "unused": unused,
         },
-        "fresh": converted.fresh,
+        "fresh": fresh,
         "vocabulary": vocabulary._asdict(),
     }
-    return Model(settings, info, vocabulary, source.tokenizer, objective, 0, converted.params)
+    return Model(settings, info, vocabulary, source.tokenizer, objective, 0, params)
 
 
 def check_can(directory: Path | str, model: Model, *abilities: str) -> None:

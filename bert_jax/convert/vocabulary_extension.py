@@ -21,8 +21,7 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
     embeddings, or of the bias of the masked-LM head, is the float32 mean of the rows of the word's old pieces. Old rows
     are unchanged. Longer words that begin with a new word are now split after it.
 
-    The report is {added, known: words that were pieces already, repeated: duplicates in the file, unknown: new words
-    that were [UNK] before}.
+    The report is {added, known: words that were pieces already}.
 
     Raises BadInput for another tokenizer, an unreadable file, or a line that is not one word.
     """
@@ -30,18 +29,11 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
     if tokenizer.kind != wordpiece.KIND:
         problem = f"{source.directory} has a {tokenizer.kind} tokenizer"
         raise BadInput(f"--add-words {path}: {problem}; only WordPiece can be extended")
-    words = read(Path(path), tokenizer)
+    words = dict.fromkeys(read(path, tokenizer))
     pieces = set(tokenizer.pieces)
-    distinct = dict.fromkeys(words)
-    new = [word for word in distinct if word not in pieces]
-    old_ids = tokenizer.encode(new)
-    report = {
-        "added": len(new),
-        "known": len(distinct) - len(new),
-        "repeated": len(words) - len(distinct),
-        "unknown": sum(tokenizer.unk in ids for ids in old_ids),
-    }
-    return add_pieces(source, new, old_ids), report
+    new = [word for word in words if word not in pieces]
+    report = {"added": len(new), "known": len(words) - len(new)}
+    return add_pieces(source, new, tokenizer.encode(new)), report
 
 
 def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:

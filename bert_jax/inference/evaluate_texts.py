@@ -41,14 +41,12 @@ def evaluate_models(
         load_model.check_can(directory, model, "continue")
         perplexity.check_stride(directory, model, stride)
     if file:
-        documents = ([text] for text in read_documents(file))
-        number = None
+        texts = [*read_documents(file)]
     else:
         store = open_or_prepare(config, log)
-        documents = heldout_text.documents(config, store)
-        number = config.evaluate.rows
-    with closing(documents):
-        texts = [" ".join(sentences) for sentences in islice(documents, number)]
+        with closing(heldout_text.documents(config, store)) as documents:
+            chosen = islice(documents, config.evaluate.rows)
+            texts = [" ".join(sentences) for sentences in chosen]
     rows = []
     for directory, model in zip(directories, models, strict=True):
         result = perplexity.evaluate(model, texts, stride)

@@ -4,7 +4,7 @@ B rows of prompts.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 16  # prompts that are continued at once
 TOKENS = 100
-PARTIAL = "\ufffd"  # what bytes that are no whole character are decoded to
 
 
 class Request(NamedTuple):
@@ -85,19 +84,12 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-").replace("beams", "beam")
 
 
-def generate(
-    model,
-    prompts: list[str],
-    request: Request,
-    emit: Callable[[str], None] | None = None,
-) -> list[list[str]]:
+def generate(model, prompts: list[str], request: Request) -> list[list[str]]:
     """Returns the continuations of each prompt, without it. They end in front of [SEP] or of a string of the request,
     or at its number of tokens. An empty prompt begins as a text does, see `token_scores.with_context`.
 
     A draw is a function of four numbers: the seed, and which prompt, sample and token it is for. Other prompts change a
     text only by the rounding of its logits. Prompts of similar lengths share a batch.
-
-    emit: called with each part of the text and its continuation, as soon as it is decoded, if there is only one.
 
     Raises BadInput as `plan_tokens` does, and if there is no token for an empty prompt.
     """
@@ -106,15 +98,15 @@ def generate(
         raise BadInput("an empty prompt: the vocabulary has no [SEP] that begins it")
     request = request._replace(tokens=plan_tokens(model, prompts, encoded, request))
     pairs = [*itertools.product(range(len(prompts)), range(request.samples))]
-    if len(pairs) > 1:
-        emit = None
-    if emit:
-        emit(prompts[0])
 
     def run(params, batch, numbers):
         rows = [Continuation(model, encoded[pairs[number][0]], request) for number in numbers]
         keys = [prng.key(request.seed, *pairs[number]) for number in numbers]
-        follow(rows, steps(model, request, params, batch, np.array(keys)), emit)
+        for tokens in steps(model, request, params, batch, np.array(keys)):
+            for row, token in zip(rows, tokens.tolist(), strict=True):
+                row.append(token)
+            if not any(row.is_open for row in rows):
+                break
         return [row.text for row in rows]
 
     rows = [[(encoded[prompt], 0)] for prompt, _ in pairs]
@@ -200,7 +192,7 @@ class Continuation:
     """The text that continues a prompt, token by token.
 
     ids: the tokens of the prompt and of the text.
-    text: the continuation, without what a later token may change.
+    text: the continuation, once it has ended.
     is_open: whether more tokens follow.
     """
 
@@ -214,34 +206,17 @@ class Continuation:
         self.text = ""
         self.is_open = True
 
-    def append(self, token: int, must_decode: bool) -> None:
-        """Appends a token, or ends the text if it is the end token. must_decode: also a text that is open."""
+    def append(self, token: int) -> None:
+        """Appends a token to a text that is open, or ends it if it is the end token."""
+        if not self.is_open:
+            return
         if token != self.end:
             self.ids.append(token)
         self.is_open = token != self.end and len(self.ids) < self.most_ids
-        if self.is_open and not must_decode:
+        if self.is_open and not self.stop:
             return
-        text = self.decode(self.ids)[self.prompt_size :]
-        places = [text.find(stop) for stop in self.stop if stop in text]
+        self.text = self.decode(self.ids)[self.prompt_size :]
+        places = [self.text.find(stop) for stop in self.stop if stop in self.text]
         if places:
             self.is_open = False
-            text = text[: min(places)]
-        if self.is_open:
-            # The end may be a part of a character, or of a stop.
-            text = text.rstrip(PARTIAL)
-            longest = max(map(len, self.stop), default=1)
-            text = text[: max(0, len(text) + 1 - longest)]
-        self.text = text
-
-
-def follow(rows: list[Continuation], steps: Iterable[np.ndarray], emit) -> None:
-    """Continues rows by their tokens int32[B] of each step, until all have ended. emit: see `generate`."""
-    for tokens in steps:
-        for row, token in zip(rows, tokens.tolist(), strict=True):
-            if row.is_open:
-                size = len(row.text)
-                row.append(token, bool(emit or row.stop))
-                if emit:
-                    emit(row.text[size:])
-        if not any(row.is_open for row in rows):
-            return
+            self.text = self.text[: min(places)]

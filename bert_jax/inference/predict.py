@@ -4,7 +4,6 @@ Without TensorFlow, and without files.
 """
 
 import sys
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
@@ -42,14 +41,11 @@ def predict(
     inputs: list[str] | Path,
     overrides=(),
     search=(),
-    emit: Callable | None = None,
 ) -> tuple[list[dict], dict]:
     """Returns the results for texts, or for the examples of a file, and the scores of those with labels.
 
     A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, {text,
     continuations}, or what the task's `decode` returns and the `text`. search: {name: value} of OPTIONS.
-
-    emit: see `generate.generate`.
     """
     search = dict(search)
     if not isinstance(inputs, Path):
@@ -65,7 +61,7 @@ def predict(
     name = "masks"
     if model.can("continue"):
         name = "continuations"
-        values = generate.generate(model, inputs, generate.make_request(search), emit)
+        values = generate.generate(model, inputs, generate.make_request(search))
     else:
         values = fill_mask.candidates(model, inputs, search.get("top", 5), places)
     return [{"text": text, name: value} for text, value in zip(inputs, values, strict=True)], {}
@@ -109,7 +105,8 @@ def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
     config = model.config
     task = examples.of(config)
     if isinstance(inputs, Path):
-        chosen = task.read_inputs(config, inputs)
+        load = task.load_inputs or task.load
+        chosen = load(config, inputs)
     else:
         chosen = task.parse(config, inputs)
     errors = []

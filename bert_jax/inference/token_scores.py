@@ -62,8 +62,7 @@ def score_sentences(
     places: of the texts, for messages.
     masking: of MASKING, for a masked model; default: word.
 
-    Raises BadInput for a text without a token to score, or with more than the positions that training has reached, and
-    for a score that is not finite.
+    Raises BadInput for a text without a token to score, or with more than the positions that training has reached.
     """
     tokenizer = model.tokenizer
     room = load_model.trained_positions(model)
@@ -79,12 +78,10 @@ def score_sentences(
     if not is_masked and not first_token(model):
         sizes -= 1  # the first token has no context
     for place, text, tokens, size in zip(places, texts, ids, sizes, strict=True):
-        if not has_visible(text) or not tokens:
-            raise BadInput(f"{place}: no sentence")
         if len(tokens) > room:
             raise BadInput(f"{place}: {len(tokens)} tokens, the model scores {room} at most")
-        if not size:
-            raise BadInput(f"{place}: has no token that the model scores")
+        if size < 1 or not has_visible(text):
+            raise BadInput(f"{place}: no sentence with a token that the model scores")
     if is_masked:
         starts = tokenizer.word_starts
         stops = [np.arange(size) + 1 for size in sizes]
@@ -96,9 +93,6 @@ def score_sentences(
         scores = score_masked(model, ids, stops)
     else:
         scores = score_rows(model, [with_context(model, tokens) for tokens in ids], sizes)
-    for place, score in zip(places, scores, strict=True):
-        if not np.isfinite(score):
-            raise BadInput(f"{place}: its log-probability is {score}; the parameters are damaged")
     unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
     return scores, sizes, unknown
 

@@ -267,14 +267,6 @@ def of_config(name: str) -> str:
     return directory if remote.exists(f"{directory}/run.json") else ""
 
 
-def below(directory: Path) -> str:
-    """Returns what an error says about the first directory below this one that has a run or a model; '' for none."""
-    for path in (*directory.glob("*"), *directory.glob("*/*")):
-        if (path / "config.json").is_file() or (path / "bert_config.json").is_file():
-            return f"; did you mean {path}?"
-    return ""
-
-
 # --- Its files ------------------------------------------------------------------------------------
 
 

@@ -61,11 +61,10 @@ def take_filled(config, values: dict) -> None:
     """Sets the empty keys of the task, () or 0 of FILLED, to those of `values`, {key: value}, such as the task's keys
     in a saved config."""
     numbers = find_part("task", config.task.name).FILLED
-    with config.unlocked():
-        for key, value in values.items():
-            empty = config.task.get(key)
-            if value and (empty == () or (key in numbers and empty == 0)):
-                config.task[key] = type(empty)(value)
+    for key, value in values.items():
+        empty = config.task.get(key)
+        if value and (empty == () or (key in numbers and empty == 0)):
+            config.task[key] = type(empty)(value)
 
 
 def attention(config, phase, mesh) -> str:

@@ -52,7 +52,6 @@ def test_other_networks_and_tokenizers_are_refused(finished, tmp_path):
     make_run(tmp_path / "other", "model.layers=1")
     make_run(tmp_path / "wide", "model.layers=1", "model.feed_forward=64", words=words)
     for names, named in {
-        (run,): "expected two checkpoints or more",
         (run, tmp_path / "other"): "other: has another tokenizer",
         (run, tmp_path / "wide"): "wide: config.model.feed_forward=64",
         (run, f"{run}@15"): "no such checkpoint; the run has 20, 10",

@@ -125,8 +125,6 @@ def test_the_network_of_a_causal_lm_looks_back_only(tmp_path):
         ({"--output": "lines.txt"}, "--output lines.txt"),
         ({"--output": "link"}, "--output link"),
         ({"--json": "lines.txt"}, "--json lines.txt"),
-        ({"--output": "a.npy", "--input": "a.ends.npy"}, "a.ends.npy"),
-        ({"--output": "b.npy"}, "b.ends.npy"),
         ({"--pool": "summary", "--layers": "0:2"}, "--pool summary"),
         ({"--pool": "summary", "--input": "short.txt"}, "no trained pooler"),
     ],
@@ -139,8 +137,6 @@ def test_bad_input_writes_nothing(run, monkeypatch, changes, named):
     Path("empty.txt").touch()
     Path("link").unlink(missing_ok=True)
     Path("link").symlink_to("lines.txt")
-    Path("a.ends.npy").write_text("one\n")
-    Path("b.ends.npy").mkdir(exist_ok=True)
     before = sorted(directory.rglob("*"))
     text = Path("lines.txt").read_text()
     options = {"--model": "run", "--input": "lines.txt", "--output": "out.npy"} | changes

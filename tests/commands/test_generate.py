@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from bert_jax import prng
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, generate
-from bert_jax.inference.generate import Continuation, Request
+from bert_jax.inference.generate import Request
 from bert_jax.layers import decoding
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -172,35 +171,6 @@ def test_a_vocabulary_may_lack_the_end_token(model):
         texts(model, Request(T), ["a", ""])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stop", [(), ("zzz", "\n\n\n")])
-def test_parts_that_are_emitted_are_the_text(model, stop):
-    """A draw of bytes, most of which are no characters."""
-    parts = []
-    request = DRAWS._replace(stop=stop)
-    ((text,),) = generate.generate(model, ["ä "], request, parts.append)
-    assert "".join(parts) == "ä " + text
-    assert len(parts) == 1 + T
-    assert texts(model, request, ["ä "]) == [[text]]
-
-
-@pytest.mark.parametrize(
-    "stop, parts",
-    [((), ["", "", "€", "a", "\n", "b"]), (("\n\n", "\nc"), ["", "", "", "€", "a", "\nb"])],
-)
-def test_a_part_of_a_character_or_of_a_stop_is_not_emitted(model, stop, parts):
-    (ids,) = model.tokenizer.encode(["x€a\nb"])
-    row = Continuation(model, ids[:1], Request(len(ids) - 1, stop=stop))
-    sizes = [0]
-    emitted = []
-    for token in ids[1:]:
-        row.append(token, True)
-        emitted.append(row.text[sizes[-1] :])
-        sizes.append(len(row.text))
-    assert emitted == parts
-    assert not row.is_open
-
-
 REFUSED = {
     "--tokens 62": ("'abc' has 3 tokens", "61 of 64", "62 new"),
     "--tokens 0": ("--tokens",),
@@ -257,8 +227,8 @@ def test_only_causal_models_have_options_of_generation(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_prints_prompts_and_their_continuations(run, tmp_path, capsys, monkeypatch):
-    """In lines of a file or on the command line; on a terminal while they are decoded."""
+def test_the_command_prints_prompts_and_their_continuations(run, tmp_path, capsys):
+    """In lines of a file or on the command line."""
     (tmp_path / "prompts.txt").write_text("a b\n\nc\n")
     model = ["predict", "--model", str(run), "--tokens", "5"]
     file = ["--input", str(tmp_path / "prompts.txt")]
@@ -273,18 +243,6 @@ def test_the_command_prints_prompts_and_their_continuations(run, tmp_path, capsy
     assert main([*model, "a b", "--seed", "7"]) == 0
     printed = capsys.readouterr().out
     assert printed == f"a b{results[0]['continuations'][0]}\n"
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    parts = []
-    follow = generate.follow
-
-    def record(*arguments):
-        follow(*arguments)
-        parts.append(capsys.readouterr().out)
-
-    monkeypatch.setattr(generate, "follow", record)
-    assert main([*model, "a b", "--seed", "7"]) == 0
-    # The line ends after the last token.
-    assert parts == [printed.removesuffix("\n")] and capsys.readouterr().out == "\n"
 
 
 @pytest.mark.slow

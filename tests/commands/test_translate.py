@@ -279,14 +279,6 @@ def test_bad_input_is_refused(trained, tmp_path):
     assert "--beam" in refused("predict", "--model", run, "a", "--beam", "0")
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.XZ", "a.xlsx", "a.parquet"])
-def test_a_format_that_is_not_written_is_refused(tmp_path, name):
-    """Before the model is opened."""
-    output = tmp_path / name
-    message = refused("predict", "--model", tmp_path, "a", "--output", output)
-    assert message.startswith(f"--output {output}: ")
-
-
 def test_one_model_is_compared_with_a_reference(tmp_path):
     names = ("--input", "a", "--reference", "b")
     assert "one --model" in refused("evaluate", "--model", "x", "--model", tmp_path, *names)

@@ -163,26 +163,10 @@ def test_lists_of_labels_are_read(label, names):
     assert labels.names_of(Example("t:1", ["x"], label), "labels") == names
 
 
-@pytest.mark.parametrize(
-    "label",
-    ["a;b", "a|b", "a,a", ["1", "0", "1"], "[1, 0, 1]", "[[1]]", '["a", null]']
-    + ["('a', 'b')", "{'a'}", "['a' 'b']", "[a, b]", "{a,b}", "[a]"],
-)
+@pytest.mark.parametrize("label", ["a,a", ["1", "0", "1"], "[1, 0, 1]", "[[1]]", '["a", null]'])
 def test_other_lists_of_labels_are_refused(label):
     with pytest.raises(BadInput, match="t:1"):
         labels.names_of(Example("t:1", ["x"], label), "labels")
-
-
-@pytest.mark.parametrize("rows", [[["1", "0"], ["0", "1"]], ["[false, true]", "[true, false]"]])
-def test_zeros_and_ones_in_place_of_names_are_refused(rows):
-    """But 0 and 1 may be names of labels, of which some rows have one and others two."""
-    config = labelled.load("glue:sst2", {"task.kind": "labels", "task.metrics": "micro_f1"})
-    found = [Example("t:1", ["x"], row) for row in rows]
-    with pytest.raises(BadInput, match="t:1"):
-        classification.names(config, found)
-    found += [Example("t:3", ["x"], "0")]
-    if isinstance(rows[0], list):
-        assert classification.names(config, found) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -193,14 +177,6 @@ def test_a_class_is_one_label(label):
     with pytest.raises(BadInput, match="t:1"):
         labels.target(config, Example("t:1", ["x"], label), ["a", "b"])
     assert labels.target(config, Example("t:1", ["x"], ["b"]), ["a", "b"]) == 1
-
-
-@pytest.mark.parametrize("names", [("1", "1.0"), ("01", "1"), ("a b", "a\u00a0 B"), ("x", "x ")])
-def test_labels_that_look_equal_are_named(tmp_path, names):
-    rows = [(f"text {number}", name) for number, name in enumerate((*names, "other"))]
-    *_, dataset, phase = build(tmp_path, rows)
-    (line,) = dataset.survey(phase).warnings
-    assert all(repr(name) in line for name in names) and "other" not in line
 
 
 def test_labels_are_counted(tmp_path):
@@ -312,6 +288,7 @@ def test_a_share_is_held_out_for_every_example_once(tmp_path):
 
 @pytest.mark.parametrize("task", ["classification", "multiple_choice", "token_classification"])
 def test_a_missing_library_of_scores_is_refused_before_training(task, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
+    for name in ("sklearn", "seqeval"):  # which needs the former
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BadInput, match="finetune"):
         configs.load("base", [f"task.name={task}"])

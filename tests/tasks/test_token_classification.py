@@ -75,7 +75,6 @@ def test_other_columns_and_none(model, tmp_path):
 
 
 LINES = {
-    "indented": ("\ta\tb c\n\n\t\tO\n", [["a"], [""]]),
     "indented blanks": ("\t a X\n \n\t b O\n", [["a"], ["b"]]),
     "a tag": ("a O\n# X\n#a O\n", [["a", "#", "#a"]]),
     "some indented": ("a O\n\tb O\n c O\n", [["a", "b", "c"]]),

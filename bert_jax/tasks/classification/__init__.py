@@ -28,7 +28,6 @@ DEFAULTS = {
     # see labelled/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
-FEW = "expected two or more classes"
 MANY = 20  # classes: more are refused if they have fewer than two rows on average
 assume = labels.assume
 
@@ -39,8 +38,6 @@ def check(config) -> None:
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
     is_pair = len(config.task.text) == 2
     require(is_pair or not config.task.both_orders, "task.both_orders", config, "texts are single")
-    is_choice = config.task.kind != "classes" or len(config.task.labels) != 1
-    require(is_choice, "task.labels", config, FEW)
     scores.check(config)
     texts.check(config, sequences=1 + config.task.both_orders, paired=is_pair)
 
@@ -63,12 +60,11 @@ def names(config, labelled: list[Example]) -> list[str]:
     if kind == "number":
         return []
     chosen = [labels.names_of(example, kind) for example in labelled]
-    labels.check_names(labelled[0].place, chosen)
     result = sorted({*chain(*chosen)})
     if not result:
         raise BadInput(f"config.task.data={config.task.data}: no example has a label")
-    is_choice = kind != "classes" or len(result) > 1
-    require(is_choice, "task.label", config, f"one value in all rows, {result[0]!r}; {FEW}")
+    hint = f"one value in all rows, {result[0]!r}; expected two or more classes"
+    require(kind != "classes" or len(result) > 1, "task.label", config, hint)
     if kind == "classes" and len(result) > max(MANY, len(chosen) / 2):
         raise BadInput(
             f"config.task.label={config.task.label!r}: {len(result):,} values in {len(chosen):,} rows"

@@ -5,7 +5,7 @@ import numpy as np
 from bert_jax.data import report
 from bert_jax.data.store import Store, count_split
 from bert_jax.registry import find_part
-from bert_jax.tasks.labelled import examples, texts
+from bert_jax.tasks.labelled import examples
 
 
 def build(config, store: Store) -> dict:
@@ -29,7 +29,6 @@ def build(config, store: Store) -> dict:
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),
         "longest_text": int(sizes.max()),
-        "columns": describe_columns(config, store),
         "first_documents": [*report.first_documents(train, tokenizer, "texts")],
     }
 
@@ -44,17 +43,6 @@ def count_labels(store: Store) -> dict[str, int]:
     return dict(zip(names, np.bincount(numbers, minlength=len(names)).tolist(), strict=True))
 
 
-def describe_columns(config, store: Store) -> dict[str, dict]:
-    """Returns {column: mean, longest} of each text of examples without labels, in tokens."""
-    if examples.has_labels(config):
-        return {}
-    _, sizes = texts.locate_texts(store.splits["train"])
-    columns = zip(config.task.text, sizes.T, strict=True)
-    return {
-        name: {"mean": float(each.mean()), "longest": int(each.max())} for name, each in columns
-    }
-
-
 def describe(values: dict) -> list[str]:
     """Returns the report as lines of text."""
     lines = [f"{values['store']}: prepared"]
@@ -63,13 +51,8 @@ def describe(values: dict) -> list[str]:
         lines.append(f"{name}: {documents:,} examples, {texts:,} texts, {tokens:,} tokens")
     for name, number in values["dropped"].items():
         lines.append(f"{name}: {number:,} rows left out, empty or with other columns")
-    for reason, number in values["cleaned"].items():
-        lines.append(f"train: {number:,} examples left out: {reason}")
     for name, number in values["copies"].items():
         lines.append(f"{name}: {number:,} examples are in train, too")
-    for name, column in values["columns"].items():
-        mean, longest = column.values()
-        lines.append(f"{name}: {mean:,.1f} tokens on average, {longest:,} at most")
     labels = [f"{name} {number:,}" for name, number in values["labels"].items()]
     return [
         *lines,

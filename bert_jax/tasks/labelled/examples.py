@@ -100,10 +100,6 @@ class Examples:
     decode: Callable | None = None
     free: tuple[str, ...] = ()
 
-    def read_inputs(self, config, path: Path) -> list[Example]:
-        """Reads a file to predict."""
-        return (self.load_inputs or self.load)(config, path)
-
 
 def of(config) -> Examples | None:
     """Returns the EXAMPLES of the task; None if its data is running text."""
@@ -168,11 +164,9 @@ def open_or_build(config, tokenizer=None) -> stores.Store:
     """
     if not download.exists(config.store):
         require(not remote.is_address(config.store), "store", config, "missing; name a local one")
-        if not tokenizer and takes_tokenizer(config):
-            maker = "bert-jax finetune makes it"
-            if config.continue_from:
-                maker = f"name that of config.continue_from={config.continue_from}"
-            raise BadInput(f"config.store={config.store}: missing; {maker}")
+        can_build = tokenizer or not takes_tokenizer(config)
+        hint = "missing; bert-jax finetune makes it, or name that of config.continue_from"
+        require(can_build, "store", config, hint)
         try:
             parts, dropped = read(config)
             if not tokenizer:
@@ -250,12 +244,10 @@ def check_labelled(config, split: str, examples: list[Example]) -> None:
         raise BadInput(f"config.task.{key}={config.task[key]}: {hint}")
     for example in examples:
         if example.label is None and has_labels(config):
-            key = next(key for key in ("label", "columns", "data") if key in config.task)
-            if key == "label":
+            if "label" in config.task:
                 for source in sources(config).values():
                     tables.read(source, [config.task.label])  # raises BadInput without this column
-            hint = f"has no label; config.task.{key}={config.task[key]!r}"
-            raise BadInput(f"{example.place}: {hint}")
+            raise BadInput(f"{example.place}: has no label")
 
 
 def drop_unusable(examples: list[Example], labelled: bool, source) -> list[Example]:

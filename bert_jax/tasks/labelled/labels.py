@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import re
-from itertools import chain
 
 import numpy as np
 
@@ -13,10 +11,6 @@ from bert_jax.errors import BadInput
 from bert_jax.tasks.labelled import examples
 
 LARGEST = float(np.finfo(np.float32).max)
-# {kind of labels: of what is no such label, but looks like a list}
-LISTS = {"classes": re.compile(r"\s*[\[({]\s*[\"']"), "labels": re.compile(r".*[;|]|\s*[\[({]")}
-EXPECTED = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
-ONE_HOT = {"0", "1", "0.0", "1.0", "False", "True"}  # what a list may have instead of names
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {
     "classes": np.int32,
@@ -37,25 +31,17 @@ def assume(config) -> dict:
 
 def names_of(example: examples.Example, kind: str) -> list[str]:
     """Returns the names of an example's labels, which a text has between commas, or in a list as JSON or Python write
-    it. Raises BadInput for several names of classes, a name twice, and other lists."""
+    it. Raises BadInput for several names of classes, and a name twice."""
     label = example.label
     names = label if isinstance(label, list) else read_list(label)
-    is_other_list = names is None and LISTS[kind].match(label)
     if names is None:
         names = split_list(label) if kind == "labels" else [label]
     names = [tables.text_of(example.place, name) for name in names if name != ""]
     has_other_count = kind == "classes" and len(names) != 1
-    if is_other_list or has_other_count or len(set(names)) < len(names):
-        raise BadInput(f"{example.place}: label {label!r}: expected {EXPECTED}")
+    if has_other_count or len(set(names)) < len(names):
+        hint = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
+        raise BadInput(f"{example.place}: label {label!r}: expected {hint}")
     return names
-
-
-def check_names(place: str, chosen: list[list[str]]) -> None:
-    """Raises BadInput if the names of all examples are as many zeros and ones, which mark places instead of names."""
-    size = len(chosen[0])
-    sizes = {len(names) for names in chosen}
-    if size > 1 and sizes == {size} and ONE_HOT.issuperset(chain(*chosen)):
-        raise BadInput(f"{place}: label {chosen[0]}: expected {EXPECTED}")
 
 
 def read_list(text: str) -> list | None:
@@ -68,13 +54,6 @@ def read_list(text: str) -> list | None:
     return None
 
 
-def number_of(text: str) -> float | None:
-    """Returns the number in a text; None if it has none, or none that is finite in float32."""
-    with contextlib.suppress(ValueError):
-        number = float(text)
-        return number if abs(number) <= LARGEST else None
-
-
 def target(config, example: examples.Example, names: list[str]) -> int | float | np.ndarray:
     """Converts a label to a target: None to 0, the first class or no label that applies. Raises BadInput for a label
     that is not in `names`."""
@@ -83,23 +62,11 @@ def target(config, example: examples.Example, names: list[str]) -> int | float |
     if label is None:
         return np.zeros(len(names)) if kind == "labels" else 0
     if kind == "number":
-        number = number_of(str(label))
-        if number is None:
-            raise BadInput(f"{example.place}: label {label!r}: expected a number")
-        return number
+        with contextlib.suppress(ValueError):
+            if abs(number := float(str(label))) <= LARGEST:
+                return number
+        raise BadInput(f"{example.place}: label {label!r}: expected a number")
     numbers = [examples.label_number(example, name, names) for name in names_of(example, kind)]
     if kind == "classes":
         return numbers[0]
     return np.isin(np.arange(len(names)), numbers)
-
-
-def warnings(names: tuple[str, ...]) -> list[str]:
-    """Returns warnings about names of labels that differ in blanks, case or the form of a number alone."""
-    groups = {}
-    for name in names:
-        key = " ".join(name.casefold().split())
-        number = number_of(key)
-        if number is not None:
-            key = number
-        groups.setdefault(key, []).append(name)
-    return [f"labels {group} are different ones" for group in groups.values() if len(group) > 1]

@@ -19,11 +19,7 @@ FITTING = {
 
 
 def functions() -> dict[str, Callable]:
-    """Returns {name: function (targets, predictions)}: of arrays [N], or [N, C] of 0 and 1 if several labels may apply.
-
-    Raises BadInput without the extra `finetune`.
-    """
-    require_installed("scipy", "sklearn")
+    """Returns {name: function (targets, predictions)}: of arrays [N], or [N, C] of 0 and 1 if several labels apply."""
     from scipy import stats
     from sklearn import metrics
 
@@ -49,12 +45,11 @@ def functions() -> dict[str, Callable]:
     )
 
 
-def require_installed(*names: str) -> None:
-    """Raises BadInput for a library of the extra `finetune` that is missing; imports none, which takes a second."""
-    for name in names:
-        if not find_spec(name):
-            hint = "run pip install -c constraints.txt -e '.[finetune]'"
-            raise BadInput(f"{name} is not installed; {hint}")
+def require_installed(name: str) -> None:
+    """Raises BadInput if a library of the extra `finetune` is missing; does not import it, which takes a second."""
+    if not find_spec(name):
+        hint = "run pip install -c constraints.txt -e '.[finetune]'"
+        raise BadInput(f"{name} is not installed; {hint}")
 
 
 def check(config) -> None:
@@ -63,7 +58,7 @@ def check(config) -> None:
     hint = "f1 needs two labels; see macro_f1"
     is_valid = "f1" not in chosen or len(config.task.labels) in (0, 2)
     require(is_valid, "task.metrics", config, hint)
-    require_installed("scipy", "sklearn")
+    require_installed("sklearn")
     check_names(config, FITTING[config.task.get("kind", "classes")].split())
 
 

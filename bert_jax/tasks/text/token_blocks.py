@@ -13,7 +13,7 @@ The array next_weights is that of objectives/causal_lm.py.
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.checks import require, value_of
+from bert_jax.checks import require
 from bert_jax.data import batch, mixture
 from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
 from bert_jax.data.store import SPLITS, Store, number_of
@@ -40,8 +40,12 @@ def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py. Raises BadInput if there is less text than a row needs."""
     cross_documents = config.task.cross_documents
     if store and cross_documents:
+        begin, end = documents.stream_range(store.splits[SPLITS[0]])
+        total = end + 1 - begin
         for name in config.phase_order:
-            check_length(store.splits[SPLITS[0]], f"phases.{name}.length", config)
+            needed = 2 * config.phases[name].length - 1
+            hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text"
+            require(total >= needed, f"phases.{name}.length", config, hint)
 
     def shapes(phase, rows: int) -> dict:
         weights = batch.structs({"next_weights": (rows, phase.length)})
@@ -119,12 +123,3 @@ def windows(begin: int, ends: np.ndarray, length: int) -> documents.Rows:
         return np.stack([starts, sizes], axis=-1)
 
     return documents.Rows(int(stops[-1]), read)
-
-
-def check_length(split, key: str, config) -> None:
-    """Raises BadInput if the split has no full row of the length that `key` has."""
-    begin, end = documents.stream_range(split)
-    total = end + 1 - begin
-    needed = 2 * value_of(config, key) - 1
-    hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text"
-    require(total >= needed, key, config, hint)

@@ -41,7 +41,7 @@ def check(config) -> None:
     is_valid = [type(column) for column in columns] == [int, int]
     require(is_valid, "task.columns", config, "expected two numbers, such as (0, -1)")
     texts.check(config, least=1 + frame_of(config).size())
-    scores.require_installed("scipy", "sklearn", "seqeval")
+    scores.require_installed("seqeval")
     scores.check_names(config, entity_scores.NAMES, may_be_empty=True)
 
 

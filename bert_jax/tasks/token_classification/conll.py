@@ -1,13 +1,12 @@
 """Sentences of files of columns in the CoNLL format (doi:10.3115/1119176.1195).
 
 A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
--DOCSTART- separate sentences. All lines may be indented. Left out are comments, which begin with # and have another
-number of columns than words, and of CoNLL-U, whose words are in the second of ten columns, the lines for several words
-or for none, such as 1-2 and 1.1.
+-DOCSTART- separate sentences. Left out are comments, which begin with # and have another number of columns than words,
+and of CoNLL-U, whose words are in the second of ten columns, the lines for several words or for none, such as 1-2 and
+1.1.
 """
 
 import re
-import textwrap
 from pathlib import Path
 
 from bert_jax.data.sources import tables
@@ -26,7 +25,7 @@ def load(config, path) -> list[Example]:
     if tables.suffix_of(path) not in ("", ".tsv"):
         raise BadInput(f"{path}: expected columns of words and labels, without a header")
     columns = config.task.columns
-    lines = textwrap.dedent("\n".join(tables.read_lines(path))).split("\n")
+    lines = tables.read_lines(path)
     words = (line for line in lines if line.strip(BLANKS) and line[0] not in "#-")
     first = next(words, "")
     is_tabbed = "\t" in first.strip(BLANKS)

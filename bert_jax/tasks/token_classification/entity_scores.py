@@ -13,9 +13,8 @@ def functions() -> dict[str, Callable]:
     """Returns {name: function (targets, predictions)} of [[label of a word, as entity_labels.spellings has it]].
 
     accuracy and macro_f1 are those of words. As in the script conlleval, an entity is right if its kind and all its
-    words are; one that begins with I- counts. Raises BadInput without the extra `finetune`.
+    words are; one that begins with I- counts.
     """
-    scores.require_installed("seqeval")
     macro_f1 = scores.functions()["macro_f1"]
     from seqeval import metrics
 

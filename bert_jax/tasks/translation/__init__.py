@@ -65,9 +65,8 @@ def check(config) -> None:
     keys = config.task
     texts.check(config)
     require(len(keys.text) == 2, "task.text", config, "expected two columns: source, target")
-    check_keys(config, at_least_one=["task.max_pieces"], not_negative=["task.extra_pieces"])
-    is_valid = keys.max_ratio == 0 or keys.max_ratio >= 1
-    require(is_valid, "task.max_ratio", config, "expected 0, or at least 1")
+    not_negative = "task.max_ratio", "task.extra_pieces"
+    check_keys(config, at_least_one=["task.max_pieces"], not_negative=not_negative)
     least = keys.max_pieces + special_tokens(config).max()
     for name, phase in config.phases.items():
         hint = f"expected at least {least}, since task.max_pieces={keys.max_pieces}"
