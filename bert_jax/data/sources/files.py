@@ -30,7 +30,6 @@ LONGEST_LINE = 1_000_000
 # Bytes of a line of JSON, which can hold a book; a longer one is dropped.
 LONGEST_RECORD = 16_000_000
 CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
-COMPRESSED = 4  # bytes of text in a byte of a compressed file, about
 LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 
 
@@ -104,14 +103,6 @@ def directories(root: str) -> Iterator[str]:
             continue
         names[:] = sorted(name for name in names if not SKIPPED.match(name))
         yield path
-
-
-def text_bytes(path: Path) -> int:
-    """Returns about how many bytes of text a file has, from its size."""
-    size = path.stat().st_size
-    if path.suffix.lower() in (*OPENERS, ".parquet"):
-        size *= COMPRESSED
-    return size
 
 
 def count(paths: Sequence[Path]) -> dict:
