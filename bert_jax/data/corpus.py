@@ -245,11 +245,9 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter, gue
 
     usable: the number of lines, or of records, without problems.
     """
-    escaped = sum(map(bool, map(encodings.ESCAPE.search, lines.split(b"\n"))))
-    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
-    good = max(0, usable - escaped)
-    if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
-        share = f"{bad / (good + bad):.0%} of its beginning"
+    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
+    if bad > MOST_BAD_SHARE * (usable + bad) and (not usable or bad >= MOST_BAD_LINES):
+        share = f"{bad / (usable + bad):.0%} of its beginning"
         likely = encodings.likely_encodings(lines) if guesses else ()
         likely = " or ".join(likely[:MOST_ENCODINGS])
         raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")
