@@ -92,14 +92,6 @@ def test_a_shard_of_the_index_that_is_missing_is_named(tmp_path, compression):
         documents(tmp_path)
 
 
-def test_other_compressions_are_refused(tmp_path):
-    data = write(tmp_path / "data", text_shard(TEXTS))
-    (data / "shard.00000.mds").rename(data / "shard.00000.mds.br")
-    (data / "index.json").unlink()
-    with pytest.raises(BadInput, match=r"shard.00000.mds.br: .*\.gz.*\.zstd"):
-        documents(tmp_path)
-
-
 def test_a_document_may_keep_its_characters(tmp_path):
     write(tmp_path / "data", text_shard(TEXTS))
     assert documents(tmp_path, *EXACT) == [[text] for text in TEXTS]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data.sources.files import OPENERS, explain, open_text
+from bert_jax.data.sources.files import explain, open_text
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -53,8 +53,6 @@ def texts(path: Path, reading, problems) -> Iterator[bytes]:
     """
     field = reading.field
     tokenizer = reading.tokenizer
-    if path.suffix not in (".mds", *OPENERS):
-        raise BadInput(f"{path}: expected .mds, or compressed as one of {', '.join(OPENERS)}")
     with explain(path, *ERRORS), open_text(path) as file:
         number = int.from_bytes(file.read(4), "little")
         offsets = np.frombuffer(file.read(4 * number + 4), "<u4").tolist()
