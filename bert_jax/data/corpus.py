@@ -235,7 +235,7 @@ def check_usable(
     reading: Reading,
 ) -> None:
     """Raises BadInput if a file has fewer usable lines or records than others."""
-    if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
+    if usable < sum(numbers_of(problems).values()):
         keys = f"config.corpus.format={reading.form}, config.corpus.field={reading.field}"
         raise BadInput(f"{path}: begins with {describe(problems)} ({keys})")
 

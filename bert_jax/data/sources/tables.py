@@ -118,8 +118,7 @@ def read_file(
         return table_of(rows)
     if kind in (".json", ".jsonl"):
         rows = read_json(path)
-        rows = replace_surrogates(rows, path)
-        return table_of(rows)
+        return table_of(replace_surrogates(rows))
     lines = read_lines(path)
     if not kind:
         header = next(filter(str.strip, lines), "").split("\t")
