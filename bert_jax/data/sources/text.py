@@ -34,8 +34,6 @@ VISIBLE = re.compile(
     "\U000e0000-\U000e0fff"
     "]"
 )
-# A byte order mark between records or documents of files that were joined without a line break.
-JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
 class Reading(NamedTuple):
@@ -64,9 +62,8 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
     form, sentences, field, *_ = reading
     separator = reading.separator
     is_exact = sentences == "none"
-    # Without this search, which is fast, JOINT would be tried at every byte.
-    if codecs.BOM_UTF8 in text and (form in ("lines", "wiki") or not is_exact):
-        text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
+    if form in ("lines", "wiki") or not is_exact:
+        text = text.replace(codecs.BOM_UTF8, b"")
     split = {"lines": split_documents, "wiki": split_wiki}.get(form)
     if separator:
         split = partial(split_documents, separator=separator)
