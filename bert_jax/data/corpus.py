@@ -9,7 +9,6 @@ Documents are held out by the hash of their text, or by their place: those after
 import itertools
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,8 +137,6 @@ def open_sources(config) -> list[Source]:
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
     refused = [(path, each.reading) for each in opened for path in sorted(each.refused)]
     if refused and not config.filter.unusable_files:
-        if len(refused) > 1:  # The error itself is printed in at most 900 characters.
-            print(f"prepare: unusable files: {', '.join(map(str, dict(refused)))}", file=sys.stderr)
         reasons = [refusal(*each, guesses=True) for each in refused[:MOST_FILES]]
         raise BadInput(
             f"config.corpus.source: unusable files ({len(refused):,}), such as {'; '.join(reasons)};"
