@@ -72,8 +72,7 @@ class Source(NamedTuple):
     # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
-    # those of `paths` that cannot be used, which are left out
-    refused: frozenset[Path] = frozenset()
+    refused: dict[Path, str] = {}  # {one of `paths` that cannot be used, and is left out: why}
     # the block with the first character that is held out, and the characters before it there; None: held out by hash
     cut: tuple[float, float] | None = None
 
@@ -135,11 +134,10 @@ def open_sources(config) -> list[Source]:
         ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
-    refused = [(path, each.reading) for each in opened for path in sorted(each.refused)]
-    if refused and not config.filter.unusable_files:
-        reasons = [refusal(*each, guesses=True) for each in refused[:MOST_FILES]]
+    reasons = [reason for each in opened for reason in each.refused.values()]
+    if reasons and not config.filter.unusable_files:
         raise BadInput(
-            f"config.corpus.source: unusable files ({len(refused):,}), such as {'; '.join(reasons)};"
+            f"config.corpus.source: unusable files ({len(reasons):,}), such as {'; '.join(reasons[:MOST_FILES])};"
             " config.filter.unusable_files=True leaves such files out, iconv -f ENCODING -t UTF-8 converts one"
         )
     return opened
@@ -175,7 +173,7 @@ def open_source(config, name: str, form: str) -> Source:
         file = download.local_file(config.tokenizer.path)
         reading = reading._replace(tokenizer=str(file))
     paths = find_files(name, form)
-    refused = frozenset(path for path in paths if refusal(path, reading))
+    refused = {path: reason for path in paths if (reason := refusal(path, reading))}
     return Source(name, reading, paths=tuple(paths), refused=refused)
 
 
@@ -185,8 +183,8 @@ def find_files(name: str, form: str) -> list[Path]:
     return mds.find_shards(name, paths) if form == "mds" else paths
 
 
-def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
-    """Returns why a file cannot be used, or ''. guesses: whether to name likely encodings, which takes seconds."""
+def refusal(path: Path, reading: Reading) -> str:
+    """Returns why a file cannot be used, or ''."""
     try:
         if reader := READERS.get(reading.form):
             problems = Counter()
@@ -194,13 +192,13 @@ def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
             usable = len([*itertools.islice(texts, MOST_ROWS)])
             check_usable(path, usable, problems, reading)
         else:
-            check_file(path, reading, guesses)
+            check_file(path, reading)
     except BadInput as error:
         return str(error)
     return ""
 
 
-def check_file(path: Path, reading: Reading, guesses: bool) -> None:
+def check_file(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     form = reading.form
     with files.open_text(path) as file:
@@ -212,7 +210,7 @@ def check_file(path: Path, reading: Reading, guesses: bool) -> None:
     lines = b"".join(itertools.islice(pieces, 2))
     documents = list(text.parse(lines, Reading(form, "lines", reading.field), problems))
     usable = len(documents) if form == "jsonl" else sum(map(len, documents))
-    check_encoding(path, lines, usable, problems, guesses)
+    check_encoding(path, lines, usable, problems)
     start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((name for name in SIGNS if re.match(SIGNS[name], start)), form)
     if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
@@ -237,7 +235,7 @@ def check_usable(
         raise BadInput(f"{path}: begins with {describe(problems)} ({keys})")
 
 
-def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter, guesses: bool) -> None:
+def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> None:
     """Raises BadInput if too many lines at the beginning of a file are not UTF-8.
 
     usable: the number of lines, or of records, without problems.
@@ -245,8 +243,7 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter, gue
     bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
     if bad > MOST_BAD_SHARE * (usable + bad) and (not usable or bad >= MOST_BAD_LINES):
         share = f"{bad / (usable + bad):.0%} of its beginning"
-        likely = encodings.likely_encodings(lines) if guesses else ()
-        likely = " or ".join(likely[:MOST_ENCODINGS])
+        likely = " or ".join(encodings.likely_encodings(lines)[:MOST_ENCODINGS])
         raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")
 
 
