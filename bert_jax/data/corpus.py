@@ -30,7 +30,6 @@ MOST_BAD_LINES = 5
 MOST_BAD_SHARE = 0.05
 # Files of which an error says what is wrong, at most.
 MOST_FILES = 5
-MOST_ENCODINGS = 4  # of a file
 MOST_ROWS = 100  # that are read to check a file
 # Those of the formats whose rows are read here, not by a worker.
 READERS = {
@@ -180,7 +179,11 @@ def open_source(config, name: str, form: str) -> Source:
 def find_files(name: str, form: str) -> list[Path]:
     """Returns the files of a source in the format `form`; of mds, the shards alone."""
     paths = files.find_files(name)
-    return mds.find_shards(name, paths) if form == "mds" else paths
+    if form == "mds":
+        paths = [path for path in paths if ".mds" in path.name]
+    if not paths:
+        raise BadInput(f"config.corpus.source: {name}: has no shards (.mds)")
+    return paths
 
 
 def refusal(path: Path, reading: Reading) -> str:
@@ -213,8 +216,6 @@ def check_file(path: Path, reading: Reading) -> None:
     check_encoding(path, lines, usable, problems)
     start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((name for name in SIGNS if re.match(SIGNS[name], start)), form)
-    if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
-        likely = "a text without <doc>"
     if form not in (likely, "files"):
         words = start[:40].decode(errors="replace").split()
         raise BadInput(
@@ -243,7 +244,7 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> 
     bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
     if bad > MOST_BAD_SHARE * (usable + bad) and (not usable or bad >= MOST_BAD_LINES):
         share = f"{bad / (usable + bad):.0%} of its beginning"
-        likely = " or ".join(encodings.likely_encodings(lines)[:MOST_ENCODINGS])
+        likely = " or ".join(encodings.likely_encodings(lines))
         raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")
 
 
