@@ -9,7 +9,6 @@ ENCODINGS = """
 # Differences from the best encoding below which another one is as likely, in two measures of charset_normalizer.
 CHAOS = 0.03  # share of improbable characters: this much more
 COHERENCE = 0.8  # how far the letters are as frequent as in a language: at least this much of it
-MOST_LINES = 200
 
 
 def likely_encodings(text: bytes) -> list[str]:
@@ -17,7 +16,7 @@ def likely_encodings(text: bytes) -> list[str]:
     import charset_normalizer  # only here: a machine that trains on saved batches may lack it
 
     lines = [line for line in text.split(b"\n") if not line.isascii()]
-    text = b"\n".join(lines[:MOST_LINES])
+    text = b"\n".join(lines)
     matches = charset_normalizer.from_bytes(text, cp_isolation=ENCODINGS)
     names = []
     for match in matches:

@@ -74,11 +74,10 @@ def read(
         if row is None and table:
             raise BadInput(f"{place}: {OTHER_COLUMNS}")
         if row is not None:
-            values = []
-            for name in columns:
-                cell = f"{place}: column {name!r}"
-                text = text_of_cell(cell, row.get(name), name == optional)
-                values.append(text)
+            values = [
+                text_of_cell(f"{place}: column {name!r}", row.get(name), name == optional)
+                for name in columns
+            ]
         result.append((place, values))
     if not result:
         raise BadInput(f"{source}: has no rows")
