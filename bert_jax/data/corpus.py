@@ -68,7 +68,7 @@ class Source(NamedTuple):
     name: str  # as in the config
     reading: Reading
     title: str = ""  # what the config calls it, for mixtures
-    # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
+    # the name, version, split and number of examples of a library's data set; {} before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
     refused: dict[Path, str] = {}  # {one of `paths` that cannot be used, and is left out: why}
@@ -143,7 +143,7 @@ def open_sources(config) -> list[Source]:
 
 
 def open_source(config, name: str, form: str) -> Source:
-    """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
+    """Returns one source; checks the format of its files. Raises BadInput or OSError."""
     field = config.corpus.field
     library = tables.library_of(name)
     sentences = "rules"
@@ -164,9 +164,7 @@ def open_source(config, name: str, form: str) -> Source:
         config.corpus.separator if form in ("lines", "files") and name != "pydocs" else "",
         config.corpus.map,
     )
-    if library:
-        return Source(name, reading, data_set=library.identify(name, field))
-    if name == "pydocs":
+    if library or name == "pydocs":
         return Source(name, reading)
     if form == "mds" and config.tokenizer.path:
         file = download.local_file(config.tokenizer.path)
@@ -256,7 +254,7 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     Raises BadInput if a data set is not available.
     """
     if library := tables.library_of(source.name):
-        identity = library.identify(source.name, source.reading.field, prepare=True)
+        identity = library.identify(source.name, source.reading.field)
         return source._replace(data_set=identity)
     if source.name != "pydocs":
         return source
