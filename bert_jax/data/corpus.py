@@ -9,7 +9,6 @@ Documents are held out by the hash of their text, or by their place: those after
 import itertools
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,6 @@ MOST_BAD_LINES = 5
 MOST_BAD_SHARE = 0.05
 # Files of which an error says what is wrong, at most.
 MOST_FILES = 5
-MOST_ENCODINGS = 4  # of a file
 MOST_ROWS = 100  # that are read to check a file
 # Those of the formats whose rows are read here, not by a worker.
 READERS = {
@@ -70,11 +68,10 @@ class Source(NamedTuple):
     name: str  # as in the config
     reading: Reading
     title: str = ""  # what the config calls it, for mixtures
-    # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
+    # the name, version, split and number of examples of a library's data set; {} before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
-    # those of `paths` that cannot be used, which are left out
-    refused: frozenset[Path] = frozenset()
+    refused: dict[Path, str] = {}  # {one of `paths` that cannot be used, and is left out: why}
     # the block with the first character that is held out, and the characters before it there; None: held out by hash
     cut: tuple[float, float] | None = None
 
@@ -136,20 +133,17 @@ def open_sources(config) -> list[Source]:
         ]
     except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
-    refused = [(path, each.reading) for each in opened for path in sorted(each.refused)]
-    if refused and not config.filter.unusable_files:
-        if len(refused) > 1:  # The error itself is printed in at most 900 characters.
-            print(f"prepare: unusable files: {', '.join(map(str, dict(refused)))}", file=sys.stderr)
-        reasons = [refusal(*each, guesses=True) for each in refused[:MOST_FILES]]
+    reasons = [reason for each in opened for reason in each.refused.values()]
+    if reasons and not config.filter.unusable_files:
         raise BadInput(
-            f"config.corpus.source: unusable files ({len(refused):,}), such as {'; '.join(reasons)};"
+            f"config.corpus.source: unusable files ({len(reasons):,}), such as {'; '.join(reasons[:MOST_FILES])};"
             " config.filter.unusable_files=True leaves such files out, iconv -f ENCODING -t UTF-8 converts one"
         )
     return opened
 
 
 def open_source(config, name: str, form: str) -> Source:
-    """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
+    """Returns one source; checks the format of its files. Raises BadInput or OSError."""
     field = config.corpus.field
     library = tables.library_of(name)
     sentences = "rules"
@@ -170,26 +164,28 @@ def open_source(config, name: str, form: str) -> Source:
         config.corpus.separator if form in ("lines", "files") and name != "pydocs" else "",
         config.corpus.map,
     )
-    if library:
-        return Source(name, reading, data_set=library.identify(name, field))
-    if name == "pydocs":
+    if library or name == "pydocs":
         return Source(name, reading)
     if form == "mds" and config.tokenizer.path:
         file = download.local_file(config.tokenizer.path)
         reading = reading._replace(tokenizer=str(file))
     paths = find_files(name, form)
-    refused = frozenset(path for path in paths if refusal(path, reading))
+    refused = {path: reason for path in paths if (reason := refusal(path, reading))}
     return Source(name, reading, paths=tuple(paths), refused=refused)
 
 
 def find_files(name: str, form: str) -> list[Path]:
     """Returns the files of a source in the format `form`; of mds, the shards alone."""
     paths = files.find_files(name)
-    return mds.find_shards(name, paths) if form == "mds" else paths
+    if form == "mds":
+        paths = [path for path in paths if ".mds" in path.name]
+    if not paths:
+        raise BadInput(f"config.corpus.source: {name}: has no shards (.mds)")
+    return paths
 
 
-def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
-    """Returns why a file cannot be used, or ''. guesses: whether to name likely encodings, which takes seconds."""
+def refusal(path: Path, reading: Reading) -> str:
+    """Returns why a file cannot be used, or ''."""
     try:
         if reader := READERS.get(reading.form):
             problems = Counter()
@@ -197,13 +193,13 @@ def refusal(path: Path, reading: Reading, guesses: bool = False) -> str:
             usable = len([*itertools.islice(texts, MOST_ROWS)])
             check_usable(path, usable, problems, reading)
         else:
-            check_file(path, reading, guesses)
+            check_file(path, reading)
     except BadInput as error:
         return str(error)
     return ""
 
 
-def check_file(path: Path, reading: Reading, guesses: bool) -> None:
+def check_file(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     form = reading.form
     with files.open_text(path) as file:
@@ -215,11 +211,9 @@ def check_file(path: Path, reading: Reading, guesses: bool) -> None:
     lines = b"".join(itertools.islice(pieces, 2))
     documents = list(text.parse(lines, Reading(form, "lines", reading.field), problems))
     usable = len(documents) if form == "jsonl" else sum(map(len, documents))
-    check_encoding(path, lines, usable, problems, guesses)
+    check_encoding(path, lines, usable, problems)
     start = start.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((name for name in SIGNS if re.match(SIGNS[name], start)), form)
-    if form == "wiki" and start and not re.search(SIGNS["wiki"], lines):
-        likely = "a text without <doc>"
     if form not in (likely, "files"):
         words = start[:40].decode(errors="replace").split()
         raise BadInput(
@@ -235,23 +229,20 @@ def check_usable(
     reading: Reading,
 ) -> None:
     """Raises BadInput if a file has fewer usable lines or records than others."""
-    if usable < sum(numbers_of(problems).values()) - problems[text.SURROGATE]:
+    if usable < sum(numbers_of(problems).values()):
         keys = f"config.corpus.format={reading.form}, config.corpus.field={reading.field}"
         raise BadInput(f"{path}: begins with {describe(problems)} ({keys})")
 
 
-def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter, guesses: bool) -> None:
+def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> None:
     """Raises BadInput if too many lines at the beginning of a file are not UTF-8.
 
     usable: the number of lines, or of records, without problems.
     """
-    escaped = sum(map(bool, map(encodings.ESCAPE.search, lines.split(b"\n"))))
-    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL] + escaped
-    good = max(0, usable - escaped)
-    if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
-        share = f"{bad / (good + bad):.0%} of its beginning"
-        likely = encodings.likely_encodings(lines) if guesses else ()
-        likely = " or ".join(likely[:MOST_ENCODINGS])
+    bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
+    if bad > MOST_BAD_SHARE * (usable + bad) and (not usable or bad >= MOST_BAD_LINES):
+        share = f"{bad / (usable + bad):.0%} of its beginning"
+        likely = " or ".join(encodings.likely_encodings(lines))
         raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")
 
 
@@ -263,7 +254,7 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     Raises BadInput if a data set is not available.
     """
     if library := tables.library_of(source.name):
-        identity = library.identify(source.name, source.reading.field, prepare=True)
+        identity = library.identify(source.name, source.reading.field)
         return source._replace(data_set=identity)
     if source.name != "pydocs":
         return source

@@ -28,11 +28,8 @@ def cache() -> Path:
 
 
 def cache_directory(name: str = "stores") -> Path:
-    """Returns a subdirectory of the cache; creates it if it is missing. Raises BadInput for a user without a home."""
-    try:
-        path = cache().expanduser() / name
-    except RuntimeError as error:  # the home directory is not known
-        raise BadInput(f"{cache()}: {error}; set XDG_CACHE_HOME") from None
+    """Returns a subdirectory of the cache; creates it if it is missing."""
+    path = cache().expanduser() / name
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     return path

@@ -32,17 +32,13 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
         is_intact = manifest["digest"] == checksums.manifest_digest(manifest)
         is_supported = manifest["format"] == version and key in manifest
     except (FileNotFoundError, NotADirectoryError):
-        reason = f"no such directory with {NAME}"
-        if directory.is_dir():
-            reason = f"has no {NAME}"
-        raise BadInput(f"{directory}: {reason}; {hint}") from None
+        raise BadInput(f"{directory}: there is no {NAME}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error}); {hint}") from None
     if not is_supported:
         raise BadInput(f"{path}: not of format {version}, which this version requires; {hint}")
     if not is_intact:
-        reason = "altered since it was written (SHA-256 differs from its digest)"
-        raise BadInput(f"{path}: {reason}; restore it, or {hint}")
+        raise BadInput(f"{path}: its SHA-256 differs from its digest; restore it, or {hint}")
     return manifest
 
 

@@ -8,7 +8,7 @@ again. Each source goes on where the phases before stopped that have rows of the
 K sources, N steps.
 """
 
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -148,11 +148,6 @@ class Period:
         return periods * self.counts + np.bincount(self.source[:rest], minlength=len(self.counts))
 
 
-@lru_cache(maxsize=8)  # phases often have the same mixture
-def make_period(shares: tuple) -> Period:
-    return Period(np.array(shares))
-
-
 class Mixed:
     """The rows of the sources of a split in one phase, as an Order has those of a split.
 
@@ -182,7 +177,7 @@ class Mixed:
         def period(mixture: str) -> Period:
             shares = dataset.factors(mixture)
             weights = np.array([shares.get(name, 0) for name in names]) * self.counts
-            return make_period(tuple(weights / weights.sum()))
+            return Period(weights / weights.sum())
 
         self.starts = np.zeros(len(names), np.int64)  # rows of each source in earlier phases
         for steps, batch, mixture in phase.before:

@@ -25,7 +25,6 @@ from bert_jax.data import corpus, download, origin, report, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import encode, pool, splits
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
-from bert_jax.data.sources.files import text_bytes
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.registry import find_part
 from bert_jax.storage import atomic, checksums, remote
@@ -65,7 +64,6 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
                 "names": [source.name for source in sources],
                 "identities": [source.identify(run_locally) for source in sources],
             }
-            check_space(path, sources)
             with workspace(path, workspace_key(config, text), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
                 return build(config, path, sources, text, directory, run, log)
@@ -77,23 +75,6 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); {hint}"
         ) from error
-
-
-def check_space(path: Path, sources: list[corpus.Source]) -> None:
-    """Raises BadInput if the disk has less space than shards and store are likely to take: as much as the text.
-
-    An interrupted `prepare` has taken a part of it already, so it is not checked again.
-    """
-    if workspace_root(path).exists():
-        return
-    size = sum(text_bytes(file) for source in sources for file in source.paths)
-    parent = next(parent for parent in path.parents if parent.exists())
-    free = shutil.disk_usage(parent).free
-    if free < size:
-        raise BadInput(
-            f"config.store={path}: takes about {size / 1e6:,.0f} MB while it is prepared,"
-            f" and {parent} has {free / 1e6:,.0f} MB free"
-        )
 
 
 def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:

@@ -32,7 +32,6 @@ LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filt
 LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
-MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
 # Advice about dropped lines, records or documents, by words in the reason. Reasons of filters have none.
 REMEDIES = {
@@ -192,19 +191,11 @@ def find_few(config, report: dict) -> Iterator[tuple]:
         )
     heldout = report["heldout"]["documents"]
     if heldout < FEW_HELDOUT and is_heldout_by_hash(config):
-        documents = heldout + report["train"]["documents"]
-        share = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / documents):.1g}")
-        count = round(share * documents)
-        remedy = (
-            f"--config.corpus.heldout={share:g} (now {config.corpus.heldout:g}) with a new"
-            f" --config.store would hold out about {count:,}"
-        )
-        if count <= heldout:
-            remedy = "add documents to config.corpus.source"
         yield (
             "few_heldout",
             f"documents held out: only {heldout}, so held-out metrics will be noisy",
-            remedy,
+            f"set a larger config.corpus.heldout than {config.corpus.heldout:g} with a new config.store, or add"
+            " documents to config.corpus.source",
         )
 
 
@@ -240,12 +231,6 @@ def find_bad_pieces(config, report: dict) -> Iterator[tuple]:
             "stripped_marks",
             f"{report['stripped_share']:.1%} of the characters lose a mark, such as an accent or a vowel sign",
             cased,
-        )
-    if files.EMPTY in report["problems"]:
-        yield (
-            "dropped_empty",
-            f"{report['problems'][files.EMPTY]} {files.EMPTY}",
-            "check whether all files of config.corpus.source have text",
         )
     if config.corpus.separator and not report["problems"].get(text.SEPARATORS):
         yield (

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,6 @@ from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic
-
-STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by a killed process
 
 
 def digest(store: Store, *settings) -> str:
@@ -97,10 +94,6 @@ class Indexes:
 
     def write(self, path: Path, parts: Iterable[np.ndarray]) -> None:
         """Writes an index file."""
-        for leftover in path.parent.glob(".*"):  # temporary files of killed processes
-            with contextlib.suppress(OSError):  # another process may have deleted it
-                if time.time() - leftover.stat().st_mtime > STALE:
-                    leftover.unlink()
         with contextlib.suppress(FileExistsError), atomic.file(path) as file:
             array = NpyWriter(file, self.dtype, self.columns)
             for part in parts:

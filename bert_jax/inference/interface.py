@@ -164,7 +164,7 @@ def each(texts, run: Callable) -> Any:
     for text in texts:
         if not isinstance(text, str | tuple):
             raise BadInput(f"{text!r}: expected text")
-    results = run(replace_surrogates(texts, "texts"))
+    results = run(replace_surrogates(texts))
     return results[0] if is_single else results
 
 

@@ -49,7 +49,7 @@ def predict(
     """
     search = dict(search)
     if not isinstance(inputs, Path):
-        inputs = replace_surrogates(inputs, "predict")
+        inputs = replace_surrogates(inputs)
     model = open_model(directory, overrides, search)
     if not (model.can("continue") or model.can("fill")):
         return predict_examples(model, read_examples(model, inputs))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.errors import BadInput, one_line
-from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check_ids, mask_pattern
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, mask_pattern
 
 # {word mark: a character that is never in one piece with the text after it}. For "▁" it is a private-use character,
 # which is in no training text. Byte-level rules ("Ġ") treat that one as punctuation, which may be in a piece with other
@@ -38,7 +38,7 @@ class Tokenizer:
         lacks. The attributes `pad`, `unk`, `cls`, `sep` and `mask` are the same; None for those that it lacks.
     path: the name of the tokenizer in errors.
 
-    Raises BadInput for invalid special ids. Each subclass defines
+    Each subclass defines
 
         kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
         mark, continues  the prefixes of pieces that begin a word, or that continue one; at least one of the two is ''
@@ -59,7 +59,6 @@ class Tokenizer:
     marks_words = True
 
     def __init__(self, pieces: list[str], special: dict[str, int], path: object = ""):
-        check_ids(special, len(pieces), path)
         self.pieces = pieces
         self.special = special
         self.path = path

@@ -136,14 +136,6 @@ def frame_of(config) -> Frame:
     return frame._replace(end=("end",)) if config.objective.get("causal") else frame
 
 
-def check_ids(special: dict[str, int], size: int, path: object) -> None:
-    """Raises BadInput unless `special` has valid ids for some of the special tokens. Several may have one id."""
-    are_valid = all(type(number) is int and 0 <= number < size for number in special.values())
-    if not are_valid or not ALL.keys() >= special.keys():
-        expected = f"ids below {size} for some of {list(ALL)}"
-        raise BadInput(f"{path}: special tokens {special}: expected {expected}")
-
-
 def check_task(config, tokenizer, path: object) -> None:
     """Raises BadInput if a tokenizer lacks special tokens that the task of a config needs, NEEDS of its file, or
     if masks need to know where words start, and its pieces do not mark it.

@@ -135,7 +135,7 @@ def test_it_is_a_corpus_too(tmp_path):
 def test_other_columns_splits_and_names_are_refused(tmp_path, name, field):
     with pytest.raises(BadInput, match=f"builtin:{name.partition('[')[0]}"):
         tables.read(f"builtin:{name}", [field])
+    keys = f"corpus.source=builtin:{name}", f"corpus.field={field}"
+    (source,) = corpus.open_sources(config_of(tmp_path, [], *keys))
     with pytest.raises(BadInput, match=f"builtin:{name.partition('[')[0]}"):
-        corpus.open_sources(
-            config_of(tmp_path, [], f"corpus.source=builtin:{name}", f"corpus.field={field}")
-        )
+        corpus.materialize(source, None, map)

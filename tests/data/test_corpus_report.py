@@ -16,7 +16,6 @@ from kits.texts import published
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.data import prepare, report
-from bert_jax.data.preparation import splits
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL
@@ -84,7 +83,6 @@ def problem(reason: str, number: int, size: int) -> dict[str, int]:
         ("dropped_records", {"problems": problem("records without 'MB'", 9, 200_000)}, "seed=0"),
         ("dropped_cuts", {"problems": problem("cuts in lines over 1 MB", 1, 200_000)}, "seed=0"),
         ("", {"problems": problem("lines without a stop", 500, 900_000)}, "seed=0"),
-        ("dropped_empty", {"problems": {"empty files": 1}}, "seed=0"),
         ("literals", {"problems": problem("literal <unk>", 3, 15)}, "seed=0"),
         ("unused_pieces", {"unused_share": 0.6}, "seed=0"),
         ("unknown_pieces", {"unknown_share": 0.02}, "tokenizer.path=vocab.txt"),
@@ -103,39 +101,6 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
         assert ("tokenizer.path=''" in remedy) <= ("tokenizer.path" in override)
         assert ("blank lines" in remedy) <= ("config.corpus.format=lines" in remedy)
-
-
-@pytest.mark.parametrize("heldout", [0.01, 0.5])
-@pytest.mark.parametrize("documents", [5, 7, 12, 40, 90, 2000])
-def test_advice_on_held_out_documents_is_true(tmp_path, documents, heldout):
-    """The share that a warning names holds out as many as it says, which are more than now."""
-    hashes = np.random.default_rng(0).integers(2**63, size=(documents, 2)).astype(np.uint64)
-
-    def count(share: float) -> int:
-        config = small_config(f"corpus.heldout={share}")
-        return int(
-            (
-                splits.assign(
-                    config, hashes, hashes[:, 0] < 0, True, {}, np.zeros(len(hashes), int)
-                )
-                == 1
-            ).sum()
-        )
-
-    _, made = make(tmp_path)
-    now = count(heldout)
-    made["heldout"] = {"documents": now}
-    made["train"] |= {"documents": documents - now}
-    config = small_config(f"corpus.heldout={heldout}")
-    warnings = {name: remedy for name, _, remedy in report.find_warnings(config, made)}
-    if "few_heldout" not in warnings:
-        assert now >= report.FEW_HELDOUT
-        return
-    advice = re.search(r"heldout=(\S+) .* about ([\d,]+)", warnings["few_heldout"])
-    if advice:
-        assert count(float(advice[1])) == int(advice[2].replace(",", "")) > now
-    else:
-        assert "config.corpus.source" in warnings["few_heldout"] and count(0.2) <= now
 
 
 EXACT = "model.name=gpt objective.name=causal_lm task.name=token_blocks corpus.sentences=none"

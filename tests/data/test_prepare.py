@@ -3,7 +3,6 @@
 import functools
 import lzma
 import random
-import shutil
 from collections import Counter
 
 import numpy as np
@@ -251,14 +250,3 @@ def test_documents_that_an_interrupted_start_kept_are_not_parsed_again(make, tmp
     monkeypatch.setattr(corpus, "documents", None)
     again = encode.parse((shard, block))
     assert (again.hashes == first.hashes).all() and again.problems == first.problems
-
-
-def test_a_disk_that_is_too_small_is_refused_first(make, tmp_path, monkeypatch):
-    config, usage = make(make_text(50)), shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
-    with pytest.raises(BadInput, match=f"config.store={tmp_path}/store: .* MB free"):
-        prepare(config)
-    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
-    # An interrupted start has left its part of the work.
-    (tmp_path / ".store.preparing").mkdir()
-    prepare(config)

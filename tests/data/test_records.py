@@ -119,13 +119,12 @@ def test_a_value_of_a_data_set_is_that_of_its_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", [".jsonl", ".json"])
-def test_a_lone_surrogate_becomes_the_replacement_character_and_is_counted(tmp_path, capsys, form):
+def test_a_lone_surrogate_becomes_the_replacement_character(tmp_path, form):
     rows = [{"text": "a\ud800"}, {"text": "b"}]
     path = tmp_path / f"a{form}"
     path.write_text(json.dumps(rows) if form == ".json" else "\n".join(map(json.dumps, rows)))
-    assert documents(path, form[1:]) == (["a\ufffd", "b"], {"records with lone surrogates": 1})
+    assert documents(path, form[1:]) == (["a\ufffd", "b"], {})
     assert texts(path) == ["a\ufffd", "b"]
-    assert f"{path}: 1 " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

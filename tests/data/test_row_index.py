@@ -90,16 +90,6 @@ def test_an_index_that_another_run_deletes_before_it_is_mapped_is_built_again(st
     assert len(indexes.open(2)) and len(number) == 2
 
 
-def test_old_temporary_files_of_killed_processes_are_deleted(store):
-    indexes = pair_rows.indexes(store, "train", RULES)
-    fresh, old = (indexes.directory / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
-    for path in (fresh, old):
-        path.write_bytes(b"part")
-    os.utime(old, times=(0, 0))
-    assert len(indexes.open(0))
-    assert sorted(indexes.directory.iterdir()) == [fresh, indexes.path(0)]
-
-
 @pytest.mark.parametrize("is_there", [True, False])
 def test_indexes_of_a_read_only_store_are_in_the_cache(store, tmp_path, monkeypatch, is_there):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

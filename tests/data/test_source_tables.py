@@ -202,8 +202,8 @@ def test_other_formats_are_named(tmp_path, name, content, kind):
             read(tmp_path / name)
 
 
-def test_lone_surrogates_of_json_become_replacement_characters(tmp_path, capsys):
-    """In texts, labels and names of columns; they are counted."""
+def test_lone_surrogates_of_json_become_replacement_characters(tmp_path):
+    """In texts, labels and names of columns."""
     path = tmp_path / "t.jsonl"
     row = {"text": "a\ud83d \ud83d\ude00", "label": "\udc00"}
     path.write_text(
@@ -211,7 +211,6 @@ def test_lone_surrogates_of_json_become_replacement_characters(tmp_path, capsys)
     )
     found = [row for _, row in tables.read(path, ["text", "label"], optional="label")]
     assert found == [["a\ufffd \U0001f600", "\ufffd"], ["b\\ud83d", "c"]]
-    assert f"{path}: 2 " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("end", [b"\r", b"\r\n", b"\n"])

@@ -60,7 +60,7 @@ def data_dir(built, monkeypatch):
 def open_source(name, *overrides):
     config = configs.load("demo", [f"corpus.source=tfds:{name}", *overrides])
     (source,) = corpus.open_sources(config)
-    return source
+    return corpus.materialize(source, None, map)
 
 
 def test_every_text_is_read_once_in_the_order_of_the_files(data_dir, monkeypatch):
@@ -111,12 +111,10 @@ def test_a_data_set_that_is_not_prepared_is_built_by_materialize(tmp_path, monke
         raise OSError("no network\nwith details")
 
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
-    source = open_source("tiny_texts[train[5:]]")
-    assert source.data_set == {} and not any(tmp_path.iterdir())
     with monkeypatch.context() as patch, pytest.raises(OSError, match="tiny_texts.*no network"):
         patch.setattr(TinyTexts, "_split_generators", fail)
-        corpus.materialize(source, tmp_path, map)
-    ready = corpus.materialize(source, tmp_path, map)
+        open_source("tiny_texts[train[5:]]")
+    ready = open_source("tiny_texts[train[5:]]")
     assert ready.data_set["examples"] == 95 and len(read_sources([ready])[0]) == 95
     assert open_source("tiny_texts[train[5:]]") == ready
 

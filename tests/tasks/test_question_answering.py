@@ -213,7 +213,7 @@ def test_a_wrong_answer_is_refused(tmp_path, start, text):
     assert "\n" not in str(error.value)
 
 
-def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path, capsys):
+def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path):
     """They become U+FFFD, one for one, so that answers stay where they are; pairs are characters."""
     found = articles(1)
     question = found[0]["paragraphs"][0]["qas"][0]
@@ -221,7 +221,6 @@ def test_a_file_with_a_mark_and_lone_surrogates_is_read(tmp_path, capsys):
     path = tmp_path / "a.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"data": found}).encode())
     assert "\U0001f600\ufffd?" in [example.texts[0] for example in squad.load(None, path)]
-    assert f"{path}: 1 " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"data": [{}]}', '{"data": 3}', b"\xff"])

@@ -152,17 +152,6 @@ def test_too_small_a_vocabulary_is_refused(kind):
         tokenizers.train(kind, PROSE, 20, True)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "byte_bpe"])
-@pytest.mark.parametrize("change", [{"mask": 9999}, {"mask": -1}, {"mask": "4"}, {"other": 5}, []])
-def test_invalid_special_ids_are_refused(tmp_path, kind, change):
-    trained(kind).save(tmp_path)
-    settings = json.loads((tmp_path / "settings.json").read_text())
-    settings["special"] = change and settings["special"] | change
-    (tmp_path / "settings.json").write_text(json.dumps(settings))
-    with pytest.raises(BadInput, match=str(tmp_path)):
-        tokenizers.load(tmp_path)
-
-
 def test_a_vocab_txt_keeps_its_pieces_unless_more_are_asked_for(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("<s>\n<pad>\n</s>\n[UNK]\nfox\n")

@@ -23,7 +23,7 @@ SPLITS = {
 KEY = np.array([prng.key(prng.PURPOSE["order"])])
 
 
-def identify(source: str, field: str, prepare: bool = False) -> dict:
+def identify(source: str, field: str) -> dict:
     """Identifies a split by its name and number of rows. Raises BadInput if it or the column `field` is missing."""
     columns = table(source, [])
     if field not in columns:

@@ -30,7 +30,6 @@ LONGEST_LINE = 1_000_000
 # Bytes of a line of JSON, which can hold a book; a longer one is dropped.
 LONGEST_RECORD = 16_000_000
 CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
-COMPRESSED = 4  # bytes of text in a byte of a compressed file, about
 LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 
 
@@ -64,54 +63,25 @@ SKIPPED = re.compile(r"\.|_[^.]*$")
 def find_files(source: str) -> list[Path]:
     """Returns the files of one entry of `config.corpus.source` (a file, a directory or a glob), sorted by path.
 
-    Skips hidden files in directories, and follows links. Reads a directory once, whatever links lead to it; a glob that
-    matches directories alone stands for these. Raises BadInput if there are no files.
+    Skips hidden files in directories, and follows links. A glob that matches directories alone stands for these. Raises
+    BadInput if there are no files.
     """
     path = os.path.expanduser(source)
     names = [path]
     if not os.path.exists(path):
-        names = list(expand(path))
+        names = glob.glob(path, recursive=True)
     if not any(map(os.path.isfile, names)):
-        names = [file for name in names for file in expand(f"{glob.escape(name)}/**")]
+        patterns = [f"{glob.escape(name)}/**" for name in names]
+        names = [file for pattern in patterns for file in glob.iglob(pattern, recursive=True)]
     paths = {Path(name) for name in names if os.path.isfile(name)}
+    named = set(Path(path).parts)
+    paths = [each for each in paths if not any(map(SKIPPED.match, {*each.parts} - named))]
     if not paths:
         raise BadInput(
             f"config.corpus.source: {source}: names no file (needs files, not pipes, directories with visible"
             " files, pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path)"
         )
     return sorted(paths)
-
-
-def expand(pattern: str) -> Iterator[str]:
-    """Yields the paths that match a glob. Python's own does not end where directories have links to themselves."""
-    match = re.fullmatch(r"(|.*?/)\*\*(?:/(.*))?", pattern)
-    if not match:
-        for name in glob.iglob(pattern):
-            if not SKIPPED.match(os.path.basename(name)):
-                yield name
-        return
-    for root in glob.iglob(match[1] or "."):
-        for directory in directories(root):
-            yield from expand(f"{glob.escape(directory)}/{match[2] or '*'}")
-
-
-def directories(root: str) -> Iterator[str]:
-    """Yields a directory and those in it, each once, whatever links lead there."""
-    first_paths = {}  # by the place that they lead to
-    for path, names, _ in os.walk(root, followlinks=True):
-        if first_paths.setdefault(os.path.realpath(path), path) != path:
-            names.clear()  # os.walk goes into those that are left
-            continue
-        names[:] = sorted(name for name in names if not SKIPPED.match(name))
-        yield path
-
-
-def text_bytes(path: Path) -> int:
-    """Returns about how many bytes of text a file has, from its size."""
-    size = path.stat().st_size
-    if path.suffix.lower() in (*OPENERS, ".parquet"):
-        size *= COMPRESSED
-    return size
 
 
 def count(paths: Sequence[Path]) -> dict:

@@ -29,16 +29,13 @@ def open_library(source: str, field: str, is_reading: bool = False) -> Iterator[
         yield datasets, name, config, split
 
 
-def identify(source: str, field: str, prepare: bool = False) -> dict:
-    """Identifies a data set by its name, configuration, split and number of examples.
+def identify(source: str, field: str) -> dict:
+    """Downloads a data set, and identifies it by its name, configuration, split and number of examples.
 
-    Returns {} without `prepare`, which downloads it. Raises BadInput if there is no such data set or the field is not
+    Raises BadInput if there is no such data set or the field is not
     text, and OSError if the disk or network fails.
     """
     with open_library(source, field) as (library, name, config, split):
-        if not prepare:
-            library.load_dataset_builder(name, config)
-            return {}
         data = library.load_dataset(name, config, split=split)
         feature = value_of(data.features, field)
         if getattr(feature, "dtype", None) not in ("string", "large_string"):

@@ -74,11 +74,10 @@ def read(
         if row is None and table:
             raise BadInput(f"{place}: {OTHER_COLUMNS}")
         if row is not None:
-            values = []
-            for name in columns:
-                cell = f"{place}: column {name!r}"
-                text = text_of_cell(cell, row.get(name), name == optional)
-                values.append(text)
+            values = [
+                text_of_cell(f"{place}: column {name!r}", row.get(name), name == optional)
+                for name in columns
+            ]
         result.append((place, values))
     if not result:
         raise BadInput(f"{source}: has no rows")
@@ -118,8 +117,7 @@ def read_file(
         return table_of(rows)
     if kind in (".json", ".jsonl"):
         rows = read_json(path)
-        rows = replace_surrogates(rows, path)
-        return table_of(rows)
+        return table_of(replace_surrogates(rows))
     lines = read_lines(path)
     if not kind:
         header = next(filter(str.strip, lines), "").split("\t")

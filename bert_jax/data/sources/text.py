@@ -7,7 +7,6 @@ import html
 import itertools
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -18,10 +17,9 @@ from bert_jax.data.sources.problems import BYTES, add_problem
 from bert_jax.data.sources.wrapped import join_lines
 from bert_jax.registry import own_function
 
-# Reasons in the counts of problems: to drop a line, and of records that are kept.
+# Reasons in the counts of problems, to drop a line.
 NOT_UTF8 = "lines not UTF-8"
 WITH_NUL = "lines with NUL bytes"
-SURROGATE = "records with lone surrogates"
 SEPARATORS = BYTES + "separators"  # of documents, which are no problem
 # Escapes of JSON, and bytes of arguments that are not UTF-8.
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -36,8 +34,6 @@ VISIBLE = re.compile(
     "\U000e0000-\U000e0fff"
     "]"
 )
-# A byte order mark between records or documents of files that were joined without a line break.
-JOINT = re.compile(b"(?<=[}>])%b(?=[{<])" % codecs.BOM_UTF8)
 
 
 class Reading(NamedTuple):
@@ -66,9 +62,8 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
     form, sentences, field, *_ = reading
     separator = reading.separator
     is_exact = sentences == "none"
-    # Without this search, which is fast, JOINT would be tried at every byte.
-    if codecs.BOM_UTF8 in text and (form in ("lines", "wiki") or not is_exact):
-        text = JOINT.sub(b"\n", text).replace(codecs.BOM_UTF8, b"")
+    if form in ("lines", "wiki") or not is_exact:
+        text = text.replace(codecs.BOM_UTF8, b"")
     split = {"lines": split_documents, "wiki": split_wiki}.get(form)
     if separator:
         split = partial(split_documents, separator=separator)
@@ -184,23 +179,18 @@ def text_of_record(
     size: int,
     problems: Counter,
 ) -> Iterator[bytes]:
-    """Yields the text under `field` of a record of `size` bytes, with U+FFFD for lone surrogates; counts what is
-    wrong."""
+    """Yields the text under `field` of a record of `size` bytes, with U+FFFD for lone surrogates; counts a record
+    without it."""
     value = value_of(record, field)
     if not isinstance(value, str):
         add_problem(problems, f"records without {field!r}", size)
         return
-    try:
-        yield value.encode()
-    except UnicodeEncodeError:
-        add_problem(problems, SURROGATE, size)
-        yield SURROGATES.sub("\ufffd", value).encode()
+    yield SURROGATES.sub("\ufffd", value).encode()
 
 
-def replace_surrogates(value, place: object):
-    """Returns a value of JSON with U+FFFD for lone surrogates, which UTF-8 cannot encode; prints how many there are."""
-    text, number = SURROGATES.subn("\ufffd", json.dumps(value, ensure_ascii=False))
-    if not number:
-        return value
-    print(f"{place}: {number} lone surrogates become U+FFFD", file=sys.stderr)
-    return json.loads(text)
+def replace_surrogates(value):
+    """Returns a value of JSON with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
+    text = json.dumps(value, ensure_ascii=False)
+    if SURROGATES.search(text):
+        value = json.loads(SURROGATES.sub("\ufffd", text))
+    return value

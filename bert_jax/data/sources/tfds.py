@@ -32,20 +32,17 @@ def open_builder(source: str, field: str, is_reading: bool = False) -> Iterator[
         yield builder, split, functools.partial(builder.as_dataset, split, read_config=in_order)
 
 
-def identify(source: str, field: str, prepare: bool = False) -> dict:
-    """Identifies a data set by its full name, version, split and number of examples, without reading them.
+def identify(source: str, field: str) -> dict:
+    """Downloads and builds a data set, and identifies it by its full name, version, split and number of examples.
 
-    Returns {} if it is not downloaded yet; with `prepare`, downloads and builds it first. Raises BadInput if there is
+    Raises BadInput if there is
     no such data set or the field is not text, and OSError if the disk or network fails.
     """
     with open_builder(source, field) as (builder, split, _):
         feature = value_of(builder.info.features, field)
         if getattr(feature, "tf_dtype", None) != "string":
             raise TypeError(f"not text, but {feature}")
-        if prepare:
-            builder.download_and_prepare()
-        elif not builder.is_prepared():
-            return {}
+        builder.download_and_prepare()
         return {
             "name": builder.info.full_name,
             "version": str(builder.version),

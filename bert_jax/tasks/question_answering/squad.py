@@ -19,7 +19,7 @@ def load(config, path) -> list[Example]:
         content = json.loads(tables.read_text(path))
         questions = [
             read_question(path, question, paragraph["context"], article.get("title", ""))
-            for article in replace_surrogates(content, path)["data"]
+            for article in replace_surrogates(content)["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
