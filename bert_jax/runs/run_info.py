@@ -96,18 +96,6 @@ def describe_phase(phase, info: dict) -> str:
     return text
 
 
-def describe_begin(config, phase) -> str:
-    """Returns what changes with the first step of a phase whose rows have another length than those before; '' if
-    nothing does."""
-    lengths = [each.length for each in configs.phases(config)[: phase.number]]
-    if not lengths or lengths[-1] == phase.length:
-        return ""
-    text = f"phase {phase.name}: rows of {phase.length} tokens instead of {lengths[-1]}, in evaluations, too"
-    if phase.length > max(lengths) and config.model.get("positions") == "learned":
-        text += f"; positions from {max(lengths)} on are untrained"
-    return text
-
-
 def check_store(directory: str, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
