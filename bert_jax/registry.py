@@ -92,23 +92,13 @@ PLACES = {
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[dict]:
-    """Runs a Python file, and yields its names. Within the context, it can import the files beside it; afterwards,
-    neither `sys.path` nor `sys.modules` has them."""
-    directory = path.absolute().parent
-    before = [*sys.path], {*sys.modules}
-    sys.path.append(str(directory))  # last, so that it hides no library
+    """Runs a Python file, and yields its names. Within the context, it can import the files beside it."""
+    before = [*sys.path]
+    sys.path.append(str(path.absolute().parent))  # last, so that it hides no library
     try:
         yield runpy.run_path(str(path))
     finally:
-        sys.path[:], modules = before
-        for top in {name.partition(".")[0] for name in sys.modules} - modules:
-            module = sys.modules.get(top)
-            # A namespace package has no file.
-            places = *getattr(module, "__path__", ()), getattr(module, "__file__", None) or ""
-            if directory in (Path(place).parent for place in places):
-                for name in [*sys.modules]:
-                    if name.partition(".")[0] == top:
-                        del sys.modules[name]
+        sys.path[:] = before
 
 
 def find_module(group: str, name: str) -> ModuleType:
