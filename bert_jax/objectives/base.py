@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.core import tracers
 
 from bert_jax import config as configs
 from bert_jax import prng
@@ -130,9 +129,7 @@ def read_methods(apply: Callable, is_chosen: Callable) -> tuple:
     def select(module, name: str) -> bool:
         is_kept = is_chosen(module, name)
         if is_kept:
-            path = "/".join((*module.path, name))
-            check_transformation(module, path)
-            chosen.add(path)
+            chosen.add("/".join((*module.path, name)))
         return is_kept
 
     outputs, kept = apply(capture_intermediates=select, mutable=["intermediates"])
@@ -142,17 +139,6 @@ def read_methods(apply: Callable, is_chosen: Callable) -> tuple:
             hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
             raise BadInput(f"capture: {method} is not kept; {hint}")
     return outputs, arrays
-
-
-def check_transformation(module: nn.Module, method: str) -> None:
-    """Raises BadInput if a method that runs now is inside of a transformation of JAX that began after the module was
-    bound: its result would be a tracer that has ended. Linen's own transformations bind modules again.
-
-    method: its path.
-    """
-    if module.scope and module.scope.root.trace_level != tracers.current_trace():
-        hint = "such as jax.lax.scan; use Linen's, such as flax.linen.scan"
-        raise BadInput(f"capture: {method} runs inside of a transformation of JAX, {hint}")
 
 
 # --- What the files that a config names say -------------------------------------------------------
