@@ -45,7 +45,6 @@ class Model(Part):
     TAKES: {name of another model: {subtree of its body: subtree here}}.
     RULES: (path pattern, axes) of parameters, before those of parallel/mesh.py.
     DECAY: (path pattern, whether weight decay applies), before those of models/base.py.
-    warnings: (config) -> lines.
     ARCHITECTURE: that of convert/architecture.py, of a model outside of the package.
     """
 
@@ -55,7 +54,6 @@ class Model(Part):
     TAKES: dict = field(default_factory=dict)
     RULES: tuple = ()
     DECAY: tuple = ()
-    warnings: Callable = nothing
     ARCHITECTURE: Any = None
 
 

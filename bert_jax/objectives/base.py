@@ -17,7 +17,7 @@ from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
-from bert_jax.models import base as models
+from bert_jax.layers.network import unused_positions
 from bert_jax.optimizers.base import select_trained
 from bert_jax.parallel.mesh import by_path
 from bert_jax.registry import find_part
@@ -156,19 +156,13 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
 
 
 def warnings(config) -> list[str]:
-    """Returns warnings about a config, those of the model's file among them."""
-    texts = [*models.part_of(config).warnings(config)]
-    schedules = configs.schedules(config)
-    for schedule in schedules:
+    """Returns warnings about a config."""
+    texts = unused_positions(config)
+    for schedule in configs.schedules(config):
         steps = schedule.stop - schedule.first
         if schedule.warmup >= steps:
             key = f"{schedule.group}.warmup={schedule.warmup}"
             texts.append(f"{key}: of {steps} steps, so the learning rate does not reach its peak")
-    for schedule in schedules[1:]:
-        if not schedule.warmup and schedule.peak > schedules[0].peak:
-            key = f"{schedule.group}.learning_rate={schedule.peak:.3g}"
-            text = f"above that of the run, {schedules[0].peak:.3g}, from one step to the next"
-            texts.append(f"{key}: {text}; set {schedule.group}.warmup")
     return texts
 
 
