@@ -96,11 +96,6 @@ def pretrain_together(
         if set(continuation.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
-        count = config.checkpoint.average
-        if count not in (1, start.config.checkpoint.average):
-            newest = reader.steps(run.checkpoints)[:count]
-            names = " ".join(f"{run.name}@{step}" for step in newest)
-            print(f"to average checkpoints: bert-jax average {names} --output DIR")
         return 0
     data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
