@@ -4,8 +4,8 @@
 
 Needs the extra `plan-gpu`, and for cudnn the extra `gpu`. Prints a Markdown row for each case. --defaults compiles with
 XLA's own flags instead of those that bert_jax sets (bert_jax/runs/environment.py).
-bert_jax/planning/gpu_operations.py counts the bytes. A GPU compiles and tunes each distinct kernel once: two kernels are
-the same if only names differ.
+bert_jax/planning/gpu_operations.py counts the bytes. A GPU compiles and tunes each distinct kernel once: two kernels
+are the same if only names differ.
 """
 
 import json
