@@ -114,31 +114,15 @@ def from_module(
         return partial(module.apply, {"params": params}, method=name)
 
     def capture(params, batch, is_chosen: Callable, key=prng.EVALUATION, *, train=False):
-        return read_methods(partial(forward, params, batch, key, train), is_chosen)
+        options = dict(capture_intermediates=is_chosen, mutable=["intermediates"])
+        outputs, kept = forward(params, batch, key, train, **options)
+        arrays = by_path(kept.get("intermediates", {}))
+        if not arrays:
+            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
+            raise BadInput(f"capture: no method is kept; {hint}")
+        return outputs, arrays
 
     return Objective(init, weights, loss, outputs, module, method, capture, **fields)
-
-
-def read_methods(apply: Callable, is_chosen: Callable) -> tuple:
-    """Does what Objective.capture says. apply: (**options of Flax's `apply`) -> what that returns.
-
-    Raises BadInput for a chosen method whose results are not kept.
-    """
-    chosen = set()
-
-    def select(module, name: str) -> bool:
-        is_kept = is_chosen(module, name)
-        if is_kept:
-            chosen.add("/".join((*module.path, name)))
-        return is_kept
-
-    outputs, kept = apply(capture_intermediates=select, mutable=["intermediates"])
-    arrays = by_path(kept.get("intermediates", {}))
-    for method in chosen or ("no method",):
-        if not any(path.startswith(f"{method}/") for path in arrays):
-            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
-            raise BadInput(f"capture: {method} is not kept; {hint}")
-    return outputs, arrays
 
 
 # --- What the files that a config names say -------------------------------------------------------
