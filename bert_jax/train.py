@@ -26,7 +26,6 @@ from bert_jax.runs import (
     continuation,
     jax_setup,
     metrics,
-    metrics_file,
     preflight,
     report,
     run_info,
@@ -233,7 +232,6 @@ def prepare_workdir(
         print(line)
     for path in writer.clean(checkpoints, newest.skipped):
         print(f"{path}: damaged checkpoint, renamed")
-    metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
     if not run.bucket:
         preflight.check_disk(config, directory, trainer.shapes)
     if not newest.step:
