@@ -143,7 +143,7 @@ class Cluster:
         for key in sorted(first | second):
             a = first.get(key)
             b = second.get(key)
-            if a != b or (key in first) != (key in second):
+            if a != b:
                 raise BadInput(f"{key}: {a!r} in process 0, {b!r} in process {other}")
 
     def watch(self) -> None:
