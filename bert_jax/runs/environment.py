@@ -111,16 +111,11 @@ def gpu_flags() -> dict[str, str]:
 def memory_share() -> float:
     """Returns the share of a GPU's memory that a process may use. Raises BadInput for a variable that is no share."""
     for name in SHARES:
-        text = os.environ.get(name)
-        if not text:
-            continue
-        try:
-            share = float(text)
-        except ValueError:
-            share = 0
-        if not 0 < share <= 1:
+        if text := os.environ.get(name):
+            with suppress(ValueError):
+                if 0 < float(text) <= 1:
+                    return float(text)
             raise BadInput(f"{name}={text}: expected a number in (0, 1]")
-        return share
     return SHARE
 
 
@@ -135,8 +130,6 @@ def has_gpu_compiler() -> bool:
 def find_gpu_compiler() -> None:
     """Lets JAX find the compiler for GPUs, and discards standard error meanwhile: without a GPU the compiler and JAX
     print several lines about it."""
-    if sys.stderr is None:  # it is closed
-        return
     # Raised for no such platform, after all were found.
     with discarded(sys.stderr, 2), suppress(NotImplementedError):
         from jax.experimental import topologies

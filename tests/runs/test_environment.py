@@ -86,14 +86,6 @@ def test_what_the_compiler_prints_is_discarded(monkeypatch, capfd):
     assert capfd.readouterr().err == "progress"
 
 
-def test_a_closed_standard_error_is_left_alone(monkeypatch):
-    copies = []
-    monkeypatch.setattr(sys, "stderr", None)
-    monkeypatch.setattr(os, "dup", copies.append)
-    environment.find_gpu_compiler()
-    assert not copies
-
-
 @needs_libtpu
 @pytest.mark.slow
 @pytest.mark.full
