@@ -46,7 +46,7 @@ from bert_jax.cli import Parser, positive, split_overrides, to_path  # noqa: E40
 from bert_jax.errors import BadInput, one_line  # noqa: E402
 from bert_jax.parallel.cards import CARDS  # noqa: E402
 from bert_jax.parallel.chips import GIB  # noqa: E402
-from bert_jax.runs import cuda, libtpu  # noqa: E402
+from bert_jax.runs import environment  # noqa: E402
 
 SHAPES = "bert_base:short", "modern_base:short", "bert_base:long", "modern_base:long"
 TOKENS = {"bert": 32_768, "modernbert": 16_384}  # a device and step, by model
@@ -154,7 +154,7 @@ def measure(options, deadline: float, shapes: list[Shape]) -> None:
     write(log, machine)
     platform, version, kinds = json.loads(run("-c", DEVICES, deadline=deadline, log=log))
     devices = ", ".join(f"{number} x {kind}" for kind, number in Counter(kinds).items())
-    flags = (os.environ | cuda.missing_variables()).get(cuda.XLA_FLAGS) or "none"
+    flags = (os.environ | environment.gpu_variables()).get("XLA_FLAGS") or "none"
     write(options.output, f"\n# {devices}\n", f"{machine} {version}; XLA's flags: {flags}.")
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(1) as background:
         session = Session(options, deadline, Path(scratch), platform, kinds, shapes, {}, {})
@@ -525,6 +525,5 @@ PARTS = {
 
 
 if __name__ == "__main__":
-    libtpu.configure()
-    cuda.configure()
+    environment.configure()
     sys.exit(main())

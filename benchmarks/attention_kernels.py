@@ -21,7 +21,7 @@ from bert_jax.errors import one_line
 from bert_jax.layers import attention
 from bert_jax.layers.attention import IMPLEMENTATIONS
 from bert_jax.layers.attention_spec import Mask, Spec
-from bert_jax.runs import cuda, libtpu
+from bert_jax.runs import environment
 
 HEADS, SIZE = 12, 64  # those of BERT-base and ModernBERT-base
 CASES = (  # length, dropout, sequences, window
@@ -126,6 +126,5 @@ def compare(spec: Spec, rows: int, length: int, turns=20, most=2.0) -> tuple[flo
 
 
 if __name__ == "__main__":
-    libtpu.configure()
-    cuda.configure()
+    environment.configure()
     sys.exit(main())

@@ -3,8 +3,9 @@
     python benchmarks/gpu.py [--only NAME ...] [--topology h100:1] [--defaults] [--json FILE] [--config.KEY=VALUE ...]
 
 Needs the extra `plan-gpu`, and for cudnn the extra `gpu`. Prints a Markdown row for each case. --defaults compiles with
-XLA's own flags instead of those that bert_jax sets (bert_jax/runs/cuda.py). bert_jax/planning/gpu_operations.py counts
-the bytes. A GPU compiles and tunes each distinct kernel once: two kernels are the same if only names differ.
+XLA's own flags instead of those that bert_jax sets (bert_jax/runs/environment.py).
+bert_jax/planning/gpu_operations.py counts the bytes. A GPU compiles and tunes each distinct kernel once: two kernels
+are the same if only names differ.
 """
 
 import json
@@ -23,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from bert_jax.cli import Parser, split_overrides
 from bert_jax.errors import BadInput
-from bert_jax.runs import cuda
+from bert_jax.runs import environment
 
 
 class Case(NamedTuple):
@@ -66,8 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
         options = parser.parse_args(words)
         if not options.defaults:
-            cuda.set_flags()
-        cuda.find_compiler()  # XLA reads its flags now, and ignores what is set later
+            os.environ |= environment.gpu_flags()
+        environment.find_gpu_compiler()  # XLA reads its flags now, and ignores what is set later
         print(HEAD, "| --- " * 8 + "|", sep="\n")
         for name in options.only:
             values[name] = measure(CASES[name], options.topology, overrides)

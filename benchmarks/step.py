@@ -34,8 +34,7 @@ from bert_jax import config as configs
 from bert_jax.cli import Parser, positive
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
-from bert_jax.runs import cuda
-from bert_jax.runs.malloc import MEMORY
+from bert_jax.runs import environment
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks import feed
 
@@ -157,7 +156,7 @@ def start(arguments: list[str], is_tuned: bool) -> subprocess.Popen:
     # Without preallocation JAX leaves memory of a GPU to PyTorch.
     variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     if is_tuned:
-        variables["GLIBC_TUNABLES"] = MEMORY
+        variables["GLIBC_TUNABLES"] = environment.MALLOC
     if "cuda" not in arguments:
         variables["JAX_PLATFORMS"] = "cpu"
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -364,5 +363,5 @@ def cores() -> int:
 
 
 if __name__ == "__main__":
-    cuda.configure()
+    environment.configure()
     sys.exit(main())

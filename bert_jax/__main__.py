@@ -8,7 +8,7 @@ import traceback
 
 from bert_jax.cli import main
 from bert_jax.errors import LOST
-from bert_jax.runs import cuda, libtpu, malloc
+from bert_jax.runs import environment
 
 # Commands whose time is that of training steps, or of programs like them.
 COMPUTING = set("prepare pretrain finetune evaluate predict score features benchmark".split())
@@ -17,9 +17,8 @@ COMPUTING = set("prepare pretrain finetune evaluate predict score features bench
 def run() -> None:
     """Runs the command line and ends the process with its exit code."""
     if not COMPUTING.isdisjoint(sys.argv[1:]):
-        malloc.restart_process()
-    libtpu.configure()
-    cuda.configure()
+        environment.restart_process()
+    environment.configure()
     # TensorFlow imports Keras at its own import, for seconds, unless told to use the older one, which is not installed.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # In the background of a script the signal is ignored.

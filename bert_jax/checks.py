@@ -15,9 +15,8 @@ from bert_jax.errors import BadInput, one_line
 from bert_jax.registry import GROUPS
 
 MAIN = "phases.main."
-# Messages of ConfigDict: an unknown key or group, and a value of another type.
+# A message of ConfigDict about an unknown key or group.
 UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|^["'\\]+(\w+)[\\']""")
-MISTYPED = re.compile(r"field '(\w+)'.*?\. (.*) is of original .* type <class '(\w+)'>", re.S)
 # {name of a key in other programs: the last part of its name here}
 SHORT_NAMES = {
     "lr": "learning_rate",
@@ -117,8 +116,6 @@ def explain(error: BaseException, names: Iterable[str]) -> str:
     if match and isinstance(error, AttributeError | KeyError):
         key = match[match.lastindex]
         return f"no such key: {key}{suggestion(key, names)}"
-    if match := MISTYPED.search(text):
-        return " ".join("{}={:.99}: expected {}".format(*match.groups()).split())
     # ConfigDict's other messages continue with the whole config.
     return one_line(error, 300)
 

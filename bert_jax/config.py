@@ -377,17 +377,9 @@ def adapt(
     log: gets a line for each key.
     """
     asked = config.copy_and_resolve_references()
-    fixed = overridden(overrides)
-    base_config.follow(config, before, fixed)
+    base_config.follow(config, before, overridden(overrides))
     for key, (was, now) in differences(asked, config).items():
         log(f"config.{key}={now} instead of {was}: follows from other keys")
-    share, usual = (
-        each.schedule.warmup / base_config.stops_of(each)[-1] for each in (config, before)
-    )
-    is_shorter = config.schedule.warmup < before.schedule.warmup and 2 * share < usual < 1
-    if is_shorter and fixed & {"schedule.warmup", "task.warmup"}:
-        text = f"{share:.2g} of the steps instead of {usual:.2g}: a steep rise"
-        log(f"warning: config.schedule.warmup={config.schedule.warmup}: {text}")
 
 
 def overridden(overrides: list[str]) -> set[str]:

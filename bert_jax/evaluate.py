@@ -12,7 +12,6 @@ from bert_jax import config as configs
 from bert_jax import step
 from bert_jax.convert import load_model
 from bert_jax.data.batch import check_ids, join
-from bert_jax.errors import BadInput
 from bert_jax.models import base as models
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
@@ -30,10 +29,6 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     processes: that evaluate together; default: this one alone.
     """
     with workdir.opened_at(name) as opened:
-        if not load_model.is_run(opened.directory):
-            raise BadInput(
-                f"{name}: not a run (no run.json); for another model, name a text by --config"
-            )
         run = load_model.open_run(opened, overrides)
         jax_setup.start(run.config)
         tasks.check_scores(run.config)

@@ -25,7 +25,7 @@ from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import metrics, out_of_memory, profiler, report, run_info, signals, timing
+from bert_jax.runs import metrics, out_of_memory, profiler, report, signals, timing
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
 from bert_jax.tasks import base as tasks
@@ -168,9 +168,6 @@ class Loop:
         Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
         """
         train = self.trainer.train[phase.name]
-        begins = run_info.describe_begin(self.config, phase)
-        if begins and step == phase.first:
-            self.reporter.log(begins)
         sums = None
         flops = 0.0
         stopped = False

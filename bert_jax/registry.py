@@ -45,7 +45,6 @@ class Model(Part):
     TAKES: {name of another model: {subtree of its body: subtree here}}.
     RULES: (path pattern, axes) of parameters, before those of parallel/mesh.py.
     DECAY: (path pattern, whether weight decay applies), before those of models/base.py.
-    warnings: (config) -> lines.
     ARCHITECTURE: that of convert/architecture.py, of a model outside of the package.
     """
 
@@ -55,7 +54,6 @@ class Model(Part):
     TAKES: dict = field(default_factory=dict)
     RULES: tuple = ()
     DECAY: tuple = ()
-    warnings: Callable = nothing
     ARCHITECTURE: Any = None
 
 
@@ -92,23 +90,13 @@ PLACES = {
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[dict]:
-    """Runs a Python file, and yields its names. Within the context, it can import the files beside it; afterwards,
-    neither `sys.path` nor `sys.modules` has them."""
-    directory = path.absolute().parent
-    before = [*sys.path], {*sys.modules}
-    sys.path.append(str(directory))  # last, so that it hides no library
+    """Runs a Python file, and yields its names. Within the context, it can import the files beside it."""
+    before = [*sys.path]
+    sys.path.append(str(path.absolute().parent))  # last, so that it hides no library
     try:
         yield runpy.run_path(str(path))
     finally:
-        sys.path[:], modules = before
-        for top in {name.partition(".")[0] for name in sys.modules} - modules:
-            module = sys.modules.get(top)
-            # A namespace package has no file.
-            places = *getattr(module, "__path__", ()), getattr(module, "__file__", None) or ""
-            if directory in (Path(place).parent for place in places):
-                for name in [*sys.modules]:
-                    if name.partition(".")[0] == top:
-                        del sys.modules[name]
+        sys.path[:] = before
 
 
 def find_module(group: str, name: str) -> ModuleType:

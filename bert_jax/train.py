@@ -17,7 +17,7 @@ from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
 from bert_jax.convert import init_from
 from bert_jax.data import download
-from bert_jax.errors import LOST, BadInput, Unavailable
+from bert_jax.errors import LOST, BadInput
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
@@ -26,7 +26,6 @@ from bert_jax.runs import (
     continuation,
     jax_setup,
     metrics,
-    metrics_file,
     preflight,
     report,
     run_info,
@@ -96,11 +95,6 @@ def pretrain_together(
         if set(continuation.BY_CONTENT) & set(configs.differences(start.config, config)):
             open_data(config, start, processes, watchdog)  # another name may be other content
         print(f"{run.name}: already done, {step} of {configs.total_steps(config)} steps")
-        count = config.checkpoint.average
-        if count not in (1, start.config.checkpoint.average):
-            newest = reader.steps(run.checkpoints)[:count]
-            names = " ".join(f"{run.name}@{step}" for step in newest)
-            print(f"to average checkpoints: bert-jax average {names} --output DIR")
         return 0
     data, body = open_data(config, start, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -228,17 +222,13 @@ def read_start(run: Workdir, step: int, name: str) -> Start:
 def prepare_workdir(
     config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest, imported: dict
 ):
-    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Unavailable."""
+    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput."""
     directory, checkpoints = run.directory, run.checkpoints
-    seen = {*newest.skipped, newest.step} - {None}
-    if max(reader.steps(checkpoints), default=None) != max(seen, default=None):
-        raise Unavailable(f"--workdir {run.name}: another process just saved a checkpoint in it")
     atomic.remove_temporary(directory)
     for line in reader.describe(checkpoints, newest.skipped):
         print(line)
     for path in writer.clean(checkpoints, newest.skipped):
         print(f"{path}: damaged checkpoint, renamed")
-    metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
     if not run.bucket:
         preflight.check_disk(config, directory, trainer.shapes)
     if not newest.step:

@@ -16,7 +16,7 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
-from bert_jax.runs import continuation, run_info, workdir
+from bert_jax.runs import continuation, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tasks.labelled import epochs
 
@@ -100,17 +100,6 @@ def test_what_is_not_overridden_follows(changes, tmp_path, monkeypatch):
     followed = {key: str(now) for key, (_, now) in configs.differences(asked, config).items()}
     assert followed == dict(pair.split("=") for pair in CHANGES[changes].split())
     assert {line.partition("=")[0] for line in lines} == {f"config.{key}" for key in followed}
-
-
-@pytest.mark.parametrize(
-    "changes, is_steep",
-    [("", True), ("schedule.warmup=100", False), ("optimizer.learning_rate=1e-3", True)],
-)
-def test_a_steep_warm_up_is_named(changes, is_steep):
-    lines = []
-    keys = ["phases.main.steps=560", "schedule.warmup=56", *changes.split()]
-    configs.load("translate", keys, lines.append)
-    assert any("schedule.warmup=" in line for line in lines) == is_steep
 
 
 @pytest.mark.parametrize(
@@ -264,17 +253,6 @@ def test_the_command_resumes_a_run_with_other_steps(finished, tmp_path):
         assert main(runs.pretraining(settings, tmp_path / "run", **keys)) == 0
         saved = configs.load(str(tmp_path / "run/config.json"))
         assert (saved.phases.main.steps, saved.schedule.warmup) == (steps, 7)
-
-
-def test_a_phase_of_longer_rows_says_what_changes():
-    config = configs.load("bert_base")
-    short, long = configs.phases(config)
-    assert run_info.describe_begin(config, short) == ""
-    assert "positions from 128 " in run_info.describe_begin(config, long)
-    config = configs.load("modern_base")
-    texts = [run_info.describe_begin(config, phase) for phase in configs.phases(config)]
-    assert [bool(text) for text in texts] == [phase == "long" for phase in config.phase_order]
-    assert not any("positions" in text for text in texts)
 
 
 def test_rows_are_at_most_as_long_as_a_smaller_model():

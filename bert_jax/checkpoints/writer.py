@@ -120,19 +120,12 @@ def finish(checkpoints: Manager) -> None:
     """Waits until the last save has finished. Raises Unfinished if it failed."""
     with saving(checkpoints):
         checkpoints.wait_until_finished()
-        step = checkpoints.latest_step()
-        # Process 0 finishes a step's directory; the others may see it later.
-        if jax.process_index() == 0 and step is not None:
-            path = checkpoints.directory / str(step)
-            if not reader.is_finished(path):
-                raise FileNotFoundError(f"{path} was deleted")
 
 
 def check(checkpoints: Manager) -> None:
     """Raises Unfinished if a background save has failed; does not wait for one in progress."""
     if not checkpoints.is_saving_in_progress():
-        with saving(checkpoints):
-            checkpoints.wait_until_finished()
+        finish(checkpoints)
 
 
 @contextlib.contextmanager

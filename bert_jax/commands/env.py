@@ -6,14 +6,14 @@ The commands that train or compute set them themselves; a notebook or another pr
 import shlex
 
 from bert_jax import cli
-from bert_jax.runs import cuda, malloc
+from bert_jax.runs import environment
 
 OPTIONS = []
 
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
-    variables = malloc.missing_variables() | cuda.missing_variables()
+    variables = environment.malloc_variables() | environment.gpu_variables()
     with cli.report_write_errors("standard output"):
         for name, value in variables.items():
             print(f"export {name}={shlex.quote(value)}", flush=True)

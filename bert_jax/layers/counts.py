@@ -10,8 +10,8 @@ PADDED = ("embedder/words", "lm/bias")  # ends of the paths of parameters that p
 
 
 def products(jaxpr, trained=()) -> int:
-    """Returns the FLOPs of the matrix products and convolutions of a jaxpr: 2 x size of the result x number of summed
-    products of each, and in the backward pass as many for each factor that depends on what is trained.
+    """Returns the FLOPs of the matrix products of a jaxpr: 2 x size of the result x number of summed products of each,
+    and in the backward pass as many for each factor that depends on what is trained.
 
     trained: whether each argument, from the first one on, depends on it.
     """
@@ -31,23 +31,17 @@ def products(jaxpr, trained=()) -> int:
         called = core.jaxprs_in_params(parameters)
         parts = [products(part, inputs[-len(part.invars) :]) for part in called]
         passes = 1 + sum(inputs)
-        terms = 0
-        if name == "conv_general_dilated":
-            kernel = equation.invars[1].aval
-            outputs = kernel.shape[parameters["dimension_numbers"].rhs_spec[0]]
-            terms = kernel.size // outputs
-        elif name == "dot_general":
+        if name == "dot_general":
             (contracted, _), _ = parameters["dimension_numbers"]
             shape = equation.invars[0].aval.shape
             terms = math.prod(shape[axis] for axis in contracted)
+            total += 2 * passes * equation.outvars[0].aval.size * terms
         elif name == "cond":
             total += max(parts)
         elif name == "scan":
             total += sum(parts) * parameters["length"]
         else:  # the body of a loop of unknown length counts once
             total += sum(parts)
-        if terms:
-            total += 2 * passes * equation.outvars[0].aval.size * terms
     return total
 
 

@@ -1,4 +1,4 @@
-"""Decoding: greedy, sampling and beam search, as pure functions of a model's `step` and of a cache.
+"""Decoding: greedy, by drawn tokens and by beam search, as pure functions of a model's `step` and of a cache.
 
 A model decodes by `step(tokens int32[B N], cache) -> (logits float32[B N, V], cache)`. The cache is a pytree, which the
 model's `start(batch, length)` returns with room for `length` tokens, the prompt's among them; every array in it has the
@@ -6,7 +6,7 @@ rows B as its first axis. `step` appends a token to each row and returns the log
 it with a token of each of the N hypotheses of a row. It repeats and selects the arrays of the cache by hypotheses, but
 see `Split`.
 
-`greedy`, `sample` and `beam` are `lax.while_loop`s of fixed shapes, which end early when all rows have ended. Attention
+`greedy`, `follow` and `beam` are `lax.while_loop`s of fixed shapes, which end early when all rows have ended. Attention
 reads all of a cache, and most texts are short: what is made of a `Cache` and `Branches` has room for N rooms(T)[0]
 tokens, and grows for the next loop. Another cache needs room for T tokens of each hypothesis.
 
@@ -94,34 +94,37 @@ class Beams(NamedTuple):
 
 
 def greedy(step, cache, first, stop: Stop) -> Decoded:
-    """Takes the most probable token at each step. Returns one hypothesis per row; its score is its log-probability.
+    """Takes the most probable token at each step; see `follow`."""
+    return follow(step, cache, first, stop, lambda logits, length: logits.argmax(axis=-1))
+
+
+def follow(step, cache, first, stop: Stop, choose) -> Decoded:
+    """Takes the token int32[B] that choose(logits float32[B, V], length) returns at each step, such as `draw`. Returns
+    one hypothesis per row; its score is its log-probability.
 
     first: int32[B], the first inputs: the begin token, or the last token of a prompt that `start` has read without it.
+    length: int32[], the tokens that a row then has.
     """
+    limits = _row_limits(first, stop)
+    state = Decoded(_start_tokens(first, stop), jnp.zeros_like(limits), jnp.zeros(limits.shape))
 
-    def choose(logits, length):
-        return logits.argmax(axis=-1)
+    def turn(length, cache, path):
+        logits, cache = step(_token_before(path.tokens, length), cache)
+        last = choose(logits, length).astype(jnp.int32)
+        log_probs = jnp.take_along_axis(_log_softmax(logits), last[:, None])[:, 0]
+        tokens = _write(path.tokens, last, length)
+        path = Decoded(tokens, path.lengths + 1, path.scores + log_probs)
+        return cache, last != stop.end, path
 
-    return _follow(step, cache, first, stop, choose)
-
-
-def sample(step, cache, first, stop: Stop, keys, cut: Cut) -> Decoded:
-    """Draws a token at each step. Returns one hypothesis per row; its score is its log-probability without `cut`.
-
-    first: as in `greedy`.
-    keys: uint32[B]. The draws of a row are a function of its key.
-    """
-
-    def choose(logits, length):
-        return draw(logits, length, keys, cut)
-
-    return _follow(step, cache, first, stop, choose)
+    path = _loop(turn, cache, limits, state, rooms(stop.length))
+    return _result(jax.tree.map(lambda array: array[:, None], path), stop)
 
 
 def draw(logits, number, keys, cut: Cut):
-    """Returns int32[B]: the token of each row that `sample` draws.
+    """Returns int32[B], a token that is drawn for each row, a function of its key.
 
     number: int32[], that of the token, from 1 on.
+    keys: uint32[B].
     """
     keys = prng.fold(keys, jnp.uint32(prng.PURPOSE["sample"]))
     step_keys = prng.fold(keys, number.astype(jnp.uint32))
@@ -175,7 +178,7 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
     A row ends when it has N finished hypotheses, and no open one can surpass the last of them at any length. So do the
     originals, but that of gnmt may end with fewer, if all of them surpass what the open ones can reach.
 
-    first: as in `greedy`.
+    first: as in `follow`.
     """
     count = search.beams
     limits = _row_limits(first, stop)
@@ -267,23 +270,6 @@ def _join(first, second):
 
 
 # --- What all of them share -----------------------------------------------------------------------
-
-
-def _follow(step, cache, first, stop: Stop, choose) -> Decoded:
-    """Continues each row by the tokens int32[B] that choose(logits float32[B, V], length) returns."""
-    limits = _row_limits(first, stop)
-    state = Decoded(_start_tokens(first, stop), jnp.zeros_like(limits), jnp.zeros(limits.shape))
-
-    def turn(length, cache, path):
-        logits, cache = step(_token_before(path.tokens, length), cache)
-        last = choose(logits, length).astype(jnp.int32)
-        log_probs = jnp.take_along_axis(_log_softmax(logits), last[:, None])[:, 0]
-        tokens = _write(path.tokens, last, length)
-        path = Decoded(tokens, path.lengths + 1, path.scores + log_probs)
-        return cache, last != stop.end, path
-
-    path = _loop(turn, cache, limits, state, rooms(stop.length))
-    return _result(jax.tree.map(lambda array: array[:, None], path), stop)
 
 
 def rooms(length: int) -> list[int]:

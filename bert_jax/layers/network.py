@@ -264,9 +264,9 @@ def check_mesh(config, mesh) -> None:
 
 def unused_positions(config) -> list[str]:
     """Returns a warning if some position embeddings are in no row."""
-    most = config.model.max_length
+    most = config.model.get("max_length", 0)
     longest = max(phase.length for phase in config.phases.values())
-    if config.model.positions == "rotary" or longest >= most:
+    if config.model.get("positions") != "learned" or longest >= most:
         return []
     return [
         f"model.max_length={most}: rows have at most {longest} tokens; later positions are not trained"

@@ -54,9 +54,6 @@ class Bert(network.Network, kw_only=True):
         return jnp.tanh(self.pooler(vectors))
 
 
-warnings = network.unused_positions
-
-
 def make(config, vocabulary_size: int, **fields) -> Bert:
     """Returns the network of a config; see `network.make`."""
     return network.make(Bert, config, vocabulary_size, **fields)

@@ -54,9 +54,6 @@ class Gpt(network.Network, kw_only=True):
         return pooling.reduce(x, batch, "last")
 
 
-warnings = network.unused_positions
-
-
 def make(config, vocabulary_size: int, **fields) -> Gpt:
     """Returns the network of a config; see `network.make`."""
     config = config.copy_and_resolve_references()

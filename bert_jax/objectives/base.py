@@ -12,13 +12,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.core import tracers
 
 from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
-from bert_jax.models import base as models
+from bert_jax.layers.network import unused_positions
 from bert_jax.optimizers.base import select_trained
 from bert_jax.parallel.mesh import by_path
 from bert_jax.registry import find_part
@@ -115,44 +114,15 @@ def from_module(
         return partial(module.apply, {"params": params}, method=name)
 
     def capture(params, batch, is_chosen: Callable, key=prng.EVALUATION, *, train=False):
-        return read_methods(partial(forward, params, batch, key, train), is_chosen)
+        options = dict(capture_intermediates=is_chosen, mutable=["intermediates"])
+        outputs, kept = forward(params, batch, key, train, **options)
+        arrays = by_path(kept.get("intermediates", {}))
+        if not arrays:
+            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
+            raise BadInput(f"capture: no method is kept; {hint}")
+        return outputs, arrays
 
     return Objective(init, weights, loss, outputs, module, method, capture, **fields)
-
-
-def read_methods(apply: Callable, is_chosen: Callable) -> tuple:
-    """Does what Objective.capture says. apply: (**options of Flax's `apply`) -> what that returns.
-
-    Raises BadInput for a chosen method whose results are not kept.
-    """
-    chosen = set()
-
-    def select(module, name: str) -> bool:
-        is_kept = is_chosen(module, name)
-        if is_kept:
-            path = "/".join((*module.path, name))
-            check_transformation(module, path)
-            chosen.add(path)
-        return is_kept
-
-    outputs, kept = apply(capture_intermediates=select, mutable=["intermediates"])
-    arrays = by_path(kept.get("intermediates", {}))
-    for method in chosen or ("no method",):
-        if not any(path.startswith(f"{method}/") for path in arrays):
-            hint = "flax.linen.scan needs variable_axes={'intermediates': 0}"
-            raise BadInput(f"capture: {method} is not kept; {hint}")
-    return outputs, arrays
-
-
-def check_transformation(module: nn.Module, method: str) -> None:
-    """Raises BadInput if a method that runs now is inside of a transformation of JAX that began after the module was
-    bound: its result would be a tracer that has ended. Linen's own transformations bind modules again.
-
-    method: its path.
-    """
-    if module.scope and module.scope.root.trace_level != tracers.current_trace():
-        hint = "such as jax.lax.scan; use Linen's, such as flax.linen.scan"
-        raise BadInput(f"capture: {method} runs inside of a transformation of JAX, {hint}")
 
 
 # --- What the files that a config names say -------------------------------------------------------
@@ -170,19 +140,13 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
 
 
 def warnings(config) -> list[str]:
-    """Returns warnings about a config, those of the model's file among them."""
-    texts = [*models.part_of(config).warnings(config)]
-    schedules = configs.schedules(config)
-    for schedule in schedules:
+    """Returns warnings about a config."""
+    texts = unused_positions(config)
+    for schedule in configs.schedules(config):
         steps = schedule.stop - schedule.first
         if schedule.warmup >= steps:
             key = f"{schedule.group}.warmup={schedule.warmup}"
             texts.append(f"{key}: of {steps} steps, so the learning rate does not reach its peak")
-    for schedule in schedules[1:]:
-        if not schedule.warmup and schedule.peak > schedules[0].peak:
-            key = f"{schedule.group}.learning_rate={schedule.peak:.3g}"
-            text = f"above that of the run, {schedules[0].peak:.3g}, from one step to the next"
-            texts.append(f"{key}: {text}; set {schedule.group}.warmup")
     return texts
 
 

@@ -49,12 +49,9 @@ CHIPS = {
     "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1638e9, 1.75e9, 100e9, 16, FLAT),
 }
 
-# Published peak FLOP/s of bfloat16 matrix products per device, by `device_kind`; JAX has two names for some TPUs.
-PEAK_FLOPS = {}
-for name, chip in CHIPS.items():
-    PEAK_FLOPS[f"TPU {name}"] = chip.flops / chip.devices
-    PEAK_FLOPS[chip.device_kind] = chip.flops / chip.devices
-PEAK_FLOPS |= {card.device_kind: card.flops for card in CARDS.values()}
+# By `device_kind`; JAX has two names for some TPUs.
+BY_KIND = {each.device_kind: each for each in (*CHIPS.values(), *CARDS.values())}
+BY_KIND |= {f"TPU {name}": chip for name, chip in CHIPS.items()}
 
 
 def has_device(patterns) -> bool:
@@ -63,11 +60,11 @@ def has_device(patterns) -> bool:
 
 
 def utilization(flops_per_second: float, devices) -> float | None:
-    """Returns the share of the devices' published peak, or None if a device is not in PEAK_FLOPS."""
-    peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
-    if None in peaks:
+    """Returns the share of the devices' published peak, or None if a device is not in BY_KIND."""
+    chips = [BY_KIND.get(device.device_kind) for device in devices]
+    if None in chips:
         return None
-    return flops_per_second / sum(peaks)
+    return flops_per_second / sum(chip.flops / chip.devices for chip in chips)
 
 
 def peak_bytes(devices) -> int | None:

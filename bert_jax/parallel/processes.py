@@ -71,11 +71,6 @@ class Cluster:
     def is_single(self) -> bool:
         return self.processes == 1
 
-    @property
-    def name(self) -> str:
-        """The name of this process in messages; '' if it is the only one."""
-        return "" if self.is_single else f"process {self.process}"
-
     def gather(self, value) -> list:
         """Returns, in every process, the JSON values of all processes in order."""
         if self.is_single:
@@ -148,7 +143,7 @@ class Cluster:
         for key in sorted(first | second):
             a = first.get(key)
             b = second.get(key)
-            if a != b or (key in first) != (key in second):
+            if a != b:
                 raise BadInput(f"{key}: {a!r} in process 0, {b!r} in process {other}")
 
     def watch(self) -> None:
@@ -268,7 +263,9 @@ def joined(keys):
     cluster = Cluster(state.process_id, state.num_processes, state.client)
     watcher = threading.Thread(target=cluster.watch, daemon=True)
     watcher.start()
-    with cluster.ending_together(), silence_others(cluster.is_main):
+    # Only process 0 prints to standard output.
+    output = contextlib.nullcontext() if cluster.is_main else discarded(sys.stdout, 1)
+    with cluster.ending_together(), output:
         cluster.compare({"bert_jax": __version__, "jax": jax.__version__})
         yield cluster
     jax.distributed.shutdown()
@@ -287,7 +284,9 @@ def initialize(keys):
     processes = keys.processes or from_variable("JAX_NUM_PROCESSES", 0)
     process = keys.process if keys.process >= 0 else from_variable("JAX_PROCESS_ID", -1)
     is_configured = bool(address or processes or process >= 0)
-    if processes == 1 or not (is_configured or has_scheduler()):
+    # JAX may detect other processes: tasks of a scheduler, or hosts of a TPU slice.
+    has_others = has_device(TPUS) or any(from_variable(name, 1) > 1 for name in TASKS)
+    if processes == 1 or not (is_configured or has_others):
         return None
     # Detection also assigns devices to the processes of a host, so it is used unless all is configured.
     is_complete = bool(address and processes and process >= 0)
@@ -310,19 +309,9 @@ def initialize(keys):
     return global_state if global_state.num_processes > 1 else None
 
 
-def has_scheduler() -> bool:
-    """Returns whether JAX may detect other processes: tasks of a scheduler, or hosts of a TPU slice."""
-    return any(from_variable(name, 1) > 1 for name in TASKS) or has_device(TPUS)
-
-
 def from_variable(name: str, default: int) -> int:
     """Returns an environment variable as an integer. Raises BadInput if it is not a whole number."""
     text = os.environ.get(name, "")
     if text and not text.isdecimal():
         raise BadInput(f"{name}={text}: expected a whole number")
     return int(text) if text else default
-
-
-def silence_others(is_main: bool):
-    """Discards the standard output of processes other than 0; standard error is kept."""
-    return contextlib.nullcontext() if is_main else discarded(sys.stdout, 1)

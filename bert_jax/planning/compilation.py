@@ -16,14 +16,13 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.config import of_phase
-from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.errors import Unfinished, one_line
 from bert_jax.parallel import cards, chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import (
     compiler,
     custom_calls,
     gpu_operations,
-    gpus,
     hlo,
     roofline,
     timeline,
@@ -208,16 +207,11 @@ def compile_here(job: Job, target: Target, phase) -> Step:
 
 
 def compile_lowered(lowered, mesh) -> Step:
-    """Compiles a lowered step and reads its estimates.
-
-    Raises TooLarge, CompilerFailed, or BadInput if the compiler lacks a library of NVIDIA's.
-    """
+    """Compiles a lowered step and reads its estimates. Raises TooLarge or CompilerFailed."""
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         reason = out_of_memory.too_large(error)
-        if "libdevice" in str(error):
-            reason = BadInput(f"the compiler for GPUs lacks NVIDIA's libdevice; {gpus.INSTALL}")
         raise reason or CompilerFailed(f"the compiler failed: {one_line(error)}") from None
     text = compiled.as_text()
     memory = hlo.memory(compiled)

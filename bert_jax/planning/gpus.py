@@ -1,6 +1,7 @@
 """Machines with NVIDIA GPUs: names, devices to compile for that are not attached, memory, bandwidth."""
 
 import math
+import os
 import re
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from jax.experimental import topologies
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel.cards import CARDS, Card
 from bert_jax.planning.gpu_operations import FACTORS
-from bert_jax.runs import cuda
+from bert_jax.runs import environment
 
 INSTALL = "run pip install -c constraints.txt -e '.[plan-gpu]'"
 NAME = re.compile(r"([\w-]+):(?:([1-9]\d*)x)?([1-9]\d*)")
@@ -44,7 +45,7 @@ class Machines(NamedTuple):
     @property
     def memory(self) -> float:
         """Bytes of a GPU that JAX allocates when it starts. Raises BadInput for a wrong share of them."""
-        return cuda.memory_share() * self.chip.total_memory
+        return environment.memory_share() * self.chip.total_memory
 
     @property
     def accelerator_type(self) -> str:
@@ -52,10 +53,10 @@ class Machines(NamedTuple):
 
     def devices(self) -> list:
         """Returns JAX devices to compile for; none is attached. Raises BadInput if JAX has no compiler for GPUs."""
-        if not cuda.is_installed():
+        if not environment.has_gpu_compiler():
             raise BadInput(f"--topology {self.name}: JAX has no compiler for GPUs; {INSTALL}")
-        cuda.memory_share()  # JAX ignores its compiler if this is no number
-        cuda.set_flags()
+        environment.memory_share()  # JAX ignores its compiler if this is no number
+        os.environ |= environment.gpu_flags()
         try:
             described = topologies.get_topology_desc(
                 platform="cuda",

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import jax
 
-from bert_jax.parallel.cards import CARDS
-from bert_jax.parallel.chips import CHIPS
+from bert_jax.parallel.chips import BY_KIND
 
 
 class Factors(NamedTuple):
@@ -18,8 +17,7 @@ class Factors(NamedTuple):
 
 def find_chip(mesh: jax.sharding.Mesh):
     """Returns the Chip or Card of the devices of a mesh."""
-    chips = {chip.device_kind: chip for chip in (*CHIPS.values(), *CARDS.values())}
-    return chips[mesh.devices.flat[0].device_kind]
+    return BY_KIND[mesh.devices.flat[0].device_kind]
 
 
 def cycles(chip, flops: float, size: float, factor: float) -> int:

@@ -12,7 +12,7 @@ from jax.experimental import topologies
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel.chips import CHIPS, Chip
 from bert_jax.planning.custom_calls import FACTORS
-from bert_jax.runs import libtpu
+from bert_jax.runs import environment
 
 
 class Slice(NamedTuple):
@@ -58,8 +58,8 @@ class Slice(NamedTuple):
 
     def devices(self) -> list:
         """Returns JAX devices to compile for; none is attached. Raises BadInput if libtpu cannot be loaded."""
-        libtpu.enlarge_stacks()
-        os.environ |= libtpu.ABSENT | {
+        environment.enlarge_stacks()
+        os.environ |= environment.NO_TPU | {
             "TPU_ACCELERATOR_TYPE": self.accelerator_type,
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise only one process may load it
         }
@@ -77,7 +77,7 @@ class Slice(NamedTuple):
             raise BadInput(
                 f"libtpu cannot be loaded, run pip install -c constraints.txt -e '.[plan]': {one_line(error)}"
             ) from None
-        libtpu.restore_sigterm()
+        environment.restore_sigterm()
         return list(described.devices)
 
     def bandwidth(self, mesh, kind: str, axes: tuple[str, ...]) -> float:

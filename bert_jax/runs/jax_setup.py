@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import download
 from bert_jax.errors import BadInput, one_line
-from bert_jax.runs import libtpu
+from bert_jax.runs import environment
 from bert_jax.storage import remote
 
 
@@ -39,7 +39,7 @@ def start(config: ConfigDict) -> ConfigDict:
             jax.config.update("jax_compilation_cache_dir", str(directory))
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if jax.process_count() == 1:
-        libtpu.restore_sigterm()  # with several processes, JAX's preemption service handles SIGTERM
+        environment.restore_sigterm()  # with several processes, JAX's preemption service handles SIGTERM
     return config
 
 

@@ -40,9 +40,6 @@ def describe(split: str, values: dict) -> str:
     return "  ".join(parts)
 
 
-LEARNT = 0.1  # nats under the unigram entropy from which a model has learnt more than frequencies
-
-
 def describe_headline(values: dict, metric: str, entropy: float) -> str:
     """Compares a headline metric with the unigram entropy, in nats; '' if it has no value.
 
@@ -53,12 +50,7 @@ def describe_headline(values: dict, metric: str, entropy: float) -> str:
         return ""
     gain = entropy - value
     where = "under" if gain >= 0 else "over"
-    text = f"{metric} {value:.2f}, {abs(gain):.2f} nats {where} frequencies alone"
-    if gain < -LEARNT:
-        return f"{text}; not even frequencies learnt yet"
-    if gain < LEARNT:
-        return f"{text}; nothing but frequencies learnt yet"
-    return text
+    return f"{metric} {value:.2f}, {abs(gain):.2f} nats {where} frequencies alone"
 
 
 def is_shown(split: str, key: str, value) -> bool:

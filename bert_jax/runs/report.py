@@ -35,7 +35,6 @@ class Reporter:
         self.first = self.step = step
         self.total = configs.total_steps(config)
         self.loss = None  # of the newest line of training
-        self.headlines = {}  # {split: what its newest line says about the headline metric}
         self.flops = {}  # {phase: FLOPs of a step}
         self.lines = None
         self.curves = []
@@ -114,11 +113,11 @@ class Reporter:
         else:
             headline = metrics.describe_headline(values, self.headline_metric, self.entropy)
             if headline:
-                values["headline"] = self.headlines[split] = headline
+                values["headline"] = headline
         line = {"step": step, "split": split, "time": time.time(), **values}
         print(json.dumps(line), file=self.lines, flush=True)
         if is_training and not self.bar.disable:
-            self.bar.set_postfix({"loss": self.loss} | self.headlines)
+            self.bar.set_postfix(loss=self.loss)
         else:
             text = f"step {step}/{self.total}  {split:7}  {metrics.describe(split, values)}"
             if is_training:

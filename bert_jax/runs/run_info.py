@@ -33,7 +33,6 @@ def collect(config, data, trainer) -> dict:
         "deterministic": gpu.is_deterministic() or not gpu.is_target(),
         "devices": [device.device_kind for device in trainer.mesh.devices.flatten()],
         "mesh": dict(trainer.mesh.shape),
-        "sharding": meshes.describe(params, models.shardings(config)),
         "phases": phases,
     }
 
@@ -93,18 +92,6 @@ def describe_phase(phase, info: dict) -> str:
     text += f" of {phase.length} tokens"
     if info["attention"]:
         text += f", attention by {info['attention']}"
-    return text
-
-
-def describe_begin(config, phase) -> str:
-    """Returns what changes with the first step of a phase whose rows have another length than those before; '' if
-    nothing does."""
-    lengths = [each.length for each in configs.phases(config)[: phase.number]]
-    if not lengths or lengths[-1] == phase.length:
-        return ""
-    text = f"phase {phase.name}: rows of {phase.length} tokens instead of {lengths[-1]}, in evaluations, too"
-    if phase.length > max(lengths) and config.model.get("positions") == "learned":
-        text += f"; positions from {max(lengths)} on are untrained"
     return text
 
 

@@ -206,15 +206,6 @@ def test_restored_arrays_are_compared_with_the_saved_fingerprints(run):
         reader.check_restored(directory, leaves)
 
 
-def test_if_a_checkpoint_disappears_the_next_save_names_the_last_good_one(run, saved_run):
-    with writer.manager(run / "checkpoints", keep=3) as checkpoints:
-        save(checkpoints, 11, saved_run[2])
-        checkpoints.wait_until_finished()
-        shutil.rmtree(run / "checkpoints/11")
-        with pytest.raises(Unfinished, match="11.*step 9"):
-            save(checkpoints, 13, saved_run[2])
-
-
 @pytest.mark.parametrize("when", ["at the next report", "at the end"])
 def test_a_full_disk_ends_the_run_and_the_step_before_is_used(run, saved_run, capfd, when):
     with (

@@ -32,7 +32,7 @@ def world(tmp_path_factory):
 @pytest.mark.slow
 def test_the_reported_numbers_are_consistent(tmp_path, monkeypatch):
     """The model has one segment. The store does not exist."""
-    monkeypatch.setitem(chips.PEAK_FLOPS, "cpu", 1e9)
+    monkeypatch.setitem(chips.BY_KIND, "cpu", chips.CARDS["l4"]._replace(flops=1e9))
     keys = "model.type_vocabulary=1", "task.pair_task=none"
     config = small_config(f"store={tmp_path}/store", *keys)
     measured = time(config, steps=3)

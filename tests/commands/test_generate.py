@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -63,11 +64,11 @@ def expected(model):
 
         caches = apply(batch, length + 3 * decoding.rooms(T)[0], method="start")
         stop = decoding.Stop(model.vocabulary.sep, T)
-        cut = decoding.Cut(1.5, 50, 0.9)
+        choose = partial(decoding.draw, keys=keys, cut=decoding.Cut(1.5, 50, 0.9))
         search = decoding.Search(3, 0.5, "transformers")
         return {
             Request(T): decoding.greedy(step, caches, first, stop),
-            DRAWS: decoding.sample(step, caches, first, stop, keys, cut),
+            DRAWS: decoding.follow(step, caches, first, stop, choose),
             Request(T, beams=3, length_penalty=0.5): decoding.beam(
                 step, caches, first, stop, search
             ),

@@ -54,19 +54,6 @@ def test_a_causal_lm_has_vocabulary_logits_at_every_position():
     assert count(config, batch.shapes(ROWS, 32, 2) | own) == 3 * ROWS * row
 
 
-def test_convolutions_are_counted():
-    """A result of 10 positions and 6 channels sums 3 x 4 products each: 4 of 8 input channels, in two groups."""
-    x, kernel = jnp.zeros((1, 10, 8)), jnp.zeros((3, 4, 6))
-    axes = ("NWC", "WIO", "NWC")
-
-    def convolve(x, kernel):
-        return jax.lax.conv_general_dilated(
-            x, kernel, (1,), "SAME", dimension_numbers=axes, feature_group_count=2
-        )
-
-    assert counts.products(jax.make_jaxpr(convolve)(x, kernel).jaxpr) == 2 * 10 * 6 * 3 * 4
-
-
 def test_products_in_loops_branches_and_calls_are_counted():
     """A product of [2, 3] and [3, 5] has 60 FLOPs."""
 

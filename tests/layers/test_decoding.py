@@ -39,7 +39,8 @@ def greedy(rows, first, limits=None, *, length=T, vocabulary=V):
 @partial(jax.jit, static_argnames=("cut", "length", "vocabulary"))
 def sample(rows, first, keys, *, cut=UNCUT, length=T, vocabulary=V):
     stop = Stop(END, length)
-    return decoding.sample(kit.step_of(vocabulary), kit.start(rows), first, stop, keys, cut)
+    choose = partial(decoding.draw, keys=keys, cut=cut)
+    return decoding.follow(kit.step_of(vocabulary), kit.start(rows), first, stop, choose)
 
 
 def inputs(count):
@@ -249,7 +250,7 @@ def test_samples_are_of_the_cut_and_a_function_of_the_key_alone():
 
 DECODERS = {
     "greedy": decoding.greedy,
-    "sample": partial(decoding.sample, cut=Cut(0.9, 20, 0.9)),
+    "draw": decoding.follow,
     "gnmt": partial(decoding.beam, search=Search(3, 0.6)),
     "transformers": partial(decoding.beam, search=Search(3, 0.6, "transformers")),
 }
@@ -285,8 +286,8 @@ def test_eight_devices_decode_what_one_does_and_gather_no_rows(name):
         }
         stop = Stop(END, length, batch["limits"])
         arguments = [step, cache, batch["rows"], stop]
-        if name == "sample":
-            arguments.append(batch["keys"])
+        if name == "draw":
+            arguments.append(partial(decoding.draw, keys=batch["keys"], cut=Cut(0.9, 20, 0.9)))
         return DECODERS[name](*arguments)._asdict()
 
     expected = jax.jit(outputs)(table, batch)

@@ -1,6 +1,5 @@
 """The fields of an objective, and the keys of what it samples; what `capture` refuses."""
 
-import re
 from functools import cache, partial
 
 import jax
@@ -232,18 +231,6 @@ class Doubled(nn.Module):
         return self.double(self.dense(x)), None
 
 
-class InLaxScan(nn.Module):
-    """One layer, DEPTH times, by a scan that knows no modules."""
-
-    def setup(self):
-        self.layer = Doubled()
-
-    def __call__(self, batch, keys):
-        if self.is_initializing():
-            return self.layer(batch["x"], None)[0]
-        return jax.lax.scan(lambda x, _: self.layer(x, None), batch["x"], length=DEPTH)[0]
-
-
 class InLinenScan(nn.Module):
     """DEPTH layers by Linen's scan."""
 
@@ -272,19 +259,6 @@ def capture_doubles(module, transform=lambda run: run):
         return objective.capture(params, STATES, lambda module, name: name == "double")
 
     return transform(run)(params)
-
-
-def first_gradient(run):
-    """Returns the function params -> gradients of a sum over what `run` captures."""
-    return jax.grad(lambda params: sum(leaf.sum() for leaf in run(params)[1].values()))
-
-
-@pytest.mark.parametrize("transform", [lambda run: run, jax.jit, first_gradient])
-def test_a_capture_inside_of_a_scan_of_jax_is_refused(transform):
-    """In one line, and before the caller uses a tracer that has ended."""
-    with pytest.raises(BadInput) as error:
-        capture_doubles(InLaxScan(), transform)
-    assert re.fullmatch("capture: layer/double runs .* flax.linen.scan", str(error.value))
 
 
 def test_a_scan_of_linen_without_an_axis_for_what_is_captured_is_refused():

@@ -17,7 +17,7 @@ from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
 from bert_jax.parallel.cards import CARDS
 from bert_jax.planning import compilation, gpus, hlo, search, topology
-from bert_jax.runs import cuda
+from bert_jax.runs import environment
 from bert_jax.runs.out_of_memory import TooLarge
 
 
@@ -38,7 +38,7 @@ def test_an_unknown_name_is_refused_with_those_that_exist(tmp_path, name):
 
 
 def test_a_missing_compiler_is_refused_with_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(cuda, "is_installed", lambda: False)
+    monkeypatch.setattr(environment, "has_gpu_compiler", lambda: False)
     assert "plan-gpu" in refused(*arguments(tmp_path, topology="h100:1"))
 
 
@@ -51,8 +51,8 @@ def test_the_peak_of_a_card_is_that_of_its_devices(kind):
 
 @pytest.mark.parametrize("text", ["abc", "0", "1.5", "-1"])
 def test_a_wrong_share_of_the_memory_is_refused(tmp_path, monkeypatch, text):
-    monkeypatch.setenv(cuda.SHARES[0], text)
-    with pytest.raises(BadInput, match=f"{cuda.SHARES[0]}={text}"):
+    monkeypatch.setenv(environment.SHARES[0], text)
+    with pytest.raises(BadInput, match=f"{environment.SHARES[0]}={text}"):
         assert topology.find("h100:1").memory
 
 
@@ -89,7 +89,7 @@ def test_the_memory_of_a_gpu_is_compared_although_everything_compiles(
 ):
     step = compilation.Step(hlo.Memory(1, 1, 1, total=7 * 10**10), [])
     monkeypatch.setattr(compilation, "extend", lambda *_: step)
-    monkeypatch.setenv(cuda.SHARES[0], share)
+    monkeypatch.setenv(environment.SHARES[0], share)
     with nullcontext() if is_enough else pytest.raises(TooLarge):
         assert compilation.compile_step(None, topology.find("h100:1"), None, None) == step
 

@@ -28,7 +28,7 @@ def test_times_and_shares_are_those_of_each_line(finished, tmp_path, monkeypatch
             yield arrays
 
     monkeypatch.setattr(feed.StoreFeed, "train", late)
-    monkeypatch.setitem(chips.PEAK_FLOPS, "cpu", PEAK)
+    monkeypatch.setitem(chips.BY_KIND, "cpu", chips.CARDS["l4"]._replace(flops=PEAK))
     assert train.pretrain(runs.load(finished[0]), tmp_path) == 0
     flops = json.loads((tmp_path / "run.json").read_text())["phases"]["main"]["flops_per_step"]
     lines = {line["step"]: line for line in runs.lines(tmp_path) if line["split"] == "train"}
