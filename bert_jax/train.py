@@ -17,7 +17,7 @@ from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
 from bert_jax.convert import init_from
 from bert_jax.data import download
-from bert_jax.errors import LOST, BadInput
+from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
@@ -222,8 +222,11 @@ def read_start(run: Workdir, step: int, name: str) -> Start:
 def prepare_workdir(
     config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest, imported: dict
 ):
-    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput."""
+    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Unavailable."""
     directory, checkpoints = run.directory, run.checkpoints
+    seen = {*newest.skipped, newest.step} - {None}
+    if max(reader.steps(checkpoints), default=None) != max(seen, default=None):
+        raise Unavailable(f"--workdir {run.name}: another process just saved a checkpoint in it")
     atomic.remove_temporary(directory)
     for line in reader.describe(checkpoints, newest.skipped):
         print(line)
