@@ -8,6 +8,7 @@ process.
 
 import contextlib
 import faulthandler
+import os
 import signal
 
 from bert_jax.errors import may_handle_signals
@@ -29,13 +30,17 @@ class Watchdog:
             faulthandler.enable(file=2)  # prints the stacks if JAX aborts the process
         if self.is_on:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent process may have ignored it
-            faulthandler.register(signal.SIGALRM, file=2, all_threads=True, chain=True)
+            self.stacks = open_stacks()
+            faulthandler.register(signal.SIGALRM, file=self.stacks, all_threads=True, chain=True)
         return self
 
     def __exit__(self, *_):
-        if self.is_on:
-            signal.alarm(0)
-            faulthandler.unregister(signal.SIGALRM)
+        if not self.is_on:
+            return
+        signal.alarm(0)
+        faulthandler.unregister(signal.SIGALRM)
+        if self.stacks != 2:
+            os.close(self.stacks)
 
     def arm(self, key: str) -> None:
         """Starts the deadline of a key, which replaces the previous one. "" stands for no deadline."""
@@ -52,3 +57,11 @@ class Watchdog:
             yield
         finally:
             self.arm(before)
+
+
+def open_stacks() -> int:
+    """Opens standard error without blocking writes: the process may hang because nobody reads its standard error."""
+    try:
+        return os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+    except OSError:  # standard error is a socket, or this is not Linux
+        return 2

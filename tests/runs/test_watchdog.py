@@ -56,9 +56,12 @@ def test_a_process_that_hangs_ends_under_the_init_process_of_a_container():
 
 
 @pytest.mark.full
-def test_a_process_that_hangs_ends_if_its_parent_had_ignored_the_signal():
+@pytest.mark.parametrize("before", ["os.write(2, bytes(1 << 16))", "print(1, file=sys.stderr)"])
+def test_a_process_that_hangs_ends_if_nobody_reads_its_standard_error(before):
+    """The pipe is full, or just not read; and the parent process had ignored the signal."""
     process = start(
-        "signal.signal(signal.SIGALRM, signal.SIG_IGN)\ng.__enter__()\ng.arm('step')\ntime.sleep(100)"
+        f"import sys\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\ng.__enter__()\n{before}\n"
+        "g.arm('step')\ntime.sleep(100)"
     )
     assert process.wait(30) == -signal.SIGALRM
     process.stderr.close()
