@@ -111,8 +111,8 @@ def get_config(
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), document_per_line, files (one document per file),
     # wiki (output of WikiExtractor), jsonl (one JSON object per line), json, csv and tsv (tables, each read whole) and
-    # parquet (one row per document), mds (shards of MosaicML Streaming). One for all sources, or one per source, those
-    # of heldout_source last, separated by commas
+    # parquet (one row per document), mds (shards of MosaicML Streaming; those that an index.json lists may not be
+    # missing). One for all sources, or one per source, those of heldout_source last, separated by commas
     config.corpus.format = "lines"
     # line that ends a document in the formats lines and files, such as <|endoftext|>, and that is no text. '': a blank
     # line in lines, the end of the file in files

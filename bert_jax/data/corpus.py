@@ -177,11 +177,7 @@ def open_source(config, name: str, form: str) -> Source:
 def find_files(name: str, form: str) -> list[Path]:
     """Returns the files of a source in the format `form`; of mds, the shards alone."""
     paths = files.find_files(name)
-    if form == "mds":
-        paths = [path for path in paths if ".mds" in path.name]
-    if not paths:
-        raise BadInput(f"config.corpus.source: {name}: has no shards (.mds)")
-    return paths
+    return mds.find_shards(name, paths) if form == "mds" else paths
 
 
 def refusal(path: Path, reading: Reading) -> str:

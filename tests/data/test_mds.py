@@ -59,7 +59,7 @@ def test_samples_are_documents_in_order(tmp_path, compression):
 
 
 def test_only_the_shards_of_a_directory_are_read(tmp_path):
-    """So other files are no part of the store."""
+    """So other files are no part of the store; of a shard that is there twice, the one that is not compressed is."""
     texts = [f"Document {number} has a sentence. It has two." for number in range(30)]
     data = write(tmp_path / "data", text_shard(texts[:20]), text_shard(texts[20:]))
     settings = config(tmp_path)
@@ -68,9 +68,27 @@ def test_only_the_shards_of_a_directory_are_read(tmp_path):
     (data / "index.json").unlink()
     preparing.prepare(settings)
     assert documents(tmp_path) == [text.replace(". ", ".\n").split("\n") for text in texts]
+    write(data, text_shard(texts[:20]), compression="zstd")
+    preparing.prepare(settings)
+    assert len(documents(tmp_path)) == 30
     for path in data.glob("*.mds*"):
         path.unlink()
     with pytest.raises(BadInput, match=f"corpus.source: {data}: has no shards"):
+        documents(tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["", "gz"])
+def test_a_shard_of_the_index_that_is_missing_is_named(tmp_path, compression):
+    data = write(tmp_path / "data", *[text_shard(TEXTS)] * 2, compression=compression)
+    [path] = data.glob("shard.00001.mds*")
+    (data / "shard.00001.mds").write_bytes(text_shard(TEXTS))  # which the index of both lists
+    assert len(documents(tmp_path)) == 6
+    for shard in {path, data / "shard.00001.mds"}:
+        shard.unlink()
+    with pytest.raises(BadInput, match=f"{data}/index.json: lists shard.00001.mds,"):
+        documents(tmp_path)
+    (data / "index.json").write_text('{"shards": [{}]}')
+    with pytest.raises(BadInput, match=f"{data}/index.json: damaged"):
         documents(tmp_path)
 
 

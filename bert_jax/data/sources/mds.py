@@ -2,7 +2,7 @@
 
 A shard has the number n of its samples, n + 1 offsets (sample i lies between offsets i and i + 1), and its columns as
 JSON; numbers are uint32. A sample has the sizes of those of its values whose column has no fixed size, and then all
-values.
+values. Of an index.json, the names of the shards are read, so that none is missing.
 """
 
 import functools
@@ -19,6 +19,29 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 
 TOKENS = "ndarray:int", "ndarray:uint"  # how the encodings of ids begin
 ERRORS = ArithmeticError, LookupError, MemoryError, TypeError, ValueError  # of a damaged shard
+
+
+def find_shards(source: str, paths: list[Path]) -> list[Path]:
+    """Returns the shards among the files of a source; of two copies of one, that which is not compressed.
+
+    Raises BadInput if there is none, or not one that an index.json among the files lists.
+    """
+    shards = {}  # by the names without compression, of which the files come first
+    for path in paths:
+        head, mark, _ = path.name.partition(".mds")
+        if mark:
+            shards.setdefault(path.with_name(head + mark), path)
+    if not shards:
+        raise BadInput(f"config.corpus.source: {source}: has no shards (.mds)")
+    for path in paths:
+        if path.name == "index.json":
+            with explain(path, *ERRORS):
+                entries = json.loads(path.read_bytes())["shards"]
+                names = [entry["raw_data"]["basename"] for entry in entries]
+            for name in names:
+                if path.with_name(name) not in shards:
+                    raise BadInput(f"{path}: lists {name}, which is missing")
+    return list(shards.values())
 
 
 def texts(path: Path, reading, problems) -> Iterator[bytes]:
