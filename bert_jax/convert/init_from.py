@@ -164,7 +164,10 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
         is_shape = continuation.is_of_model(path) and not continuation.may_change(path, free)
         if is_shape and not is_larger:
             place = f"config.{path}={value!r} in the first phase"
-            raise BadInput(f"{place}: config.init_from={config.init_from} has {expected!r}")
+            text = f"{place}: config.init_from={config.init_from} has {expected!r}"
+            if path in tiling.SIZES:
+                text += "; a larger network may start from it, with heads of the same size"
+            raise BadInput(text)
 
 
 def check_tokenizer(config: ConfigDict, body: Body, key: str, tokenizer) -> None:
@@ -230,7 +233,7 @@ def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
     fitted: what `fit` returns.
     params: the run's parameters or their shapes.
 
-    Raises BadInput if none of them fits.
+    Raises BadInput if a subtree of the body is not among them.
     """
     subtrees = models.body(config)
 
@@ -239,6 +242,8 @@ def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
         return subtree or name
 
     taken = {*map(part, fitted)}
+    for subtree in {models.subtree_of(path, subtrees) for path in body.arrays} - {"", *taken}:
+        raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
     require(fitted, "init_from", config, "nothing in it fits the model")
     others = names.by_path(params).keys() - fitted.keys()
     fresh = sorted({models.split(path, subtrees)[1] for path in others})
