@@ -272,10 +272,8 @@ def set_cuts(config, sources: list[Source], run: Callable) -> list[Source]:
     elif config.corpus.heldout_by == "hash":
         return sources
     else:
-        sizes = []
-        for source in sources:
-            counts = run(count_characters, source.blocks(Counter()))
-            sizes.append(np.cumsum([0, *counts]))
+        counts = [run(count_characters, source.blocks(Counter())) for source in sources]
+        sizes = [np.cumsum([0, *each]) for each in counts]
         left = int((1 - config.corpus.heldout) * sum(int(ends[-1]) for ends in sizes))
         cuts = []
         for ends in sizes:

@@ -129,20 +129,16 @@ def build(
     problems = Counter()
     shards, size = encode.encode(sources, directory, problems, run, log)
     counts = Counter()
-    hashes = [np.zeros((0, 2), "<u8")]
-    in_place = [np.zeros(0, bool)]
-    numbers = [np.zeros(0, np.uint16)]  # of the documents' sources
+    # Of the documents: hashes, whether they are held out by their place, and the numbers of their sources.
+    parts = [(np.zeros((0, 2), "<u8"), np.zeros(0, bool), np.zeros(0, np.uint16))]
     for shard in shards:
         header = shard.header()
         counts.update(header["counts"])
         problems.update(header["problems"])
         shard_hashes, shard_places = shard.read("text_hashes", "is_heldout")
-        hashes.append(shard_hashes)
-        in_place.append(shard_places)
-        numbers.append(np.full(len(shard_places), shard.source, np.uint16))
-    hashes = np.concatenate(hashes)
-    in_place = np.concatenate(in_place)
-    numbers = np.concatenate(numbers)
+        shard_sources = np.full(len(shard_places), shard.source, np.uint16)
+        parts.append((shard_hashes, shard_places, shard_sources))
+    hashes, in_place, numbers = map(np.concatenate, zip(*parts, strict=True))
     log("prepare: writing the splits")
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # left by an interrupted run

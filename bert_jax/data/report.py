@@ -27,9 +27,7 @@ SHOWN_PIECES = 30
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
 WRAPPED = 0.1  # share of the sentences
 LARGEST_DOCUMENT = 0.1  # share of the training tokens
-COPIES = 0.2  # share of the documents read
 LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filters apart
-LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 UNUSED = 0.5  # share of the vocabulary
@@ -166,23 +164,10 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             f"one document has {report['longest_document_share']:.0%} of the training tokens",
             "check that config.corpus.format is that of the files",
         )
-    if report["mean_sentence"] > LONG_SENTENCES:
-        yield (
-            "long_sentences",
-            f"sentences have {report['mean_sentence']:.0f} tokens on average",
-            f"try another config.corpus.sentences than {config.corpus.sentences}",
-        )
 
 
 def find_few(config, report: dict) -> Iterator[tuple]:
-    """Yields warnings, as find_warnings does, about the number of documents, copies and tokens."""
-    copies = report["copies"] / max(report["documents_read"], 1)
-    if copies > COPIES:
-        yield (
-            "copies",
-            f"{copies:.0%} of the documents read are copies, which are left out",
-            "check whether config.corpus.source names a text twice",
-        )
+    """Yields warnings, as find_warnings does, about the number of documents and tokens."""
     if report["train"]["tokens"] < FEW_TOKENS:
         yield (
             "few_tokens",

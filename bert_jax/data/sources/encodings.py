@@ -4,7 +4,7 @@
 ENCODINGS = """
     cp949 johab cp932 euc_jp gb18030 cp950
     cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 iso8859_2 iso8859_5 iso8859_6
-    koi8_r koi8_u cp850 cp852 cp857 cp866 mac_roman
+    koi8_r koi8_u cp850 cp852 cp857 cp866
 """.split()
 # Differences from the best encoding below which another one is as likely, in two measures of charset_normalizer.
 CHAOS = 0.03  # share of improbable characters: this much more
@@ -22,6 +22,6 @@ def likely_encodings(text: bytes) -> list[str]:
     for match in matches:
         is_likely = match.chaos <= matches[0].chaos + CHAOS
         if is_likely and match.coherence >= COHERENCE * matches[0].coherence:
-            name = match.encoding.upper().replace("_", "-").replace("MAC-ROMAN", "MACINTOSH")
+            name = match.encoding.upper().replace("_", "-")
             names.append(name.replace("ISO", "ISO-"))
     return names
