@@ -28,6 +28,20 @@ def test_files_are_found_by_name_glob_and_directory(tmp_path, monkeypatch):
     assert files.find_files(str(tmp_path)) == [a, c, d, tmp_path / "b/link/y.txt", b]
 
 
+@pytest.mark.parametrize("source", ["", "/**", "/**/*.txt", "/b/../**"])
+def test_directories_are_read_once_whatever_links_lead_there(tmp_path, source):
+    """Many links to directories around them would be followed in all orders."""
+    top = tmp_path / "text"
+    a, b = write(top / "a.txt", b"a"), write(top / "b" / "c" / "b.txt", b"b")
+    for number in range(20):
+        (top / f"self{number}").symlink_to(".")
+        (top / "b" / "c" / f"up{number}").symlink_to(top)
+    (top / "b" / "other").symlink_to("c")
+    (top / "none").symlink_to("none")
+    found = files.find_files(f"{top}{source}")
+    assert sorted(path.resolve() for path in found) == [a, b]
+
+
 @pytest.mark.parametrize("source", ["a?b", "a?b/", "a?b/?c", "a?b/**", "a?b/?c/*.txt", "*?b"])
 def test_a_question_mark_is_a_comma_in_the_name_of_a_directory(tmp_path, source):
     path = write(tmp_path / "a,b" / ",c" / "d.txt", b"d")

@@ -63,25 +63,46 @@ SKIPPED = re.compile(r"\.|_[^.]*$")
 def find_files(source: str) -> list[Path]:
     """Returns the files of one entry of `config.corpus.source` (a file, a directory or a glob), sorted by path.
 
-    Skips hidden files in directories, and follows links. A glob that matches directories alone stands for these. Raises
-    BadInput if there are no files.
+    Skips hidden files in directories, and follows links. Reads a directory once, whatever links lead to it; a glob that
+    matches directories alone stands for these. Raises BadInput if there are no files.
     """
     path = os.path.expanduser(source)
     names = [path]
     if not os.path.exists(path):
-        names = glob.glob(path, recursive=True)
+        names = list(expand(path))
     if not any(map(os.path.isfile, names)):
-        patterns = [f"{glob.escape(name)}/**" for name in names]
-        names = [file for pattern in patterns for file in glob.iglob(pattern, recursive=True)]
+        names = [file for name in names for file in expand(f"{glob.escape(name)}/**")]
     paths = {Path(name) for name in names if os.path.isfile(name)}
-    named = set(Path(path).parts)
-    paths = [each for each in paths if not any(map(SKIPPED.match, {*each.parts} - named))]
     if not paths:
         raise BadInput(
             f"config.corpus.source: {source}: names no file (needs files, not pipes, directories with visible"
             " files, pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path)"
         )
     return sorted(paths)
+
+
+def expand(pattern: str) -> Iterator[str]:
+    """Yields the paths that match a glob. Python's own does not end where directories have links to themselves."""
+    match = re.fullmatch(r"(|.*?/)\*\*(?:/(.*))?", pattern)
+    if not match:
+        for name in glob.iglob(pattern):
+            if not SKIPPED.match(os.path.basename(name)):
+                yield name
+        return
+    for root in glob.iglob(match[1] or "."):
+        for directory in directories(root):
+            yield from expand(f"{glob.escape(directory)}/{match[2] or '*'}")
+
+
+def directories(root: str) -> Iterator[str]:
+    """Yields a directory and those in it, each once, whatever links lead there."""
+    first_paths = {}  # by the place that they lead to
+    for path, names, _ in os.walk(root, followlinks=True):
+        if first_paths.setdefault(os.path.realpath(path), path) != path:
+            names.clear()  # os.walk goes into those that are left
+            continue
+        names[:] = sorted(name for name in names if not SKIPPED.match(name))
+        yield path
 
 
 def count(paths: Sequence[Path]) -> dict:
