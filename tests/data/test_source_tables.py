@@ -75,12 +75,17 @@ def test_nulls_numbers_and_lists(tmp_path):
 
 OBJECTS = [{"text": "a", "label": "x"}, {"text": "b", "label": ["y"]}]
 COLUMNS = {"text": ["a", "b"], "label": ["x", ["y"]]}
+INDEXED = {name: {"7": values[0], "3": values[1]} for name, values in COLUMNS.items()}  # pandas'
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *(json.dumps(document, indent=n) for document in (OBJECTS, COLUMNS) for n in (None, 1)),
+        *(
+            json.dumps(document, indent=n)
+            for document in (OBJECTS, COLUMNS, INDEXED)
+            for n in (None, 1)
+        ),
         "\n".join([*map(json.dumps, OBJECTS), "", " "]),
     ],
 )

@@ -278,12 +278,19 @@ def to_object(pairs: list[tuple]) -> dict:
 
 
 def rows_of_document(document) -> Iterable:
-    """Returns the rows of an array, or of an object of columns, which are arrays."""
+    """Returns the rows of an array, or of an object of columns: arrays, or objects with the same keys, as of pandas."""
     if isinstance(document, list):
         return document
-    if isinstance(document, dict) and all(isinstance(each, list) for each in document.values()):
-        return rows_of_columns(document)
-    return [document]
+    # An object in the column NESTED is of a file of one row.
+    if not isinstance(document, dict) or isinstance(document.get(NESTED), dict):
+        return [document]
+    columns = list(document.values())
+    if all(isinstance(column, dict) and list(column) == list(columns[0]) for column in columns):
+        columns = [list(column.values()) for column in columns]
+    if not all(isinstance(column, list) for column in columns):
+        return [document]
+    table = zip(document, columns, strict=True)
+    return rows_of_columns(dict(table))
 
 
 def rows_of_columns(columns: dict[str, list]) -> Iterator[dict]:
