@@ -29,8 +29,8 @@ class Embedder(nn.Module):
     width: int
     initializer: float
     gradient_dtype: jnp.dtype
-    dtype: jnp.dtype
-    position_scale: float
+    dtype: jnp.dtype = jnp.float32
+    position_scale: float = 1.0
 
     def setup(self):
         init = truncated_normal(self.initializer)

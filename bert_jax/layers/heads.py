@@ -23,6 +23,7 @@ class Head(NamedTuple):
     vocabulary_size: int
     width: int  # of the states
     options: LayerOptions
+    embedding_width: int = 0  # of the word embeddings; 0: `width`
     has_dense: bool = True  # whether a dense layer and a norm are in front of the logits
     has_bias: bool = True  # whether the logits have one
     # Whether vectors of a classifier pass through the head over the vocabulary without its logits. These parameters
@@ -43,7 +44,7 @@ class LMHead(nn.Module):
         options = head.options
         if head.has_dense:
             dense = Dense(
-                head.width,
+                head.embedding_width or head.width,
                 options.out_initializer,
                 options.gradient_dtype,
                 bias=options.bias,
