@@ -21,7 +21,6 @@ from bert_jax.errors import BadInput
 
 PERIOD = 1 << 20
 EPOCHS = 8  # of the source with the shortest ones, whose rows are read at a time
-PASSES = 40  # over a source, beyond which there is a warning
 TEMPERATURE = "tokens^"
 LARGEST = 1e6  # factor
 DEFAULTS = {

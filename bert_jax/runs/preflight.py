@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import jax
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.checks import require
-from bert_jax.data import mixture
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import workdir
@@ -49,18 +47,12 @@ def check_data(config, data) -> list[str]:
 
 
 def describe_mixtures(data) -> Iterator[str]:
-    """Yields the share of each source in the tokens of each phase with a mixture, and its passes; a warning about many
-    of them."""
-    total = Counter()
+    """Yields the share of each source in the tokens of each phase with a mixture, and its passes."""
     for mixed in data.mixed():
         parts = []
         for name, (share, passes) in mixed.describe(data.tokens).items():
             parts.append(f"{name} {share:.1%} ({passes:.3g} passes)")
-            total[name] += passes
         yield f"mixture of the tokens of {mixed.phase.name}: {', '.join(parts)}"
-    for name, passes in total.items():
-        if passes > mixture.PASSES:
-            yield f"warning: {passes:.0f} passes over {name}: give it a smaller factor in the mixture"
 
 
 def check_disk(config, directory: Path, state_shapes) -> None:

@@ -1,6 +1,5 @@
 """Mixtures of sources: shares, passes, epochs of each source, and what a mixture may not be."""
 
-import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -142,13 +141,12 @@ def test_a_source_that_is_left_out_does_not_come(store):
     assert {*sources} == {1, 2} and [*mixed.orders] == ["en", "sv"]
 
 
-def test_many_passes_and_few_rows_are_named(store):
+def test_passes_and_few_rows_are_named(store):
     dataset = dataset_of(store)
     mixed = Mixed(dataset, phase("fi:90,en:0,sv:0.1", stop=5000), "train", 1)
     feed = SimpleNamespace(mixed=lambda: [mixed, mixed], tokens=tokens_of(store))
-    *lines, warning = preflight.describe_mixtures(feed)
+    lines = [*preflight.describe_mixtures(feed)]
     assert len(lines) == 2 and lines[0].startswith("mixture of the tokens of main: fi 99.")
-    assert int(re.search("([0-9]+) passes over fi", warning)[1]) > 40
     with pytest.raises(BadInput, match="the source fi has .* rows of 64 tokens"):
         Mixed(dataset, phase(batch=5000), "train", 1)
     # A source of earlier phases alone may have fewer.
