@@ -13,8 +13,6 @@ import signal
 
 from bert_jax.errors import may_handle_signals
 
-LONGEST = 2**31 - 1  # the longest alarm in seconds
-
 
 class Watchdog:
     """A context manager with one deadline at a time; with none where `may_handle_signals` says so."""
@@ -46,7 +44,7 @@ class Watchdog:
         """Starts the deadline of a key, which replaces the previous one. "" stands for no deadline."""
         self.key = key
         if self.is_on:
-            signal.alarm(min(self.deadlines[key], LONGEST) if key else 0)
+            signal.alarm(self.deadlines[key] if key else 0)
 
     @contextlib.contextmanager
     def watch(self, key: str):
