@@ -213,16 +213,14 @@ def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
         )
 
 
-def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
-    """Returns int64[b], sorted: the rows of the global batch on the devices of a process, by default this one.
+def host_rows(mesh: Mesh, batch: int) -> np.ndarray:
+    """Returns int64[b], sorted: the rows of the global batch on the devices of this process.
 
     They need not be contiguous: a mesh follows the links between devices, not their hosts.
     """
-    if process is None:
-        process = jax.process_index()
     slices = set()
     for device, index in rows(mesh).devices_indices_map((batch,)).items():
-        if device.process_index == process:
+        if device.process_index == jax.process_index():
             slices.add(index[0].indices(batch))
     return np.concatenate([np.arange(*limits) for limits in sorted(slices)])
 
