@@ -92,7 +92,7 @@ def decayed(config, params):
     Raises BadInput for a parameter that no rule names.
     """
     rules = (*part_of(config).DECAY, *DECAY)
-    return jax.tree.map_with_path(lambda path, _: match(path_name(path), rules), params)
+    return jax.tree.map_with_path(lambda path, _: match(path_name(path), rules)[1], params)
 
 
 def subtree_of(path: str, body: Iterable[str]) -> str:

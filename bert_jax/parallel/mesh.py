@@ -97,11 +97,11 @@ def by_path(tree) -> dict[str, Any]:
     return {path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def match(name: str, rules=RULES):
-    """Returns the value of the first rule (pattern, value) that matches a path. Raises BadInput if none does."""
-    for pattern, value in rules:
-        if re.search(pattern, name):
-            return value
+def match(name: str, rules=RULES) -> tuple:
+    """Returns the first rule (pattern, value) that matches a path. Raises BadInput if none does."""
+    for rule in rules:
+        if re.search(rule[0], name):
+            return rule
     raise BadInput(f"{name}: no rule of parallel/mesh.py or the model's file names this parameter")
 
 
@@ -110,7 +110,7 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
 
     def choose(path, leaf):
         name = path_name(path)
-        spec = match(name, rules)
+        _, spec = match(name, rules)
         for size, axes in zip(leaf.shape, spec, strict=False):
             parts = axis_size(mesh, axes)
             if size % parts:
@@ -238,3 +238,12 @@ def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> d
         return jax.make_array_from_callback(shape, rows(mesh), part)
 
     return {name: build(array) for name, array in arrays.items()}
+
+
+def describe(shapes, rules) -> list[str]:
+    """Returns one line per parameter: its path, shape, axes and the pattern that matched."""
+    lines = []
+    for name, leaf in by_path(shapes).items():
+        pattern, spec = match(name, rules)
+        lines.append(f"{name} {leaf.shape} {tuple(spec)}  <- {pattern}")
+    return lines

@@ -33,6 +33,7 @@ def collect(config, data, trainer) -> dict:
         "deterministic": gpu.is_deterministic() or not gpu.is_target(),
         "devices": [device.device_kind for device in trainer.mesh.devices.flatten()],
         "mesh": dict(trainer.mesh.shape),
+        "sharding": meshes.describe(params, models.shardings(config)),
         "phases": phases,
     }
 
