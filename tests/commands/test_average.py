@@ -63,8 +63,8 @@ def test_other_networks_and_tokenizers_are_refused(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_best_checkpoints_are_kept(finished, tmp_path, capsys):
-    """Two by their held-out loss, beside the newest one; and a finished run says how their mean is taken."""
+def test_the_best_checkpoints_are_kept(finished, tmp_path):
+    """Two by their held-out loss, beside the newest one."""
     keys = {"phases.main.steps": 25, "evaluate.every": 5, "checkpoint.every": 5}
     keys |= {"checkpoint.keep": 1, "checkpoint.keep_best": 2, "optimizer.learning_rate": 0.3}
     run = tmp_path / "run"
@@ -76,14 +76,8 @@ def test_the_best_checkpoints_are_kept(finished, tmp_path, capsys):
     best = sorted([5, 10, 15, 20], key=losses.get)[:2]
     assert set(reader.steps(run / "checkpoints")) >= {25, *best}
     assert len(reader.steps(run / "checkpoints")) <= 4
-    capsys.readouterr()
-    assert train.pretrain(load(finished[0], **keys | {"checkpoint.average": 1}), run) == 0
-    assert "bert-jax average" not in capsys.readouterr().out
     keys |= {"checkpoint.keep": 3, "checkpoint.average": 2}
     assert train.pretrain(load(finished[0], **keys), run) == 0
-    printed = capsys.readouterr().out
-    assert f"bert-jax average {run}@25 {run}@" in printed and "--output DIR" in printed
-    assert printed.count("@") == 2
     assert json.loads((run / "status.json").read_text())["state"] == "done"
 
 

@@ -210,7 +210,7 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     (alone,), _ = predict.predict(tuned[1], [rows[3][0]])
     assert alone["probabilities"] == pytest.approx(unlabelled[3]["probabilities"], abs=1e-5)
     (replaced,), _ = predict.predict(tuned[1], ["An argument \udce9."])  # bytes that are not UTF-8
-    assert replaced["text"] == "An argument \ufffd." and "1 lone" in capsys.readouterr().err
+    assert replaced["text"] == "An argument \ufffd."
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_every_row_has_its_prediction(tuned, tmp_path, capsys):
     assert found == [[str(n), each["prediction"]] for n, each in enumerate(alone)]
     printed, log = capsys.readouterr()
     accuracy = np.mean([found[0][1] == "short", found[4][1] == "short"])
-    assert f"accuracy {accuracy:.4f}" in printed and "examples 2\n" in printed
+    assert f"accuracy {accuracy:.6g}" in printed and "examples 2\n" in printed
     assert "new.tsv:5" in log and "'medium'" in log
     with open(tmp_path / "new.tsv", "a") as file:
         file.write("d\tlong\tmore\n")
