@@ -62,7 +62,8 @@ def score_sentences(
     places: of the texts, for messages.
     masking: of MASKING, for a masked model; default: word.
 
-    Raises BadInput for a text without a token to score, or with more than the positions that training has reached.
+    Raises BadInput for a text without a token to score, or with more than the positions that training has reached, and
+    for a score that is not finite.
     """
     tokenizer = model.tokenizer
     room = load_model.trained_positions(model)
@@ -93,6 +94,9 @@ def score_sentences(
         scores = score_masked(model, ids, stops)
     else:
         scores = score_rows(model, [with_context(model, tokens) for tokens in ids], sizes)
+    for place, score in zip(places, scores, strict=True):
+        if not np.isfinite(score):
+            raise BadInput(f"{place}: its log-probability is {score}; the parameters are damaged")
     unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
     return scores, sizes, unknown
 

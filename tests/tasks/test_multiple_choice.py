@@ -59,7 +59,7 @@ def test_columns_have_other_names(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "label, named", [(4, "'4'"), ("", "task.label"), (None, "task.label"), ("one", "'one'")]
+    "label, named", [(4, "'4'"), ("", "no label"), (None, "no label"), ("one", "'one'")]
 )
 def test_bad_labels_are_refused(model, tmp_path, label, named):
     made = make_choices(3, 0)
