@@ -15,13 +15,13 @@ from bert_jax.errors import BadInput, one_line
 
 
 def nothing(*_) -> dict:
-    """Returns no keys."""
+    """Returns no keys, sizes, orders or overrides."""
     return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What the file of a model, an objective, a task or an optimizer has, under the names of these fields.
+    """The file of a model, an objective, a task or an optimizer has the names of these fields.
 
     DEFAULTS: {key: default} of its keys in the config; the type of the default is the type of the key.
     check: (config) -> None; raises BadInput for the first of its keys that has an invalid value.

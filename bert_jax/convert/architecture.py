@@ -1,14 +1,11 @@
-"""What an architecture is in Hugging Face transformers: its classes, the names of its parameters, and its settings."""
+"""Declares what transformers has for a model of bert_jax: classes, names of parameters, and settings."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-
-def nothing(*_) -> dict:
-    """Returns no keys, sizes, orders or overrides."""
-    return {}
+from bert_jax.registry import nothing
 
 
 @dataclass(frozen=True, kw_only=True)
