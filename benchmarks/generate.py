@@ -16,12 +16,12 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.convert.load_model import Model
 from bert_jax.errors import BadInput
 from bert_jax.inference import generate
 from bert_jax.inference.batches import make_batch
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup
+from bert_jax.runs.open_run import OpenModel
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     vocabulary = Vocabulary(GPT2Config().vocab_size)
     objective = base.make(config, vocabulary)
     params = jax.jit(objective.init)(jax.random.key(0), make_batch([[([0], 0)]], 64))
-    ours = Model(config, {}, vocabulary, None, objective, 0, params)
+    ours = OpenModel(config, {}, vocabulary, None, objective, 0, params)
     theirs = GPT2LMHeadModel(GPT2Config()).eval()
     request = generate.Request(options.tokens)
     settings = dict(max_new_tokens=options.tokens, do_sample=False, eos_token_id=None)

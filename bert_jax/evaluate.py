@@ -10,14 +10,13 @@ from jax.sharding import Mesh
 
 from bert_jax import config as configs
 from bert_jax import step
-from bert_jax.convert import load_model
 from bert_jax.data.batch import check_ids, join
 from bert_jax.models import base as models
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
 from bert_jax.registry import own_function
-from bert_jax.runs import jax_setup, metrics, run_info, workdir
+from bert_jax.runs import jax_setup, metrics, open_run, run_info, workdir
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
 
@@ -29,7 +28,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     processes: that evaluate together; default: this one alone.
     """
     with workdir.opened_at(name) as opened:
-        run = load_model.open_run(opened, overrides)
+        run = open_run.open_run(opened, overrides)
         jax_setup.start(run.config)
         tasks.check_scores(run.config)
         data = open_feed(run.config)
@@ -100,7 +99,7 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
     }
 
 
-def own_metrics(model: load_model.Model, taken: Iterable[str]) -> dict[str, float]:
+def own_metrics(model: open_run.OpenModel, taken: Iterable[str]) -> dict[str, float]:
     """Returns what the function of config.evaluate.metric gives for a model.
 
     taken: names of other metrics.

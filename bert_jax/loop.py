@@ -19,13 +19,12 @@ from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
-from bert_jax.convert import load_model
 from bert_jax.data.batch import check_ids
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import metrics, out_of_memory, profiler, report, signals, timing
+from bert_jax.runs import metrics, open_run, out_of_memory, profiler, report, signals, timing
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
 from bert_jax.tasks import base as tasks
@@ -309,7 +308,7 @@ class Loop:
                     arrays = multihost_utils.process_allgather(params, tiled=True)
                     if self.processes.is_main:
                         run = self.workdir.directory
-                        model = load_model.with_params(run, self.config, step, arrays)
+                        model = open_run.with_params(run, self.config, step, arrays)
                         values |= evaluate.own_metrics(model, values)
                 self.reporter.report(step, split, values)
         return True

@@ -11,8 +11,8 @@ from kits.runs import assert_same_bits, lines, load, params, pretraining, signal
 
 from bert_jax import loop, train
 from bert_jax.checkpoints import reader
-from bert_jax.convert import load_model
-from bert_jax.runs import status
+from bert_jax.convert import open_model
+from bert_jax.runs import open_run, status
 from bert_jax.runs.workdir import Workdir
 
 pytestmark = pytest.mark.slow  # each trains
@@ -90,7 +90,7 @@ def test_a_run_without_progress_ends_early(finished, tmp_path, capsys):
         assert summary["best"]["value"] < summary["heldout"]["loss"]
         assert reader.steps(each / "checkpoints") == [10, 5]
     for choice, step in (([], 5), (["evaluate.patience=0"], 10)):
-        models = [load_model.open_run(Workdir(each), choice) for each in (run, killed)]
+        models = [open_run.open_run(Workdir(each), choice) for each in (run, killed)]
         assert [model.step for model in models] == [step, step]
         assert_same_bits(*(model.params for model in models))
     capsys.readouterr()
@@ -132,7 +132,7 @@ def test_patience_begins_with_the_checkpoints_that_exist(finished, tmp_path):
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in found))
     assert train.pretrain(load(settings, **{"evaluate.patience": 1}), run) == 0
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["best"]["step"] == 20 == load_model.open_model(run).step
+    assert summary["best"]["step"] == 20 == open_model.open_model(run).step
 
 
 def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_path):

@@ -22,7 +22,7 @@ from kits.small import SMALL
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.layers import decoding
 from bert_jax.models import base as models
 from bert_jax.runs import workdir as workdirs
@@ -126,7 +126,7 @@ def test_both_sequences_are_counted_and_shown(worlds, system):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_halves_of_a_batch_add_up(worlds, system):
     """With dropout and rows of several sequences."""
-    run = load_model.open_model(worlds[system][1])
+    run = open_model.open_model(worlds[system][1])
     (phase,) = configs.phases(run.config)
     batch = next(open_feed(run.config).train(phase, 0, 1))
     assert_halves_add_up(run.objective, run.params, batch)
@@ -135,7 +135,7 @@ def test_halves_of_a_batch_add_up(worlds, system):
 def test_a_prompt_is_continued_by_the_cache_as_without_it(worlds):
     """Prompts of different lengths in one batch, compared with the whole text computed anew for each token."""
     _, workdir = worlds["decoder"]
-    run = load_model.open_model(workdir)
+    run = open_model.open_model(workdir)
     draw = np.random.default_rng(0)
     lengths = np.array([1, 4, 9])
     tokens = draw.integers(5, run.vocabulary.size, (3, 32)).astype(np.int32)
@@ -168,7 +168,7 @@ def test_beams_take_their_caches_with_them(worlds, monkeypatch):
     """The score of each hypothesis is that of its tokens, computed at once and without a cache, which grows twice."""
     monkeypatch.setattr(decoding, "ROOM", 2)
     _, workdir = worlds["decoder"]
-    run = load_model.open_model(workdir)
+    run = open_model.open_model(workdir)
     draw = np.random.default_rng(1)
     rows, length, beams = 3, 8, 4
     tokens = draw.integers(5, run.vocabulary.size, (rows, 32)).astype(np.int32)
@@ -267,7 +267,7 @@ def test_commands_read_the_transformer(worlds, tmp_path, capsys):
     output = tmp_path / "vectors.npy"
     files = "--input", tmp_path / "lines.txt", "--output", output
     assert run("features", "--model", workdir, *files, "--layers", ":")["shape"] == [10, 2 * 32]
-    model = load_model.open_model(workdir)
+    model = open_model.open_model(workdir)
     ids = [[*ids, model.vocabulary.sep] for ids in model.tokenizer.encode(texts)]
     network = models.make(model.config, model.vocabulary.size)
     expected = []
@@ -299,7 +299,7 @@ def test_its_step_is_planned(worlds, capsys, system):
 
 def test_packed_rows_of_the_decoder_are_those_of_each_text_alone(worlds):
     _, workdir = worlds["decoder"]
-    run = load_model.open_model(workdir)
+    run = open_model.open_model(workdir)
     network = models.make(run.config, run.vocabulary.size)
     draw = np.random.default_rng(0)
     texts = [draw.integers(5, run.vocabulary.size, size) for size in (7, 12)]
@@ -327,7 +327,7 @@ def test_the_decoder_is_trained_on_packed_rows(worlds, tmp_path):
     assert pretrain(load(settings, **keys), tmp_path / "run") == 0
     first, *_, last = [line for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert last["lm_loss"] < first["lm_loss"] - 0.1
-    run = load_model.open_model(tmp_path / "run")
+    run = open_model.open_model(tmp_path / "run")
     (phase,) = configs.phases(run.config)
     packed = next(open_feed(run.config).train(phase, 0, 1))
     alone = one_pair_per_row(packed)

@@ -18,7 +18,7 @@ from kits.small import SMALL
 from bert_jax import config
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data import batch_files
 from bert_jax.data import store as stores
 from bert_jax.evaluate import evaluate_run
@@ -78,7 +78,7 @@ def test_it_trains_and_is_evaluated_on_its_splits(finished):
 
 
 def test_its_loss_is_a_sum_over_rows(finished):
-    run = load_model.open_model(finished[1])
+    run = open_model.open_model(finished[1])
     (phase,) = config.phases(run.config)
     assert_halves_add_up(run.objective, run.params, next(open_feed(run.config).train(phase, 0, 1)))
 

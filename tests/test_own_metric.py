@@ -9,7 +9,7 @@ from kits.runs import lines, load, pretraining
 from kits.small import SMALL, write_corpus
 
 from bert_jax import cli
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask
 from bert_jax.train import pretrain
@@ -69,7 +69,7 @@ def test_a_function_measures_the_model_of_each_evaluation(tmp_path, code, device
         runs.use_devices(patch, devices)
         assert pretrain(load(settings, **{"mesh.fsdp": devices}), tmp_path / "run") == 0
     assert sys.modules[MODULE].CALLS == [10, 20]
-    model = load_model.open_model(tmp_path / "run")
+    model = open_model.open_model(tmp_path / "run")
     [[[expected]]] = fill_mask.candidates(model, ["the cat saw [MASK]"], 1, ["here"])
     found = {line["step"]: line for line in lines(tmp_path / "run") if line["split"] == "heldout"}
     assert found[20]["probe_probability"] == pytest.approx(expected["probability"], rel=1e-4)

@@ -9,9 +9,8 @@ import numpy as np
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import writer
-from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.runs import continuation, workdir
+from bert_jax.runs import continuation, open_run, workdir
 
 OPTIONS = [
     cli.option("models", "checkpoint: RUN@STEP, or RUN for its newest", nargs="+", metavar="RUN"),
@@ -58,6 +57,6 @@ def average(names: list[str], output: Path | str) -> dict:
     return info
 
 
-def open_checkpoint(name: str) -> load_model.Model:
+def open_checkpoint(name: str) -> open_run.OpenModel:
     with workdir.opened_at(name) as run:
-        return load_model.open_run(run)
+        return open_run.open_run(run)

@@ -7,10 +7,10 @@ from huggingface_hub.utils import validate_repo_id
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.convert import load_model, model_card, names, to_huggingface
+from bert_jax.convert import model_card, names, open_model, to_huggingface
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.layers import counts
-from bert_jax.runs import workdir
+from bert_jax.runs import open_run, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
 
@@ -74,12 +74,12 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
     if form == "google" and (about.license or about.language):
         raise BadInput(f"--format {form}: has no model card for --license or --language")
     check_free(output, "--output")
-    run = load_model.open_run(source, overrides)
+    run = open_run.open_run(source, overrides)
     check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
-    params = load_model.trained(run)
+    params = open_model.trained(run)
     parameters = counts.count(params, run.vocabulary.size)
-    positions = load_model.trained_positions(run)
+    positions = open_run.trained_positions(run)
     model = run.config, run.vocabulary, run.tokenizer, params
     with new_directory(output, "--output") as directory:
         if form == "google":

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bert_jax import cli
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data.sources import tables
 from bert_jax.inference import features
 from bert_jax.runs import jax_setup
@@ -28,7 +28,7 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     lines = [text for _, text in tables.read_texts(options.input)]
-    model = load_model.open_model(options.model, ["dtype=float32", *overrides])
+    model = open_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
     vectors, ends, cut = features.encode(model, lines, options.layers, options.pool)
     arrays = {}

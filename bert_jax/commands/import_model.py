@@ -5,7 +5,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import writer
-from bert_jax.convert import external_model, load_model, vocabulary_extension
+from bert_jax.convert import external_model, open_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.models import base as models
@@ -40,8 +40,8 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     for key in overrides:
         if key.startswith("tokenizer."):
             raise BadInput(f"--config.{key}: cannot be set, the tokenizer is that of the source")
-    model_source = load_model.read_source(
-        Path(source), model=load_model.model_name(config, overrides)
+    model_source = open_model.read_source(
+        Path(source), model=open_model.model_name(config, overrides)
     )
     added_words = {}
     if words:
@@ -49,7 +49,7 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     settings = external_model.to_config(model_source, config, overrides)
     if settings.init_from:
         raise BadInput(f"config.init_from={settings.init_from}: the run starts from --source")
-    model = load_model.open_source(model_source, settings)
+    model = open_model.open_source(model_source, settings)
     base = download.absolute(str(directory))
     settings = settings.copy_and_resolve_references()
     settings.tokenizer.path = f"{base}/tokenizer/{model.tokenizer.file}"

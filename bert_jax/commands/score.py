@@ -1,7 +1,7 @@
 """`score`: log-probabilities of sentences, and the accuracy on minimal pairs."""
 
 from bert_jax import cli
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.inference import minimal_pairs, token_scores
@@ -36,9 +36,9 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     texts, places, groups = read(options)
-    model = load_model.open_model(options.model, ["dtype=float32", *overrides])
+    model = open_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
-    load_model.check_can(options.model, model, "score")
+    open_model.check_can(options.model, model, "score")
     token_scores.check_masking(options.model, model, options.masking)
     scores, sizes, unknown = token_scores.score_sentences(
         model,

@@ -40,7 +40,7 @@ def matches(directory: Path) -> bool:
 def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
     """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
-    head: see load_model.open_model. model: see names.find_model.
+    head: see open_model.open_model. model: see names.find_model.
     """
     path = directory / "config.json"
     values = {"model_type": "bert"} | json_file.read(path)  # the oldest files lack it

@@ -11,14 +11,14 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.checks import require
-from bert_jax.convert import load_model, names, tiling, vocabulary_extension
+from bert_jax.convert import names, open_model, tiling, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import continuation, jax_setup, workdir
+from bert_jax.runs import continuation, jax_setup, open_run, workdir
 from bert_jax.storage import checksums
 from bert_jax.tasks.labelled import epochs, examples
 
@@ -49,7 +49,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
     tokenizer = tokenizer_of(config, model)
     heads = kept_heads(config, model)
     arrays = {}
-    for path, array in load_model.trained(model).items():
+    for path, array in open_model.trained(model).items():
         if tokenizer.size > model.vocabulary.size and path.endswith(WORDS):
             array = array[: model.vocabulary.size]
         subtree = models.subtree_of(path, subtrees)
@@ -63,7 +63,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
         "source": Path(name).name,
         "step": model.step,
         "fingerprint": digest,
-        "positions": load_model.trained_positions(model),
+        "positions": open_run.trained_positions(model),
     }
     moments = read_moments(config, model) if config.init_moments else {}
     changed = configs.differences(model.config, config).keys()
@@ -78,7 +78,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
     return body
 
 
-def open_source(config: ConfigDict) -> load_model.Model:
+def open_source(config: ConfigDict) -> open_run.OpenModel:
     """Opens the model of config.init_from; of another program's with the heads of pretraining, if the run pretrains and
     they are those of names.py."""
     # With these keys, JAX remains set up as for this run.
@@ -86,16 +86,16 @@ def open_source(config: ConfigDict) -> load_model.Model:
     if config.init_moments:
         setup.append("checkpoint.average=1")  # a mean has none
     if examples.of(config):
-        return load_model.open_model(config.init_from, setup, head="")
+        return open_model.open_model(config.init_from, setup, head="")
     try:
-        return load_model.open_model(config.init_from, setup)
+        return open_model.open_model(config.init_from, setup)
     except BadInput as error:
-        model = load_model.open_model(config.init_from, setup, head="")
+        model = open_model.open_model(config.init_from, setup, head="")
         print(f"init_from: takes no heads ({error})")
         return model
 
 
-def kept_heads(config: ConfigDict, model: load_model.Model) -> set[str]:
+def kept_heads(config: ConfigDict, model: open_run.OpenModel) -> set[str]:
     """Returns the paths of parameters outside of the body that the run keeps: all in pretraining with the same
     architecture; otherwise those of which a task with labels has the same, as ModernBERT's head."""
     if config.model.name != model.config.model.name:
@@ -106,7 +106,7 @@ def kept_heads(config: ConfigDict, model: load_model.Model) -> set[str]:
     return {entry.path for entry in table if entry.part == "head"}
 
 
-def read_moments(config: ConfigDict, model: load_model.Model) -> dict[str, np.ndarray]:
+def read_moments(config: ConfigDict, model: open_run.OpenModel) -> dict[str, np.ndarray]:
     """Returns {path in opt_state: array} of the optimizer of the checkpoint that the model is from.
 
     Raises BadInput if there is none, or if it is of another optimizer or network.
@@ -279,7 +279,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     require(examples.of(config), "task.name", config, "no labelled examples; use pretrain")
     require(config.init_from, "init_from", config, "expected the run or the model to start from")
     epochs.check(config, overrides)
-    model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
+    model = open_model.open_model(config.init_from, [f"dtype={config.dtype}"], head="")
     config = config.copy_and_resolve_references()
     configs.apply(config, [f"model.name={model.config.model.name}"])
     for key, value in model.config.model.items():
@@ -296,7 +296,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     return epochs.fill(config, store, overrides)
 
 
-def tokenizer_of(config: ConfigDict, model: load_model.Model):
+def tokenizer_of(config: ConfigDict, model: open_run.OpenModel):
     """Returns the tokenizer of a model to start from: for a task with labelled examples and `tokenizer.add_special`
     with the special tokens that it lacks, whose embeddings are fresh."""
     if config.tokenizer.add_special and examples.of(config):

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from huggingface_hub import ModelCard, ModelCardData
 
 from bert_jax import config as configs
-from bert_jax.convert import load_model, names
+from bert_jax.convert import names
 from bert_jax.errors import BadInput, one_line
-from bert_jax.runs import continuation, metrics_file, timing
+from bert_jax.runs import continuation, metrics_file, open_run, timing
 from bert_jax.tasks import base as tasks
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
@@ -42,7 +42,7 @@ class About(NamedTuple):
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
     """Writes README.md and the run's config, without the directories of this machine."""
     # The config of all phases; `run.config` has the model's values in one of them.
-    config = load_model.read_config(workdir, run.info)
+    config = open_run.read_config(workdir, run.info)
     config.store = f"stores/{Path(config.store).name}"
     values = configs.flatten(config)
     for key in PATHS:

@@ -39,7 +39,7 @@ def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
     read from tokenizer_config.json if that exists. Otherwise a model is cased if any piece has a capital letter (apart
     from special pieces in brackets), because such a piece is useless to an uncased model.
 
-    head: see load_model.open_model.
+    head: see open_model.open_model.
     """
     path = directory / CONFIG
     values = json_file.read(path)

@@ -5,7 +5,7 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
@@ -35,10 +35,10 @@ def evaluate_models(
     from bert_jax.data import heldout_text
 
     # The same dtype for all models, so that it does not affect the comparison.
-    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    models = [open_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     jax_setup.start(models[0].config)
     for directory, model in zip(directories, models, strict=True):
-        load_model.check_can(directory, model, "continue")
+        open_model.check_can(directory, model, "continue")
         perplexity.check_stride(directory, model, stride)
     if file:
         texts = [*read_documents(file)]
@@ -86,8 +86,8 @@ def evaluate_translations(
 
     Raises BadInput for a reference with another number of lines.
     """
-    model = predict.open_model(name, overrides, search)
-    load_model.check_can(name, model, "translate")
+    model = predict.open_with_search(name, overrides, search)
+    open_model.check_can(name, model, "translate")
     tasks.check_scores(model.config)
     sources = predict.read_examples(model, file)
     translations = []

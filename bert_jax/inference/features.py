@@ -14,12 +14,12 @@ from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
 from bert_jax.config import longest_row
-from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference.batches import run_texts
 from bert_jax.layers import pooling
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.runs import open_run
 
 # The vectors of a text. none: one of each token, also of [CLS] and [SEP] or [END]. See pooling.py for the others.
 POOLS = ("none", *pooling.POOLS)
@@ -81,7 +81,7 @@ def encode(model, texts: list[str], layers: str, pool: str) -> tuple:
         raise BadInput(f"--pool {pool}: expected one of {', '.join(POOLS)}")
     count = network_of(model).layers + 1
     numbers = choose(layers, count, pool)
-    room = load_model.trained_positions(model) - model.frame.size()
+    room = open_run.trained_positions(model) - model.frame.size()
     ids = model.tokenizer.encode(texts)
     cut = sum(len(text) > room for text in ids)
     if cut:

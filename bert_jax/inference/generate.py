@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference.batches import run_texts
 from bert_jax.inference.token_scores import with_context
 from bert_jax.layers import decoding
 from bert_jax.layers.dense import MASKED
+from bert_jax.runs import open_run
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 16  # prompts that are continued at once
@@ -119,7 +119,7 @@ def plan_tokens(model, prompts: list[str], encoded: list[list[int]], request: Re
 
     Raises BadInput if a prompt and the tokens of the request, or one, exceed the positions that training has reached.
     """
-    positions = load_model.trained_positions(model)
+    positions = open_run.trained_positions(model)
     for prompt, ids in zip(prompts, encoded, strict=True):
         left = positions - len(ids)
         if left < max(1, request.tokens):
@@ -144,7 +144,7 @@ def steps(model, request: Request, params, batch: dict, keys: np.ndarray) -> Ite
     sizes = batch["sequence_ids"].sum(axis=1)
     tokens = np.take_along_axis(batch["tokens"], sizes[:, None] - 1, axis=1)[:, 0]
     if request.beams:
-        limits = load_model.trained_positions(model) - sizes
+        limits = open_run.trained_positions(model) - sizes
         yield from np.asarray(search(params, tokens, caches, limits)).T
         return
     for number in range(1, request.tokens + 1):
@@ -200,7 +200,7 @@ class Continuation:
         self.decode = model.tokenizer.decode
         self.end = model.vocabulary.sep
         self.ids = [*prompt]
-        self.most_ids = min(len(prompt) + request.tokens, load_model.trained_positions(model))
+        self.most_ids = min(len(prompt) + request.tokens, open_run.trained_positions(model))
         self.prompt_size = len(self.decode(prompt))  # in characters
         self.stop = request.stop
         self.text = ""

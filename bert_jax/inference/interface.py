@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import (
@@ -40,7 +40,7 @@ class Model:
 
     def __init__(self, name: Path | str, dtype: str):
         self.name = name
-        model = load_model.open_model(name, [f"dtype={dtype}"], head="label")
+        model = open_model.open_model(name, [f"dtype={dtype}"], head="label")
         self.loaded = model._replace(params=jax.device_put(model.params))
         self.searches = {}  # {(beams, length_penalty): the model that translates by them}
 
@@ -151,7 +151,7 @@ class Model:
 
     def check(self, *abilities: str) -> None:
         """Raises BadInput for a model that has none of these abilities."""
-        load_model.check_can(self.name, self.loaded, *abilities)
+        open_model.check_can(self.name, self.loaded, *abilities)
 
 
 def each(texts, run: Callable) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import table, token_scores
+from bert_jax.runs import open_run
 
 
 def count(texts: Sequence[str]) -> dict[str, int]:
@@ -44,7 +44,7 @@ def cut_windows(ids: np.ndarray, length: int, stride: int) -> list[tuple[np.ndar
 
 def check_stride(directory, model, stride: int) -> None:
     """Raises BadInput if windows with this stride would leave out tokens of a text."""
-    length = load_model.trained_positions(model)
+    length = open_run.trained_positions(model)
     if not 0 <= stride < length:
         hint = f"expected less than the {length} positions of {directory}"
         raise BadInput(f"--stride {stride}: {hint}")
@@ -63,7 +63,7 @@ def evaluate(model, texts: list[str], stride: int) -> dict:
 
     Raises BadInput if no token is scored.
     """
-    length = load_model.trained_positions(model)
+    length = open_run.trained_positions(model)
     tokenizer = model.tokenizer
     ids = tokenizer.encode(texts)
     decoded = map(tokenizer.decode, ids)

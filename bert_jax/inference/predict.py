@@ -11,14 +11,14 @@ import jax
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data.batch import join
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, generate
 from bert_jax.inference.batches import ROWS, run_texts
-from bert_jax.runs import jax_setup
+from bert_jax.runs import jax_setup, open_run
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.labelled import examples, texts
 from bert_jax.tasks.text.documents import Rows
@@ -50,7 +50,7 @@ def predict(
     search = dict(search)
     if not isinstance(inputs, Path):
         inputs = replace_surrogates(inputs)
-    model = open_model(directory, overrides, search)
+    model = open_with_search(directory, overrides, search)
     if not (model.can("continue") or model.can("fill")):
         return predict_examples(model, read_examples(model, inputs))
     if isinstance(inputs, Path):
@@ -67,14 +67,14 @@ def predict(
     return [{"text": text, name: value} for text, value in zip(inputs, values, strict=True)], {}
 
 
-def open_model(directory: Path | str, overrides, search: dict) -> load_model.Model:
+def open_with_search(directory: Path | str, overrides, search: dict) -> open_run.OpenModel:
     """Opens a model, and sets up JAX. One that translates has these keys of its search, and BEAMS by default.
 
     Raises BadInput for a model that predicts nothing, and for options that it does not have.
     """
-    model = load_model.open_model(directory, overrides, head="label")
+    model = open_model.open_model(directory, overrides, head="label")
     jax_setup.start(model.config)
-    load_model.check_can(directory, model, *OPTIONS)
+    open_model.check_can(directory, model, *OPTIONS)
     objective = model.config.objective
     names = {*chain(*(names for ability, names in OPTIONS.items() if model.can(ability)))}
     for name in search.keys() - names:
@@ -88,7 +88,7 @@ def open_model(directory: Path | str, overrides, search: dict) -> load_model.Mod
     return with_search(model, search)
 
 
-def with_search(model: load_model.Model, search: dict) -> load_model.Model:
+def with_search(model: open_run.OpenModel, search: dict) -> open_run.OpenModel:
     """Returns a model that translates with these keys of its search: beams, length_penalty. Raises BadInput."""
     config = model.config.copy_and_resolve_references()
     for name in ("beams", "length_penalty"):

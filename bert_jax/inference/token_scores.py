@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.convert import load_model
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask
 from bert_jax.inference.batches import MULTIPLE, TOKENS, run_texts
 from bert_jax.objectives import base
+from bert_jax.runs import open_run
 from bert_jax.tasks.text.documents import Rows
 
 ROWS = TOKENS // MULTIPLE  # texts at once
@@ -66,7 +66,7 @@ def score_sentences(
     for a score that is not finite.
     """
     tokenizer = model.tokenizer
-    room = load_model.trained_positions(model)
+    room = open_run.trained_positions(model)
     is_masked = model.can("fill")
     if is_masked:
         encoded = [*tokenizer.encode_with_offsets(texts)]

@@ -13,9 +13,10 @@ from kits.waiting import wait_until
 
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.checkpoints.fingerprint import Leaf
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.parallel import processes as cluster
+from bert_jax.runs import open_run
 from bert_jax.runs.workdir import Workdir
 from bert_jax.step import State
 
@@ -77,7 +78,7 @@ def test_the_newest_checkpoints_are_averaged(run, saved_run, capsys):
         return reader.restore_params(run / "checkpoints", "", *settings)
 
     expected = jax.tree.map(lambda a, b: (a + b) / 2, *saved_run[1:])
-    model = load_model.open_run(Workdir(run), ["checkpoint.average=2"])
+    model = open_run.open_run(Workdir(run), ["checkpoint.average=2"])
     assert model.step == 9
     assert_same_bits(model.params, expected)
     with pytest.raises(BadInput, match="average=3: .*: 2$"):
@@ -111,13 +112,13 @@ def test_the_best_checkpoint_is_the_one_that_the_summary_names(run, losses, name
     if named:
         summary = {"starts": 0, "steps": 9, "best": {"step": named}}
         (run / "summary.json").write_text(json.dumps(summary))
-    assert load_model.open_run(Workdir(run)).step == 9
+    assert open_run.open_run(Workdir(run)).step == 9
     if best:
-        assert load_model.open_run(Workdir(run), PATIENT).step == best
+        assert open_run.open_run(Workdir(run), PATIENT).step == best
         path = largest(run / f"checkpoints/{best}", "params")
         flip_bit(path, path.stat().st_size // 2)
     with pytest.raises(BadInput, match=f"checkpoints/{best or named}: .*evaluate.patience=0"):
-        load_model.open_run(Workdir(run), PATIENT)
+        open_run.open_run(Workdir(run), PATIENT)
 
 
 @pytest.mark.slow
@@ -182,15 +183,15 @@ def test_an_altered_config_is_refused(run):
 
 def test_the_compilation_cache_is_not_taken_from_the_run(run):
     change(run / "config.json", "compilation_cache", value=str(run / "trap"))
-    opened = load_model.open_model(run).config.compilation_cache
-    assert opened == load_model.config.base().compilation_cache
-    assert load_model.open_model(run, ["compilation_cache="]).config.compilation_cache == ""
+    opened = open_model.open_model(run).config.compilation_cache
+    assert opened == open_model.config.base().compilation_cache
+    assert open_model.open_model(run, ["compilation_cache="]).config.compilation_cache == ""
 
 
 def test_a_run_is_opened_with_its_config_except_for_the_attention(run):
-    assert load_model.open_model(run, ["model.attention=xla"]).config.model.attention == "xla"
+    assert open_model.open_model(run, ["model.attention=xla"]).config.model.attention == "xla"
     with pytest.raises(BadInput, match="config.model.width"):
-        load_model.open_model(run, ["model.width=64"])
+        open_model.open_model(run, ["model.width=64"])
 
 
 # --- Saves --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from kits.runs import assert_same_bits, lines, load, make_run, params, pretraini
 from bert_jax import train
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.tokenizers import tokenizer
 
 
@@ -19,10 +19,10 @@ from bert_jax.tokenizers import tokenizer
 def test_the_mean_is_a_model(finished, tmp_path, capsys):
     """It equals that of checkpoint.average, is exported and evaluated, and starts a run, but is not trained on."""
     settings, run = finished
-    expected = load_model.open_model(run, ["checkpoint.average=2"]).params
+    expected = open_model.open_model(run, ["checkpoint.average=2"]).params
     mean = tmp_path / "mean"
     assert main(["average", f"{run}@20", f"{run}@10", "--output", str(mean)]) == 0
-    model = load_model.open_model(mean)
+    model = open_model.open_model(mean)
     assert_same_bits(model.params, expected)
     assert model.step == 20 and model.info["mean_of"] == [f"{run}@20", f"{run}@10"]
     thirds = jax.tree.map(lambda *x: sum(x) / 3, *[params(run)] * 2, expected)

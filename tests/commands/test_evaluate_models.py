@@ -5,7 +5,7 @@ from kits import corpora
 from kits.runs import untrained
 from kits.texts import PROSE
 
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.inference.evaluate_texts import evaluate_models
@@ -25,7 +25,7 @@ def measure(tmp_path, monkeypatch):
     config = corpora.config_of(tmp_path, documents, "corpus.heldout=0.5", "evaluate.rows=40")
 
     def run(**models):
-        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: models[name])
+        monkeypatch.setattr(open_model, "open_model", lambda name, overrides: models[name])
         return evaluate_models(list(models), config, lambda line: None)
 
     return run

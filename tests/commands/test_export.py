@@ -18,8 +18,9 @@ from safetensors.numpy import load_file
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import export as exporting
-from bert_jax.convert import load_model, names
+from bert_jax.convert import names
 from bert_jax.objectives import base
+from bert_jax.runs import open_run
 from bert_jax.runs.workdir import Workdir
 
 FILES = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}
@@ -67,11 +68,11 @@ def test_positions_that_no_row_has_reached_are_told(tmp_path, capsys):
 def test_positions_that_the_source_of_init_from_has_reached_count(tmp_path):
     """Those of a model of another program are all taken as trained."""
     make_run(tmp_path / "run", "model.max_length=64")
-    model = load_model.open_run(Workdir(tmp_path / "run"))
-    assert load_model.trained_positions(model) == 32
+    model = open_run.open_run(Workdir(tmp_path / "run"))
+    assert open_run.trained_positions(model) == 32
     for imported, reached in (({}, 64), ({"positions": 48}, 48), ({"positions": 16}, 32)):
         info = model.info | {"imported": imported}
-        assert load_model.trained_positions(model._replace(info=info)) == reached
+        assert open_run.trained_positions(model._replace(info=info)) == reached
 
 
 def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):

@@ -13,7 +13,7 @@ from kits.small import overrides
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import finetune
-from bert_jax.convert import init_from, load_model
+from bert_jax.convert import init_from, open_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.inference import predict
@@ -48,7 +48,7 @@ def test_random_weights_have_the_network_of_the_model(tuned, tmp_path, capsys):
     assert main(command) == 0 and main(command) == 0
     assert "already done" in capsys.readouterr().out
     source, random = (
-        load_model.open_model(path) for path in (settings["init_from"], tmp_path / "run")
+        open_model.open_model(path) for path in (settings["init_from"], tmp_path / "run")
     )
     assert random.tokenizer.fingerprint == source.tokenizer.fingerprint
     assert random.config.model.width == source.config.model.width == 32
@@ -119,7 +119,7 @@ def test_keys_of_the_machine_do_not_change_the_result(short, tmp_path, keys):
     assert last["loss"] == pytest.approx(expected["loss"], rel=1e-5)
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     best = summary["best"].get("step", summary["steps"])
-    assert load_model.open_model(tmp_path / "run").step == best
+    assert open_model.open_model(tmp_path / "run").step == best
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from kits.runs import assert_same_bits, lines
 
 from bert_jax import cli, config, train
 from bert_jax.commands import export, import_model
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.evaluate import evaluate_run
 from bert_jax.inference import predict
@@ -30,7 +30,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     values = import_model.import_model(source, workdir, None, ["seed=7"])
     files = {"config.json", "run.json", "status.json", "tokenizer", "checkpoints"}
     assert {path.name for path in workdir.iterdir()} == files
-    run, original = load_model.open_model(workdir), load_model.open_model(source)
+    run, original = open_model.open_model(workdir), open_model.open_model(source)
     assert_same_bits(run.params, original.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
     command = f"bert-jax pretrain --config {workdir / 'config.json'} --workdir {workdir}"
@@ -92,7 +92,7 @@ def test_training_continues_from_an_import(source, tmp_path):
     for steps in (4, 8):
         longer = config.load(file, [*free, f"phases.main.steps={steps}"])
         assert train.pretrain(longer, workdir) == 0
-        assert load_model.open_model(workdir).step == steps
+        assert open_model.open_model(workdir).step == steps
     step_0, *others = lines(workdir)
     assert (step_0["step"], step_0["split"]) == (0, "heldout")
     assert step_0["loss"] == pytest.approx(imported["loss"], rel=1e-6)
@@ -120,11 +120,11 @@ def test_import_and_export_are_bitwise(tmp_path, form):
     source = write_model(form, tmp_path / "model")
     import_model.import_model(source, tmp_path / "run")
     export.export(Workdir(tmp_path / "run"), tmp_path / "out", form)
-    original, back = load_model.read_source(source), load_model.read_source(tmp_path / "out")
+    original, back = open_model.read_source(source), open_model.read_source(tmp_path / "out")
     assert original.shapes == back.shapes and len(original.shapes) == 46
     for name in original.shapes:
         np.testing.assert_array_equal(original.load(name), back.load(name), err_msg=name)
-    run, out = load_model.open_model(tmp_path / "run"), load_model.open_model(tmp_path / "out")
+    run, out = open_model.open_model(tmp_path / "run"), open_model.open_model(tmp_path / "out")
     assert_same_bits(run.params, out.params)
     assert back.tokenizer.fingerprint == original.tokenizer.fingerprint
     assert back.settings == original.settings

@@ -9,7 +9,7 @@ from kits.malformed_inputs import refused
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
-from bert_jax.convert import init_from, load_model
+from bert_jax.convert import init_from, open_model
 from bert_jax.convert.names import by_path
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import workdir
@@ -24,7 +24,7 @@ def run(finished):
 def test_a_model_has_the_parameters_of_the_step(run):
     """Also where the config would take the mean of several."""
     expected = reader.read((run / "checkpoints/10").absolute(), "params")
-    model = load_model.open_model(f"{run}@10", ["checkpoint.average=2"])
+    model = open_model.open_model(f"{run}@10", ["checkpoint.average=2"])
     assert model.step == 10
     for path, array in by_path(model.params).items():
         np.testing.assert_array_equal(array, by_path(expected)[path])

@@ -11,7 +11,7 @@ from kits.damage import flip_bit
 from kits.malformed_inputs import refused
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.runs import continuation
 
 
@@ -118,7 +118,7 @@ def test_a_run_is_intact_after_a_key_was_added(run, capsys):
     edited("run.json", config=continuation.digest(values))(run)
     (run / "config.json").write_text(json.dumps(values))
     assert verify(capsys, "workdir", run) == set()
-    assert load_model.open_model(run).step == 20
+    assert open_model.open_model(run).step == 20
 
 
 def test_a_killed_run_is_intact(run, capsys):

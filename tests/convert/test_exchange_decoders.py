@@ -11,7 +11,7 @@ from kits.small import MODERN
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 CAUSAL = ("objective.name=causal_lm", "task.name=token_blocks", "model.initializer=0.03")
@@ -52,7 +52,7 @@ def test_settings_and_names_are_those_of_transformers(exported):
 def test_an_export_is_imported_and_exported_again(exported, tmp_path):
     (config, vocabulary, _, params), directory = exported
     assert main(["import", "--source", str(directory), "--workdir", f"{tmp_path}/run"]) == 0
-    model = load_model.open_model(tmp_path / "run")
+    model = open_model.open_model(tmp_path / "run")
     assert (model.config.objective.name, model.config.task.name) == ("causal_lm", "token_blocks")
     assert model.info["fresh"] == model.info["imported"]["unused"] == []
     assert_same_params(model.params, params, vocabulary)
@@ -77,8 +77,8 @@ def test_an_encoder_starts_from_a_decoder_and_back(name, tmp_path):
         workdir = tmp_path / f"{target}_imported"
         command = ["import", "--source", str(output), "--workdir", str(workdir), *overrides]
         assert main(command) == 0
-        model = load_model.open_model(workdir)
-        body = load_model.open_model(tmp_path / source).params["network"]
+        model = open_model.open_model(workdir)
+        body = open_model.open_model(tmp_path / source).params["network"]
         assert_same_params(model.params["network"], body, model.vocabulary)
         assert model.info["fresh"][-1] == {"encoder": "mlm", "decoder": "lm"}[target]
 
@@ -100,7 +100,7 @@ def test_logits_are_those_of_transformers(exported):
 
     (config, vocabulary, *_), directory = exported
     theirs = transformers.AutoModelForCausalLM.from_pretrained(directory).double().eval()
-    ours = load_model.open_model(directory, ["dtype=float32"])
+    ours = open_model.open_model(directory, ["dtype=float32"])
     draw = np.random.default_rng(0)
     tokens = draw.integers(vocabulary.size, size=(3, 32)).astype(np.int32)
     ones = np.ones_like(tokens)

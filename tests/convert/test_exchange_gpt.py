@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import export as exporting
-from bert_jax.convert import init_from, load_model, names, settings
+from bert_jax.convert import init_from, names, open_model, settings
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
 from bert_jax.tokenizers import huggingface
@@ -144,7 +144,7 @@ def test_an_export_is_imported_and_exported_again(exported, tmp_path):
     (config, vocabulary, _, params), directory = exported
     paths = "--source", str(directory), "--workdir", str(tmp_path / "run")
     assert main(["import", *paths]) == 0
-    model = load_model.open_model(tmp_path / "run")
+    model = open_model.open_model(tmp_path / "run")
     assert (model.config.objective.name, model.config.task.name) == ("causal_lm", "token_blocks")
     assert model.config.corpus.sentences == "none"
     assert model.info["fresh"] == model.info["imported"]["unused"] == []
@@ -174,7 +174,7 @@ def test_older_files_and_other_heads_are_read(exported, tmp_path):
     else:
         bare["position_ids"] = np.arange(32)
     save_file(bare, source / WEIGHTS)
-    assert_same_params(load_model.open_model(source).params, params, vocabulary)
+    assert_same_params(open_model.open_model(source).params, params, vocabulary)
 
 
 def test_a_run_starts_from_an_export(exported, tmp_path):
@@ -195,7 +195,7 @@ def test_a_run_starts_from_an_export(exported, tmp_path):
 
 def test_a_run_and_its_export_do_not_differ(exported):
     run, export = (
-        load_model.open_model(directory)
+        open_model.open_model(directory)
         for directory in (exported[1].with_name("run"), exported[1])
     )
     changed = configs.differences(run.config, export.config)
@@ -259,7 +259,7 @@ def opened(exported, tmp_path_factory):
         for parameter in theirs.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
     theirs.save_pretrained(source)
-    return load_model.open_model(source, ["dtype=float32"]), theirs.double().eval()
+    return open_model.open_model(source, ["dtype=float32"]), theirs.double().eval()
 
 
 def make_batch(size: int, rows: int = 9, length: int = 32) -> dict:

@@ -28,8 +28,8 @@ from bert_jax.commands import export as exporting
 from bert_jax.convert import (
     external_model,
     init_from,
-    load_model,
     marian,
+    open_model,
     pretrained_tokenizer,
     tokenizer_files,
 )
@@ -173,7 +173,7 @@ def test_tokenizers_of_another_frame_are_refused(exported, tmp_path, kind):
 
 @pytest.mark.parametrize("keys, limit", [([], 9), (["task.extra_pieces=0"], 0)])
 def test_an_import_with_a_config_has_the_limit_of_translations(exported, keys, limit):
-    source = load_model.read_source(exported[1])
+    source = open_model.read_source(exported[1])
     config = external_model.to_config(
         source, configs.load("translate", ["phases.main.length=32", "task.max_pieces=20"]), keys
     )
@@ -184,7 +184,7 @@ def test_an_export_is_imported_and_exported_again(exported, tmp_path):
     (_, vocabulary, _, params), directory = exported
     paths = "--source", str(directory), "--workdir", str(tmp_path / "run")
     assert main(["import", *paths]) == 0
-    model = load_model.open_model(tmp_path / "run")
+    model = open_model.open_model(tmp_path / "run")
     assert model.config.objective.name == model.config.task.name == "translation"
     assert model.info["fresh"] == model.info["imported"]["unused"] == []
     assert model.config.task.extra_pieces == 9
@@ -207,7 +207,7 @@ def test_files_of_transformers_are_read(exported, tmp_path, form):
         tensors |= dict.fromkeys(("model.decoder.embed_tokens.weight", "lm_head.weight"), words)
         tensors["final_logits_bias"] = np.zeros((1, vocabulary.size), np.float32)
     save_file(tensors, source / WEIGHTS)
-    assert_same_params(load_model.open_model(source).params, params, vocabulary)
+    assert_same_params(open_model.open_model(source).params, params, vocabulary)
 
 
 def test_a_run_starts_from_an_export(exported):
@@ -292,7 +292,7 @@ def opened(tmp_path_factory):
     opening = transformers.AutoModelForSeq2SeqLM.from_pretrained
     theirs, info = opening(directory / "out", output_loading_info=True)
     assert not any(info.values()) and type(theirs).__name__ == "MarianMTModel"
-    return load_model.open_model(directory / "out", ["dtype=float32"]), theirs.eval()
+    return open_model.open_model(directory / "out", ["dtype=float32"]), theirs.eval()
 
 
 def draw_pairs(size: int, rows: int = 12) -> dict:
@@ -382,7 +382,7 @@ def test_what_transformers_saves_is_read(exported, tmp_path):
     (_, vocabulary, _, params), directory = exported
     for kind in (transformers.AutoModelForSeq2SeqLM, transformers.AutoTokenizer):
         kind.from_pretrained(directory).save_pretrained(tmp_path)
-    assert_same_params(load_model.open_model(tmp_path).params, params, vocabulary)
+    assert_same_params(open_model.open_model(tmp_path).params, params, vocabulary)
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.convert import init_from, load_model, settings
+from bert_jax.convert import init_from, open_model, settings
 from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput
 
@@ -89,7 +89,7 @@ def test_directories_of_transformers_are_read(exported, name, fresh, tmp_path):
     source = external_models.copy(directory, tmp_path / "source")
     [(source / file).unlink() for file in ("model.safetensors", "config.json", "training.json")]
     getattr(transformers, f"ModernBert{name}").from_pretrained(directory).save_pretrained(source)
-    model, expected = load_model.open_model(source), load_model.open_model(directory).params
+    model, expected = open_model.open_model(source), open_model.open_model(directory).params
     assert model.info["fresh"] == fresh
     expected = by_path(expected)
     for path, array in by_path(model.params).items():
@@ -143,7 +143,7 @@ def test_rows_that_pad_the_vocabulary_keep_their_ids(exported, tmp_path):
     assert main(f"import --source {source} --workdir {run}".split()) == 0
     assert main(f"export --model {run} --output {out}".split()) == 0
     jax.tree.map(np.testing.assert_array_equal, load_file(out / "model.safetensors"), tensors)
-    model = load_model.open_model(out)
+    model = open_model.open_model(out)
     assert model.vocabulary.size == size
     assert model.config.model == configs.at_step(config, 7).model
     assert model.tokenizer.pieces[: tokenizer.size] == tokenizer.pieces
@@ -153,7 +153,7 @@ def test_rows_that_pad_the_vocabulary_keep_their_ids(exported, tmp_path):
 def test_a_command_does_not_change_the_rotary_base_of_a_phase(tmp_path):
     make_run(tmp_path / "run", *WHOLE)
     with pytest.raises(BadInput, match="phases.main.rotary_base"):
-        load_model.open_model(tmp_path / "run", ["phases.main.rotary_base=7.0"])
+        open_model.open_model(tmp_path / "run", ["phases.main.rotary_base=7.0"])
 
 
 @pytest.mark.full
@@ -163,7 +163,7 @@ def test_a_fine_tuned_model_starts_with_the_head_and_pools_as_the_source(tmp_pat
     places = labelled.places(tmp_path / "start", labelled.sentences(tmp_path / "data", 32, 8))
     still = {"optimizer.learning_rate": 0.0, "task.epochs": 1.0}
     labelled.tune(labelled.load("glue:sst2", places, **still), tmp_path / "run")
-    model, source = load_model.open_model(tmp_path / "run"), by_path(params)
+    model, source = open_model.open_model(tmp_path / "run"), by_path(params)
     assert model.config.model.pooling == "mean" and model.info["fresh"] == ["label"]
     other = model.config.copy_and_resolve_references()
     other.model.pooling = "first"

@@ -11,7 +11,7 @@ from kits.runs import make_run
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model, names
+from bert_jax.convert import names, open_model
 
 SYSTEM = (
     "model.name=external.decoder",
@@ -47,7 +47,7 @@ def test_an_exported_decoder_is_imported_again(exported):
     bare |= {"h.1.attn.mask": np.ones((8, 8), np.uint8), "score.weight": np.ones((2, 32))}
     for stored in (tensors, bare | {"lm_head.weight": bare["wte.weight"]}):
         save_file(stored, directory / "model.safetensors")
-        model = load_model.open_model(directory, [*SYSTEM, "phases.main.length=16"])
+        model = open_model.open_model(directory, [*SYSTEM, "phases.main.length=16"])
         assert model.info["fresh"] == [] and model.info["imported"]["unused"] == []
         theirs = names.by_path(model.params)
         assert theirs.keys() == ours.keys()

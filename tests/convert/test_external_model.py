@@ -25,7 +25,7 @@ from kits.malformed_inputs import (
     write_tokenizer,
 )
 
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 
 BIAS, DECODER = "cls.predictions.bias", "cls.predictions.decoder"
 
@@ -138,7 +138,7 @@ def test_tokenizer_json_takes_precedence_over_vocab_txt(source):
     """As in transformers."""
     write_tokenizer(source)
     external_models.write_vocabulary(source, [*external_models.PIECES[:-1], "else"])
-    assert load_model.read_source(source).tokenizer.pieces == external_models.PIECES
+    assert open_model.read_source(source).tokenizer.pieces == external_models.PIECES
 
 
 # --- Damages: functions (directory, format) that change the files ---------------------------------

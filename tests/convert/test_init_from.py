@@ -15,7 +15,7 @@ from kits.small import mesh_keys
 from bert_jax import loop, train
 from bert_jax.checkpoints import reader
 from bert_jax.commands import average, export
-from bert_jax.convert import init_from, load_model
+from bert_jax.convert import init_from, open_model
 from bert_jax.convert.names import by_path
 from bert_jax.data import prepare
 from bert_jax.errors import BadInput
@@ -111,7 +111,7 @@ def test_a_resumed_run_knows_the_source_by_its_content(finished, random, tmp_pat
     for name in ("config.json", "run.json"):
         path = tmp_path / "run" / name
         path.write_text(path.read_text().replace(str(source), str(tmp_path / "copy")))
-    assert load_model.open_model(tmp_path / "run").step == 5
+    assert open_model.open_model(tmp_path / "run").step == 5
 
 
 def test_heads_of_another_kind_are_not_kept(tmp_path):
@@ -124,7 +124,7 @@ def test_heads_of_another_kind_are_not_kept(tmp_path):
     counter["head.weight"] = np.ones((2, 16), np.float32)
     foreign = tensors | decoder | pair | counter
     external_models.write_huggingface(tmp_path / "foreign", foreign, architectures=["Mine"])
-    config = load_model.open_model(plain, ["dtype=float32", "batches=saved"]).config
+    config = open_model.open_model(plain, ["dtype=float32", "batches=saved"]).config
     bodies = []
     for name in ("plain", "foreign"):
         config = config.copy_and_resolve_references()

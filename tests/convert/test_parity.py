@@ -14,7 +14,7 @@ from kits.texts import PROSE
 from kits.transformers_bert import within
 
 from bert_jax import optimizer, step, step_guard
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
 from bert_jax.tokenizers import tokenizer
@@ -55,7 +55,7 @@ def test_every_hidden_state_of_a_published_model(folder):
     import torch
     from transformers import BertModel
 
-    encoder = load_model.open_model(folder)
+    encoder = open_model.open_model(folder)
     words, lines = encoder.tokenizer, [*PROSE[:3], PROSE[-1], " ".join(PROSE), "", "word"]
     rows = [[words.cls, *ids[: LONGEST - 2], words.sep] for ids in words.encode(lines)]
     tokens = np.array([row + [0] * (LONGEST - len(row)) for row in rows])

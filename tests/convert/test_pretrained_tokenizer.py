@@ -14,7 +14,7 @@ from kits.vocabularies import characters_like, digits_like, gpt2_like, write_bpe
 from tokenizers import models, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 
-from bert_jax.convert import gpt2, load_model, names, pretrained_tokenizer
+from bert_jax.convert import gpt2, names, open_model, pretrained_tokenizer
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
@@ -295,7 +295,7 @@ def test_rows_that_pad_the_embeddings_get_pieces(tmp_path, documents, kind):
     if kind == "added":
         (directory / "tokenizer_config.json").write_text(json.dumps(ADDED))
         pieces[len(PIECES)] = "<e1>"
-    tokenizer = load_model.read_source(directory).tokenizer
+    tokenizer = open_model.read_source(directory).tokenizer
     assert tokenizer.pieces == pieces
     assert max(tokenizer.encode(["[unused75] unable"])[0]) < len(PIECES)
 

@@ -14,8 +14,9 @@ from kits.paths import DATA
 from kits.runs import assert_same_bits
 
 from bert_jax.commands import export
-from bert_jax.convert import load_model, tensorflow_checkpoint
+from bert_jax.convert import tensorflow_checkpoint
 from bert_jax.errors import BadInput
+from bert_jax.runs import open_run
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.training import Training
 
@@ -40,7 +41,7 @@ def tensors(directory: Path) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def write(model: load_model.Model, directory: Path) -> Path:
+def write(model: open_run.OpenModel, directory: Path) -> Path:
     directory.mkdir(exist_ok=True)
     parts = model.config, model.vocabulary, model.tokenizer, model.params
     tensorflow_checkpoint.write(directory, *parts)

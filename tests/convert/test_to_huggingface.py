@@ -13,16 +13,17 @@ from kits.small import MODERN
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model, model_card, names, to_huggingface
+from bert_jax.convert import model_card, names, open_model, to_huggingface
 from bert_jax.inference import predict
 from bert_jax.layers import heads
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.runs import open_run
 
 
 def write(directory, run, fresh=()):
     """Writes a directory without the parts in `fresh`; returns its config.json."""
-    if isinstance(run, load_model.Model):
+    if isinstance(run, open_run.OpenModel):
         run = run.config, run.vocabulary, run.tokenizer, run.params
     config, vocabulary, tokenizer, params = run
     directory.mkdir()
@@ -196,7 +197,7 @@ def test_the_network_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
     """With the head of ModernBERT; the last layer is not."""
     run = labeled_run(tmp_path / "run", *keys)
     write(tmp_path / "out", run)
-    model = load_model.open_model(tmp_path / "out")
+    model = open_model.open_model(tmp_path / "out")
     assert model.info["fresh"] == sorted(fresh)
     ours, theirs = names.by_path(run[-1]), names.by_path(model.params)
     for path in ours.keys() - {"network/embedder/words", "label/kernel", "label/bias"}:
@@ -225,7 +226,7 @@ def test_an_exported_model_predicts_what_its_run_does(tmp_path, objective):
     """With the columns, labels and lengths of its task; other commands read its body."""
     keys = [*PREDICTED[objective], "model.max_length=64", "phases.main.length=24"]
     make_run(tmp_path / "run", f"objective.name={objective}", *keys)
-    write(tmp_path / "out", load_model.open_model(tmp_path / "run"))
+    write(tmp_path / "out", open_model.open_model(tmp_path / "run"))
     texts = ["the cat sat on the mat", "where the dog was " * 9]
     (ours, _), (theirs, _) = (predict.predict(tmp_path / name, texts) for name in ("run", "out"))
     assert len(ours) == (2 if objective == "token_classifier" else 1)
@@ -234,7 +235,7 @@ def test_an_exported_model_predicts_what_its_run_does(tmp_path, objective):
         for key, value in expected.items():
             same = pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
             assert result[key] == same
-    assert load_model.open_model(tmp_path / "out").config.objective.name == "mlm"
+    assert open_model.open_model(tmp_path / "out").config.objective.name == "mlm"
     path = tmp_path / "out/config.json"
     values = json.loads(path.read_text())
     for altered in ({"labels": 3}, [], {"length": 24, "labels": [], "columns": "x"}):

@@ -6,14 +6,14 @@ import pytest
 from kits import external_models, small
 from kits.malformed_inputs import FORMATS, write
 
-from bert_jax.convert import load_model, names, vocabulary_extension
+from bert_jax.convert import names, open_model, vocabulary_extension
 from bert_jax.errors import BadInput
 
 
 @pytest.fixture(scope="module", params=FORMATS)
 def source(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp(request.param) / "model"
-    return load_model.read_source(write(request.param, directory))
+    return open_model.read_source(write(request.param, directory))
 
 
 def extend(source, tmp_path, text):
@@ -45,7 +45,7 @@ def tables(source) -> list:
 
 
 def open_source(source):
-    return load_model.open_source(source, None, ["dtype=float32"])
+    return open_model.open_source(source, None, ["dtype=float32"])
 
 
 def test_new_rows_are_means_and_old_ones_are_unchanged(source, tmp_path):

@@ -12,7 +12,7 @@ from kits.texts import PROSE
 from kits.vocabularies import write_bpe_files
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, evaluate_texts, perplexity, table, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -39,7 +39,7 @@ def evaluate(tmp_path, monkeypatch, models):
             file = tmp_path / "text.txt"
             file.write_bytes(TEXT.encode())
         by_name = models | others
-        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: by_name[name])
+        monkeypatch.setattr(open_model, "open_model", lambda name, overrides: by_name[name])
         config = models["masked"].config
         return evaluate_texts.evaluate_models(names, config, lambda line: None, file, stride)
 

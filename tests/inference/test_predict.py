@@ -9,7 +9,7 @@ import pytest
 from kits.runs import make_run
 
 import bert_jax
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -76,11 +76,11 @@ def test_a_model_does_what_it_can_and_says_what_it_cannot(directory, objective):
 
 
 def test_a_head_that_is_not_trained_is_refused(directory):
-    model = load_model.open_model(directory / "classifier", head="label")
-    load_model.check_can("here", model, "label")
+    model = open_model.open_model(directory / "classifier", head="label")
+    open_model.check_can("here", model, "label")
     fresh = model._replace(step=0, info={"fresh": ["label"]})
     with pytest.raises(BadInput, match="here: .*'label'"):
-        load_model.check_can("here", fresh, "answer", "label")
+        open_model.check_can("here", fresh, "answer", "label")
 
 
 PROGRAM = """

@@ -6,7 +6,7 @@ import pytest
 from kits.runs import untrained
 from kits.texts import PROSE
 
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, perplexity, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -168,8 +168,8 @@ def test_a_model_without_a_trained_language_model_is_refused():
     fresh = model._replace(step=0, info={"fresh": ["lm"]})
     for refused in (other, fresh):
         with pytest.raises(BadInput, match="m: "):
-            load_model.check_can("m", refused, "score")
-    load_model.check_can("m", fresh._replace(step=1), "score")
+            open_model.check_can("m", refused, "score")
+    open_model.check_can("m", fresh._replace(step=1), "score")
 
 
 @pytest.mark.full
@@ -184,7 +184,7 @@ def test_scores_of_an_export_equal_those_by_transformers(tmp_path, masking):
 
     make_run(tmp_path / "run", *LONG)
     assert main(["export", "--model", f"{tmp_path}/run", "--output", f"{tmp_path}/hf"]) == 0
-    model = load_model.open_model(tmp_path / "hf")
+    model = open_model.open_model(tmp_path / "hf")
     scores, *_ = score(model, TEXTS, masking)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "hf").double().eval()
@@ -226,7 +226,7 @@ def test_causal_scores_of_an_export_equal_those_by_transformers(tmp_path, begin)
     make_run(tmp_path / "run", *LONG, *CAUSAL, "model.name=gpt", words=words)
     assert main(["export", "--model", f"{tmp_path}/run", "--output", f"{tmp_path}/hf"]) == 0
     texts = [text[:60] for text in TEXTS]
-    scores, sizes, _ = score(load_model.open_model(tmp_path / "hf"), texts)
+    scores, sizes, _ = score(open_model.open_model(tmp_path / "hf"), texts)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").double().eval()
     assert tokenizer.bos_token_id == theirs.config.bos_token_id

@@ -9,7 +9,8 @@ from kits import external_models
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.cli import main
-from bert_jax.convert import load_model, names
+from bert_jax.convert import names, open_model
+from bert_jax.runs import open_run
 from bert_jax.tokenizers.wordpiece import WordPiece
 
 FORMATS = names.FORMATS
@@ -29,9 +30,9 @@ def spelled(form: str, path: str) -> str:
     return next(getattr(item, form) for item in table if item.path == path)
 
 
-def open_directory(directory, *overrides) -> load_model.Model:
+def open_directory(directory, *overrides) -> open_run.OpenModel:
     overrides = ("dtype=float32", *overrides)
-    return load_model.open_source(load_model.read_source(directory), None, overrides)
+    return open_model.open_source(open_model.read_source(directory), None, overrides)
 
 
 def refused(*command) -> str:

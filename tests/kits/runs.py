@@ -14,11 +14,11 @@ from kits.texts import PROSE
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader, writer
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.layers import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import continuation, workdir
+from bert_jax.runs import continuation, open_run, workdir
 from bert_jax.runs.report import Reporter
 from bert_jax.step import State
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -61,7 +61,7 @@ def lines(workdir) -> list[dict]:
 
 
 def params(workdir):
-    return load_model.open_model(workdir).params
+    return open_model.open_model(workdir).params
 
 
 def assert_same_bits(a, b):
@@ -143,13 +143,13 @@ def save(directory: Path, step: int, params, keep: int = 1) -> None:
         writer.finish(checkpoints)
 
 
-def untrained(tokenizer, *overrides: str) -> load_model.Model:
-    """Returns a model with random parameters, as `load_model` would open it; nothing is written."""
+def untrained(tokenizer, *overrides: str) -> open_run.OpenModel:
+    """Returns a model with random parameters, as `open_model` would open it; nothing is written."""
     config = small_config(*overrides)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
     params = jax.jit(objective.init)(jax.random.key(0), small_batch())
-    return load_model.Model(config, {}, vocabulary, tokenizer, objective, 1, params)
+    return open_run.OpenModel(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 
 def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:

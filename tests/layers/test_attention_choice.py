@@ -13,7 +13,7 @@ from kits.small import MODERN, VOCABULARY, loss_of, mesh_of, small_config
 
 from bert_jax import build
 from bert_jax import config as configs
-from bert_jax.convert import load_model
+from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_splash
 from bert_jax.layers.attention import Case
@@ -207,7 +207,7 @@ def test_every_phase_is_checked_before_anything_is_compiled(monkeypatch, tmp_pat
 def test_a_run_of_other_devices_can_be_opened_on_this_one(tmp_path):
     """And may be resumed on others: the parameters do not depend on the implementation, but for rounding."""
     _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
-    run = load_model.open_model(tmp_path / "run")
+    run = open_model.open_model(tmp_path / "run")
     assert run.config.model.attention == "auto"
     outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
     assert np.isfinite(outputs["mlm_logits"]).all()

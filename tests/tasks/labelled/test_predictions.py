@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from kits import labelled
 
-from bert_jax.convert.load_model import Model
 from bert_jax.inference import predict
+from bert_jax.runs.open_run import OpenModel
 from bert_jax.tasks.labelled import predictions
 from bert_jax.tasks.labelled.examples import Example
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -75,14 +75,14 @@ def test_json_has_null_for_numbers_that_are_not_finite(suffix):
         assert rows == [{"prediction": n, "score": [n]} for n in (None, None, 0.5)]
 
 
-def open_untrained(config) -> Model:
+def open_untrained(config) -> OpenModel:
     """Returns a model with random parameters for the examples of a config."""
     config, store, dataset, phase = labelled.resolve(config)
     _, batch = labelled.batch_of(dataset, phase)
     objective, params = labelled.random_params(config, store, batch)
     words = tokenizers.load(store.path / "tokenizer")
     vocabulary = Vocabulary(words.size, **words.special)
-    return Model(config, {}, vocabulary, words, objective, 1, params)
+    return OpenModel(config, {}, vocabulary, words, objective, 1, params)
 
 
 @pytest.mark.slow
