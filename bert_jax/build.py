@@ -220,7 +220,7 @@ def lower_train(config, design: Design, phase):
     apply_if = step_guard.apply_if
     if gpu.is_target():
         apply_if = step_guard.apply_if_on_gpu
-    options = step.Options(
+    options = step.StepOptions(
         micro_batches=meshes.micro_batches(mesh, phase, config.train),
         summed=meshes.summed(mesh, config.gradient_dtype),
         select=partial(select_trained, config),

@@ -70,7 +70,7 @@ class Loop:
     reporter: report.Reporter  # silent in all processes but the first
     processes: Cluster
     watchdog: Watchdog
-    stop: signals.Stop
+    stop: signals.StopRequest
     id: str  # of the run; its checkpoints carry it
 
     def __post_init__(self):

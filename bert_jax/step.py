@@ -26,7 +26,7 @@ def init(objective, optimizer, seed: int, batch) -> State:
     return State(jnp.zeros((), jnp.int32), params, opt_state)
 
 
-class Options(NamedTuple):
+class StepOptions(NamedTuple):
     """How a step computes its gradient, and what of it is applied."""
 
     micro_batches: int = 1
@@ -40,7 +40,7 @@ class Options(NamedTuple):
     apply_if: Callable = step_guard.apply_if
 
 
-DEFAULTS = Options()
+DEFAULTS = StepOptions()
 
 
 def train(state: State, batch, *, objective, optimizer, seed: int, options=DEFAULTS):

@@ -6,7 +6,7 @@ python docs/make_python.py > docs/python.md
 import inspect
 
 import bert_jax
-from bert_jax.inference.interface import Attention, Model
+from bert_jax.inference.interface import AttentionWeights, Model
 
 HEAD = """# Python
 
@@ -48,7 +48,7 @@ def page() -> str:
     for name, method in vars(Model).items():
         if not name.startswith("_") and name != "check" and inspect.isfunction(method):
             parts.append(section(f"model.{name}", method))
-    parts.append(section("Attention", Attention))
+    parts.append(section("AttentionWeights", AttentionWeights))
     return "\n".join(parts)
 
 

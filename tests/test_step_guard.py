@@ -40,7 +40,7 @@ def make_step(apply_if=step_guard.apply_if):
     objective = original._replace(loss=loss)
     update = optimizer.make(config, rate_of("linear", 1e-2, 2, 20), None)
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
-    options = step.Options(apply_if=apply_if)
+    options = step.StepOptions(apply_if=apply_if)
     train = partial(step.train, objective=objective, optimizer=update, seed=3, options=options)
     return state, jax.jit(train)
 

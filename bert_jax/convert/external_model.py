@@ -20,7 +20,7 @@ from bert_jax.tokenizers.special_tokens import frame_of
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
-class Source(NamedTuple):
+class ExternalModel(NamedTuple):
     """A model that a reader opened. The reader has read names, shapes and small files; `load` reads a tensor."""
 
     directory: Path
@@ -44,7 +44,9 @@ class Source(NamedTuple):
 # --- The config -----------------------------------------------------------------------------------
 
 
-def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str]) -> ConfigDict:
+def to_config(
+    source: ExternalModel, config: ConfigDict | None, overrides: Iterable[str]
+) -> ConfigDict:
     """Returns the config (base if None) with the settings of the source's model, and the overrides applied.
 
     A limit of translations that the config leaves open is the source's.
@@ -75,7 +77,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     return config
 
 
-def set_defaults(config: ConfigDict, source: Source) -> None:
+def set_defaults(config: ConfigDict, source: ExternalModel) -> None:
     """Sets the keys of a default config that depend on the source, see `to_config`."""
     has_pairs = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
     config.task.pair_task = "nsp" if has_pairs else "none"
@@ -93,7 +95,7 @@ def set_defaults(config: ConfigDict, source: Source) -> None:
 # --- The parameters -------------------------------------------------------------------------------
 
 
-def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> tuple:
+def parameters(source: ExternalModel, config: ConfigDict, objective: base.Objective) -> tuple:
     """Converts the tensors of a checked source to parameters of the objective: the tree that its init returns, on the
     host. Returns them, the parts that the source lacks, which are initialized as in a new run, and those that the
     objective does not use.
@@ -132,7 +134,7 @@ def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.
     return jax.device_get(jax.jit(init)(jax.random.key(seed)))
 
 
-def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> np.ndarray:
+def convert_tensor(source: ExternalModel, parameter: names.Parameter, shape: tuple) -> np.ndarray:
     """Returns a parameter as float32 in the layout of bert_jax, its vocabulary axis padded with zeros to `shape`."""
     name = getattr(parameter, source.format)
     tensor = np.asarray(source.load(name), np.float32)
@@ -150,7 +152,7 @@ def convert_tensor(source: Source, parameter: names.Parameter, shape: tuple) -> 
 # --- Validation -----------------------------------------------------------------------------------
 
 
-def check(source: Source) -> None:
+def check(source: ExternalModel) -> None:
     """Raises BadInput for missing tensors, unknown tensors, and shapes that contradict the settings.
 
     Runs before arrays are allocated, because a damaged config file may have sizes of any magnitude.

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from bert_jax.convert import config_json, names, pretrained_tokenizer
 from bert_jax.convert import settings as conversion
 from bert_jax.convert.architecture import Architecture
-from bert_jax.convert.external_model import Source
+from bert_jax.convert.external_model import ExternalModel
 from bert_jax.convert.settings import Labeler
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import json_file
@@ -37,7 +37,7 @@ def matches(directory: Path) -> bool:
     return path.is_file() and "model_type" in json_file.read(path)
 
 
-def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
+def read(directory: Path, head: str = "mlm", model: str = "") -> ExternalModel:
     """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
     head: see open_model.open_model. model: see names.find_model.
@@ -73,7 +73,9 @@ def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
         if values.get(key) != expected:
             hint = f"expected {expected!r}, the id of {SPECIAL[token]}"
             raise BadInput(f"{path}: {key} is {values.get(key)!r}, {hint}")
-    return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load, labeler)
+    return ExternalModel(
+        directory, "huggingface", settings, pieces, tokenizer, shapes, load, labeler
+    )
 
 
 # --- Tensors --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from bert_jax.convert import (
     pretrained_tokenizer,
     tensorflow_checkpoint,
 )
-from bert_jax.convert.external_model import Source
+from bert_jax.convert.external_model import ExternalModel
 from bert_jax.errors import BadInput
 from bert_jax.runs import jax_setup, workdir
 from bert_jax.runs.open_run import OpenModel, is_run, open_run
@@ -58,7 +58,7 @@ def model_name(settings: ConfigDict | None, overrides: list[str]) -> str:
     return (before | dict(key.split("=", 1) for key in overrides))["model.name"]
 
 
-def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
+def read_source(directory: Path, head: str = "mlm", model: str = "") -> ExternalModel:
     """Reads and checks a model of another program, in any known format. Raises BadInput for an unsupported model.
 
     head: see `open_model`. model: see names.find_model.
@@ -83,7 +83,7 @@ def read_source(directory: Path, head: str = "mlm", model: str = "") -> Source:
 
 
 def open_source(
-    source: Source, settings: ConfigDict | None, overrides: list[str] = ()
+    source: ExternalModel, settings: ConfigDict | None, overrides: list[str] = ()
 ) -> OpenModel:
     """Converts a model of another program. For `settings` see external_model.to_config."""
     settings = jax_setup.resolve(external_model.to_config(source, settings, overrides))

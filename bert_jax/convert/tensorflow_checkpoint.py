@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.convert import bert, config_json, names
 from bert_jax.convert import settings as conversion
-from bert_jax.convert.external_model import Source
+from bert_jax.convert.external_model import ExternalModel
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -32,7 +32,7 @@ def matches(directory: Path) -> bool:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
+def read(directory: Path, head: str = "mlm", model: str = "") -> ExternalModel:
     """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
     bert_config.json does not say whether words are lower-cased: Google's BERT has a command-line option for it. It is
@@ -49,7 +49,7 @@ def read(directory: Path, head: str = "mlm", model: str = "") -> Source:
     if not head:
         shapes = {name: shapes[name] for name in shapes if name.startswith("bert/")}
     tokenizer = read_tokenizer(directory)
-    return Source(directory, "google", settings, pieces, tokenizer, shapes, load)
+    return ExternalModel(directory, "google", settings, pieces, tokenizer, shapes, load)
 
 
 def checkpoints(directory: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.convert import names
-from bert_jax.convert.external_model import Source
+from bert_jax.convert.external_model import ExternalModel
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
@@ -14,7 +14,7 @@ from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.special_tokens import ALL, SPECIAL
 
 
-def extend(source: Source, path: Path) -> tuple[Source, dict]:
+def extend(source: ExternalModel, path: Path) -> tuple[ExternalModel, dict]:
     """Returns the source with one more piece for each new word of the file, in the file's order, and a report.
 
     The file has one word a line, or in `text` of each row of a table; blank lines are ignored. A new row of the word
@@ -53,7 +53,7 @@ def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     return normalized
 
 
-def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Source:
+def add_pieces(source: ExternalModel, new: list[str], old_ids: list[list[int]]) -> ExternalModel:
     """Returns the source with new pieces, whose rows are means of old rows.
 
     old_ids: for each new piece, those of its old pieces.

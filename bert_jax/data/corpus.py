@@ -47,7 +47,7 @@ SIGNS = {
 }
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """Texts of whole documents of a source."""
 
     reading: Reading
@@ -92,7 +92,7 @@ class Source(NamedTuple):
             reader = READERS.get(self.reading.form, files.texts)
             yield from reader(path, self.reading, problems)
 
-    def blocks(self, problems: Counter) -> Iterator[Block]:
+    def blocks(self, problems: Counter) -> Iterator[TextBlock]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
         texts = []
         size = 0
@@ -101,12 +101,12 @@ class Source(NamedTuple):
             texts.append(piece)
             size += len(piece)
             if size >= files.PIECE:
-                yield Block(self.reading, texts, self.trained(number))
+                yield TextBlock(self.reading, texts, self.trained(number))
                 texts = []
                 size = 0
                 number += 1
         if texts:
-            yield Block(self.reading, texts, self.trained(number))
+            yield TextBlock(self.reading, texts, self.trained(number))
 
     def trained(self, number: int) -> float | None:
         """Returns the `trained` of the block with this number."""
@@ -286,7 +286,7 @@ def set_cuts(config, sources: list[Source], run: Callable) -> list[Source]:
 # --- From a block to sentences --------------------------------------------------------------------
 
 
-def count_characters(block: Block) -> int:
+def count_characters(block: TextBlock) -> int:
     """Runs in a worker: returns the number of characters of the documents of a block, after the filters."""
     return int(sum(map(characters, documents(block, Counter()))))
 
@@ -296,7 +296,7 @@ def characters(document: list[str]) -> int:
     return sum(map(len, document))
 
 
-def documents(block: Block, problems: Counter) -> list[list[str]]:
+def documents(block: TextBlock, problems: Counter) -> list[list[str]]:
     """Returns the documents of a block as lists of sentences, after the filters; a document may be empty.
 
     A document with exact text is a single sentence. If the first character that is held out is inside of it, it is cut
@@ -344,7 +344,7 @@ def cut_document(documents: list[list[str]], trained: float) -> list[list[str]]:
     return parts
 
 
-def heldout_places(block: Block, documents: list[list[str]]) -> np.ndarray:
+def heldout_places(block: TextBlock, documents: list[list[str]]) -> np.ndarray:
     """Returns bool[D]: whether each of the documents that have sentences is held out by its place."""
     ends = np.cumsum([characters(document) for document in documents if document])
     return ends > (math.inf if block.trained is None else block.trained)

@@ -41,7 +41,7 @@ def documents(config, store: Store) -> Iterator[list[str]]:
         )
 
 
-def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
+def blocks(sources: list[corpus.Source]) -> Iterator[corpus.TextBlock]:
     """Yields blocks, one from each source in turn, but those of which all text is trained on."""
     iterators = (source.blocks(Counter()) for source in sources)
     for group in itertools.zip_longest(*iterators):
@@ -50,7 +50,7 @@ def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
                 yield block
 
 
-def parse(largest: tuple[int, int], block: corpus.Block) -> list[tuple]:
+def parse(largest: tuple[int, int], block: corpus.TextBlock) -> list[tuple]:
     """Runs in a worker: returns (hash, sentences) of each document in a block that may be held out: by its place, or by
     a hash, two integers, up to `largest`."""
     documents = list(filter(None, corpus.documents(block, Counter())))

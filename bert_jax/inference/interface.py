@@ -23,7 +23,7 @@ BEAMS = predict.BEAMS
 Texts = str | Sequence[str]
 
 
-class Attention(NamedTuple):
+class AttentionWeights(NamedTuple):
     """The attention in a text: its L tokens, with the special ones around it, and float32[layers, heads, L, L], how
     much each of them (a row) reads each one (a column)."""
 
@@ -144,10 +144,10 @@ class Model:
             self.loaded, [texts] if isinstance(texts, str) else texts, stride
         )
 
-    def attention(self, text: str) -> Attention:
+    def attention(self, text: str) -> AttentionWeights:
         """Returns the attention of all layers and heads in a text."""
         ids, weights = features.attention(self.loaded, text)
-        return Attention([*map(self.loaded.tokenizer.readable, ids)], weights)
+        return AttentionWeights([*map(self.loaded.tokenizer.readable, ids)], weights)
 
     def check(self, *abilities: str) -> None:
         """Raises BadInput for a model that has none of these abilities."""

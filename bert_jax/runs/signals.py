@@ -16,7 +16,7 @@ INTERRUPTED = 130
 SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
 
-class Stop:
+class StopRequest:
     """The request to stop the run, and its exit code."""
 
     def __init__(self, processes: Cluster):
@@ -51,7 +51,7 @@ def stop_signals(processes: Cluster):
     With several processes, a signal to one stops all: JAX's preemption service, which handles SIGTERM, chooses a call
     of `requested` that no process has reached yet.
     """
-    stop = Stop(processes)
+    stop = StopRequest(processes)
 
     def handle(number, _):
         if processes.is_single and not stop.started:

@@ -144,7 +144,7 @@ def sampled_step(shape, count: int, seed: int = 3, number: int = 5) -> tuple:
     objective = sampled_softmax()
     optimizer = optax.with_extra_args_support(optax.sgd(1.0))
     mesh = mesh_of(shape)
-    options = step.Options(count, meshes.summed(mesh, jnp.float32))
+    options = step.StepOptions(count, meshes.summed(mesh, jnp.float32))
     train = partial(step.train, objective=objective, optimizer=optimizer, seed=seed)
     batch = small_batch(32)
     state = step.init(objective, optimizer, 0, batch)._replace(step=jnp.int32(number))

@@ -43,7 +43,7 @@ def encode(
         log(f"prepare: resumes, {existing} shards are already encoded")
     shards = []
 
-    def missing_shards() -> Iterator[tuple[Shard, corpus.Block]]:
+    def missing_shards() -> Iterator[tuple[Shard, corpus.TextBlock]]:
         for shard, block in tasks(sources, directory, problems):
             shards.append(shard)
             if not shard.path.exists():
@@ -64,7 +64,7 @@ def encode(
 
 def tasks(
     sources: list[corpus.Source], directory: Path, problems: Counter
-) -> Iterator[tuple[Shard, corpus.Block]]:
+) -> Iterator[tuple[Shard, corpus.TextBlock]]:
     """Yields the blocks of all sources, each with its shard in the workspace. problems: as for `encode`."""
     for source_number, source in enumerate(sources):
         for number, block in enumerate(source.blocks(problems)):
@@ -82,7 +82,7 @@ class Parsed(NamedTuple):
     problems: dict[str, int]
 
 
-def parse(task: tuple[Shard, corpus.Block]) -> Parsed:
+def parse(task: tuple[Shard, corpus.TextBlock]) -> Parsed:
     """Runs in a worker: parses a block, and writes its documents."""
     shard, block = task
     parsed = read_documents(shard, block)
@@ -92,7 +92,7 @@ def parse(task: tuple[Shard, corpus.Block]) -> Parsed:
     return Parsed(shard, block.size, text_hashes(documents), places, parsed["problems"])
 
 
-def read_documents(shard: Shard, block: corpus.Block) -> dict:
+def read_documents(shard: Shard, block: corpus.TextBlock) -> dict:
     """Returns {documents, problems} of a block; parses it if it has no file of them, or a damaged one."""
     with contextlib.suppress(Unfinished):
         return shard.parsed.header()
@@ -110,7 +110,7 @@ def load_encoder(vocabulary: Path):
     return tokenizer, tokenizer.corpus_encoder()
 
 
-def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.Block]) -> int:
+def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.TextBlock]) -> int:
     """Runs in a worker: writes a block's shard, and returns the number of bytes of its text."""
     shard, block = task
     parsed = read_documents(shard, block)

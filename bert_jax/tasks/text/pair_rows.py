@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     short_rate: float  # share of documents with a short random target length
 
 
-class Block(NamedTuple):
+class EpochBlock(NamedTuple):
     """Some whole documents in an epoch."""
 
     split: Split
@@ -92,13 +92,13 @@ def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:
         yield pack(make_rows(block, chunks))
 
 
-def open_block(split: Split, rules: Rules, epoch: int, numbers: np.ndarray) -> Block:
+def open_block(split: Split, rules: Rules, epoch: int, numbers: np.ndarray) -> EpochBlock:
     """Returns the block of the documents with these numbers, int64[D], ascending."""
     sentences = documents.sentences(split, numbers)
-    return Block(split, rules, epoch, numbers.astype(np.uint32), sentences)
+    return EpochBlock(split, rules, epoch, numbers.astype(np.uint32), sentences)
 
 
-def find_chunks(block: Block) -> Chunks:
+def find_chunks(block: EpochBlock) -> Chunks:
     """Returns the chunks of a block, in order: those reached from the first sentence of each document."""
     possible, following = find_possible_chunks(block)
     is_reached = np.zeros(len(following), bool)
@@ -110,7 +110,7 @@ def find_chunks(block: Block) -> Chunks:
     return Chunks(*(field[is_reached] for field in possible))
 
 
-def find_possible_chunks(block: Block) -> tuple[Chunks, np.ndarray]:
+def find_possible_chunks(block: EpochBlock) -> tuple[Chunks, np.ndarray]:
     """Returns the chunk that would start at every sentence, and the start of the next chunk; -1 at a document's end."""
     sentences = block.sentences
     pair_task = block.rules.pair_task
@@ -134,7 +134,7 @@ def find_possible_chunks(block: Block) -> tuple[Chunks, np.ndarray]:
     return Chunks(start, size, a_size, is_random), following
 
 
-def target_lengths(block: Block) -> np.ndarray:
+def target_lengths(block: EpochBlock) -> np.ndarray:
     """Returns int64[D]: the target length of each document's chunks, in tokens.
 
     It is a full row or, with probability `short_rate`, a random length from 2 to a full row.
@@ -148,7 +148,7 @@ def target_lengths(block: Block) -> np.ndarray:
     return np.where(is_short, short, room)
 
 
-def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
+def make_rows(block: EpochBlock, chunks: Chunks) -> np.ndarray:
     """Returns the rows of chunks, int64[R, 5]: draws random and swapped pairs, and truncates A and B to fit.
 
     Their columns are those of dataset.py. The label is, by the pair task:
@@ -172,7 +172,7 @@ def make_rows(block: Block, chunks: Chunks) -> np.ndarray:
     return rows
 
 
-def draw_random_b(block: Block, chunks: Chunks, rows: np.ndarray) -> None:
+def draw_random_b(block: EpochBlock, chunks: Chunks, rows: np.ndarray) -> None:
     """Draws B for the chunks with a random B, and writes it into their rows, int64[R, 5]."""
     where = np.flatnonzero(chunks.is_random)
     start = chunks.start[where]
@@ -257,14 +257,14 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     return np.where(tosses > 1024, scaled.clip(0, tosses), heads)
 
 
-def draw_bits(block: Block, start: np.ndarray, purpose: str) -> np.ndarray:
+def draw_bits(block: EpochBlock, start: np.ndarray, purpose: str) -> np.ndarray:
     """Returns uint32[R]: the bits of chunks for a purpose, keyed by the document and the first sentence, `start`."""
     owner = block.sentences.owner[start]
     number = (start - block.sentences.firsts[owner]).astype(np.uint32)
     return prng.fold(document_keys(block, purpose)[owner], number)
 
 
-def document_keys(block: Block, purpose: str) -> np.ndarray:
+def document_keys(block: EpochBlock, purpose: str) -> np.ndarray:
     """Returns uint32[D]: the key of a purpose for each document of a block."""
     key = purpose_key(block.split, block.rules, block.epoch, purpose)
     return prng.fold(key, block.numbers)
