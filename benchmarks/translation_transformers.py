@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from bert_jax.data import store as stores
-from bert_jax.tasks.labelled.texts import locate_texts
+from bert_jax.tasks.supervised.texts import locate_texts
 
 IGNORED = -100  # the label that PyTorch's cross entropy ignores
 SMOOTHING = 0.1

@@ -66,7 +66,7 @@ class Task(Part):
     FILLED: names of the numbers among them; those are empty if they are 0, others if they are ().
     assume: (config) -> {key of the task: value} of keys that are empty, without the store.
     check_scores: (config) -> None; raises BadInput if the scores of the task cannot be computed.
-    EXAMPLES: tasks/labelled/examples.Examples, if its data are examples instead of running text.
+    EXAMPLES: tasks/supervised/examples.Examples, if its data are examples instead of running text.
     """
 
     NEEDS: str = "pad unk cls sep"

@@ -18,7 +18,7 @@ from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.runs import continuation, workdir
 from bert_jax.runs.workdir import Workdir
-from bert_jax.tasks.labelled import epochs
+from bert_jax.tasks.supervised import epochs
 
 FILES = ROOT.glob("configs/*.py")
 NAMES = sorted(file.stem for file in FILES if file.stem not in ("__init__", "base"))

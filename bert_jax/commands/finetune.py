@@ -18,7 +18,7 @@ from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import json_file, remote
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 
 SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
 OPTIONS = [

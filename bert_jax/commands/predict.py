@@ -7,7 +7,7 @@ from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.inference import fill_mask, predict
 from bert_jax.storage import atomic
-from bert_jax.tasks.labelled import predictions
+from bert_jax.tasks.supervised import predictions
 
 # How a model that generates text is searched.
 SEARCH = [

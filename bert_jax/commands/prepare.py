@@ -9,7 +9,7 @@ from bert_jax.convert import init_from
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
 from bert_jax.runs import workdir
-from bert_jax.tasks.labelled import example_report, examples
+from bert_jax.tasks.supervised import example_report, examples
 
 TOKENS = 8192  # of a timed step on a device, at most: few enough to take seconds
 STEPS = 5  # that are timed

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bert_jax import cli
 from bert_jax.data import download
 from bert_jax.runs import workdir
-from bert_jax.tasks.labelled import epochs, examples
+from bert_jax.tasks.supervised import epochs, examples
 
 OPTIONS = [cli.CONFIG, cli.WORKDIR]
 

@@ -6,7 +6,7 @@ from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.inference import minimal_pairs, token_scores
 from bert_jax.runs import jax_setup
-from bert_jax.tasks.labelled.predictions import as_line
+from bert_jax.tasks.supervised.predictions import as_line
 
 BLIMP = ("field", "linguistics_term", "UID")
 OPTIONS = [

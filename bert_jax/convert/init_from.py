@@ -20,7 +20,7 @@ from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import continuation, jax_setup, open_run, workdir
 from bert_jax.storage import checksums
-from bert_jax.tasks.labelled import epochs, examples
+from bert_jax.tasks.supervised import epochs, examples
 
 WORDS = "embedder/words"  # end of the path of the embeddings with a row for each piece
 

@@ -20,7 +20,7 @@ from bert_jax.inference import fill_mask, generate
 from bert_jax.inference.batches import ROWS, run_texts
 from bert_jax.runs import jax_setup, open_run
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples, texts
+from bert_jax.tasks.supervised import examples, texts
 from bert_jax.tasks.text.documents import Rows
 
 BEAMS = 4  # arXiv:1706.03762, section 6.1

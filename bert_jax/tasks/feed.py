@@ -29,7 +29,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 from bert_jax.tokenizers.special_tokens import Vocabulary, check_task
 
 

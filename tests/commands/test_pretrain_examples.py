@@ -15,7 +15,7 @@ from bert_jax.convert import init_from
 from bert_jax.data import store as stores
 from bert_jax.evaluate import evaluate_run
 from bert_jax.inference import predict
-from bert_jax.tasks.labelled import epochs
+from bert_jax.tasks.supervised import epochs
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 KEYS = labelled.KEYS | {

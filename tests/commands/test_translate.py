@@ -14,7 +14,7 @@ from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.inference import predict
 from bert_jax.runs import workdir as workdirs
-from bert_jax.tasks.labelled import epochs
+from bert_jax.tasks.supervised import epochs
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.train import pretrain
 

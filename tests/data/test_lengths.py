@@ -11,7 +11,7 @@ from bert_jax import config as configs
 from bert_jax.data import dataset as datasets
 from bert_jax.data import stream
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 
 ROWS, BATCH, LENGTH = 150, 8, 64
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
-from bert_jax.tasks.labelled import examples, parallel_texts, texts
+from bert_jax.tasks.supervised import examples, parallel_texts, texts
 from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame
 
 DEFAULTS = {**parallel_texts.DEFAULTS}

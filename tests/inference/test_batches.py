@@ -14,8 +14,8 @@ from bert_jax.inference.batches import MULTIPLE, add_masks, make_batch, run_text
 from bert_jax.models import bert
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks import translation
-from bert_jax.tasks.labelled import examples, texts
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised import examples, texts
+from bert_jax.tasks.supervised.examples import Example
 from bert_jax.tokenizers.special_tokens import BERT_FRAME, frame_of
 
 TOKENIZER = labelled.tokenizer()

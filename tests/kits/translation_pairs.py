@@ -3,7 +3,7 @@
 
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
-from bert_jax.tasks.labelled import examples, parallel_texts, texts
+from bert_jax.tasks.supervised import examples, parallel_texts, texts
 from bert_jax.tasks.text import masked_rows, mlm_batch
 from bert_jax.tokenizers.special_tokens import frame_of
 

@@ -10,8 +10,8 @@ from bert_jax import config as configs
 from bert_jax.convert.vocabulary_extension import with_special
 from bert_jax.errors import BadInput
 from bert_jax.tasks import classification
-from bert_jax.tasks.labelled import example_report, examples, labels, predictions, scores, texts
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised import example_report, examples, labels, predictions, scores, texts
+from bert_jax.tasks.supervised.examples import Example
 
 TOKENIZER = labelled.tokenizer()
 model = labelled.model

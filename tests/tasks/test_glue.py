@@ -8,7 +8,7 @@ from kits import labelled
 from bert_jax import config
 from bert_jax.cli import main
 from bert_jax.commands import finetune
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 
 NLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
 NLI += "\tsentence1:a\tsentence2:b\tlabel1\tgold_label:y"

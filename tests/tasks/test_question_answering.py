@@ -18,8 +18,8 @@ from bert_jax.data import store as stores
 from bert_jax.data import stream
 from bert_jax.errors import BadInput
 from bert_jax.tasks import question_answering
-from bert_jax.tasks.labelled import examples
 from bert_jax.tasks.question_answering import answer_scores, squad, windows
+from bert_jax.tasks.supervised import examples
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame

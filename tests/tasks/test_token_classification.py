@@ -16,8 +16,8 @@ from sklearn import metrics
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.tasks import token_classification
-from bert_jax.tasks.labelled import examples
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised import examples
+from bert_jax.tasks.supervised.examples import Example
 from bert_jax.tasks.token_classification import conll, entity_labels
 from bert_jax.tokenizers import tokenizer as tokenizers
 

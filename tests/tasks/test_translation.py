@@ -16,8 +16,8 @@ from bert_jax.data import store as stores
 from bert_jax.data.dataset import A_SIZE
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples
-from bert_jax.tasks.labelled.texts import EXAMPLE, locate_texts
+from bert_jax.tasks.supervised import examples
+from bert_jax.tasks.supervised.texts import EXAMPLE, locate_texts
 from bert_jax.tasks.translation import packing
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.train import pretrain

@@ -13,8 +13,8 @@ from bert_jax.checks import check_keys, require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, labels, parallel_texts, predictions, scores, texts
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised import examples, labels, parallel_texts, predictions, scores, texts
+from bert_jax.tasks.supervised.examples import Example
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -25,7 +25,7 @@ DEFAULTS = {
     # whether a row has the two texts in both orders, each in half of its length, for pairs without an order, such as
     # paraphrases. The label depends on the sum of the vectors of both
     "both_orders": False,
-    # see labelled/scores.py; the first one decides which run is the best
+    # see supervised/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
 MANY = 20  # classes: more are refused if they have fewer than two rows on average

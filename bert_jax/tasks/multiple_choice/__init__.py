@@ -11,8 +11,8 @@ the length; those of a causal model may end with [END]. A batch has, besides the
 from bert_jax.checks import require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.sources import tables
-from bert_jax.tasks.labelled import examples, labels, predictions, scores, texts
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised import examples, labels, predictions, scores, texts
+from bert_jax.tasks.supervised.examples import Example
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -21,7 +21,7 @@ DEFAULTS = {
     "start": "sent2",  # column of what all endings begin with; '': none
     "endings": ("ending0", "ending1", "ending2", "ending3"),  # columns of the endings
     "label": "label",  # column of the number of the right ending, from 0
-    # see labelled/scores.py; the first one decides which run is the best
+    # see supervised/scores.py; the first one decides which run is the best
     "metrics": ("accuracy",),
 }
 

@@ -15,9 +15,9 @@ import numpy as np
 from bert_jax.checks import check_keys
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
-from bert_jax.tasks.labelled import examples, scores, texts
-from bert_jax.tasks.labelled.examples import Encoded, Example
 from bert_jax.tasks.question_answering import answer_scores, answers, squad, windows
+from bert_jax.tasks.supervised import examples, scores, texts
+from bert_jax.tasks.supervised.examples import Encoded, Example
 from bert_jax.tokenizers.special_tokens import frame_of
 
 DEFAULTS = {

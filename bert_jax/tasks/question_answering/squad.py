@@ -6,7 +6,7 @@ from collections import Counter
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput, one_line
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised.examples import Example
 
 
 def load(config, path) -> list[Example]:

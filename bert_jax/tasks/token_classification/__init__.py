@@ -19,8 +19,8 @@ import numpy as np
 from bert_jax.checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, Dataset, Survey
-from bert_jax.tasks.labelled import examples, labels, scores, texts
-from bert_jax.tasks.labelled.examples import Encoded, Example
+from bert_jax.tasks.supervised import examples, labels, scores, texts
+from bert_jax.tasks.supervised.examples import Encoded, Example
 from bert_jax.tasks.token_classification import conll, entity_labels, entity_scores
 from bert_jax.tokenizers.special_tokens import Frame, frame_of
 

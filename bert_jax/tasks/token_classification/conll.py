@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised.examples import Example
 
 BLANKS = " \t"
 CONLLU = 10  # its columns

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
-from bert_jax.tasks.labelled import scores
+from bert_jax.tasks.supervised import scores
 
 NAMES = ("f1", "precision", "recall", "accuracy", "macro_f1")
 

@@ -33,9 +33,9 @@ from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples, parallel_texts, texts
-from bert_jax.tasks.labelled.examples import Encoded, Example
-from bert_jax.tasks.labelled.scores import check_names
+from bert_jax.tasks.supervised import examples, parallel_texts, texts
+from bert_jax.tasks.supervised.examples import Encoded, Example
+from bert_jax.tasks.supervised.scores import check_names
 from bert_jax.tasks.text.documents import Rows
 from bert_jax.tasks.translation import packing, scores
 from bert_jax.tokenizers.special_tokens import Frame, model_frame, target_frame

@@ -15,7 +15,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples, texts
+from bert_jax.tasks.supervised import examples, texts
 from bert_jax.tokenizers.special_tokens import BERT_FRAME, parse_frame
 
 EN = ["a man walks", "", "two dogs run", "she said\u2028hello\x0b\x85again", "the end", " "]

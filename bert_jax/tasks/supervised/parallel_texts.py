@@ -12,8 +12,8 @@ as in tests/kits/translation_pairs.py. Its objective is any that reads the array
 from pathlib import Path
 
 from bert_jax.data.sources import tables
-from bert_jax.tasks.labelled import examples, texts
-from bert_jax.tasks.labelled.examples import Encoded, Example
+from bert_jax.tasks.supervised import examples, texts
+from bert_jax.tasks.supervised.examples import Encoded, Example
 
 DEFAULTS = {
     **examples.UNLABELLED,

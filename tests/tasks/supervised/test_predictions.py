@@ -11,8 +11,8 @@ from kits import labelled
 
 from bert_jax.inference import predict
 from bert_jax.runs.open_run import OpenModel
-from bert_jax.tasks.labelled import predictions
-from bert_jax.tasks.labelled.examples import Example
+from bert_jax.tasks.supervised import predictions
+from bert_jax.tasks.supervised.examples import Example
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 

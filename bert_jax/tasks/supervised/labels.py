@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax.checks import split_list
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 
 LARGEST = float(np.finfo(np.float32).max)
 # {kind of labels, as task.kind: dtype of their targets}

@@ -10,7 +10,7 @@ from bert_jax import config as configs
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 
 
 def resolve(config: ConfigDict, overrides=()) -> ConfigDict:

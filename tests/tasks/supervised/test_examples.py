@@ -5,7 +5,7 @@ from kits import labelled
 
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.tasks.labelled import examples
+from bert_jax.tasks.supervised import examples
 
 WORDS = labelled.tokenizer()
 
