@@ -42,8 +42,7 @@ sys.path.append(str(ROOT))
 from benchmarks import timed  # noqa: E402
 from bert_jax import config  # noqa: E402
 from bert_jax.cli import Parser, positive  # noqa: E402
-from bert_jax.data import corpus  # noqa: E402
-from bert_jax.data.preparation import pool  # noqa: E402
+from bert_jax.data.preparation import corpus, pool  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.tokenizers import tokenizer  # noqa: E402
 

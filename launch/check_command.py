@@ -12,7 +12,8 @@ import sys
 
 from bert_jax import cli, config
 from bert_jax.checks import split_list
-from bert_jax.data import corpus, download
+from bert_jax.data import download
+from bert_jax.data.preparation import corpus
 from bert_jax.errors import BadInput, Unavailable, Unfinished
 from bert_jax.storage import remote
 

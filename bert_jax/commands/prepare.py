@@ -29,8 +29,7 @@ def run(options, overrides) -> int:
             config = init_from.resolve(config, overrides)
         values = example_report.build(config, examples.open_or_build(config))
         return cli.show(options, values, "\n".join(example_report.describe(values)))
-    from bert_jax.data import prepare, recommendation, report
-    from bert_jax.data.preparation import beam
+    from bert_jax.data.preparation import beam, prepare, recommendation, report
 
     if options.options and not options.runner:
         raise BadInput(f"prepare: {' '.join(options.options)}: not an option; quote globs: '*.txt'")

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from bert_jax.checks import heldout_sources, source_names, sources, split_list, value_of
-from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import files, tables
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput

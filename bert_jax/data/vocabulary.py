@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import corpus, download
-from bert_jax.data.preparation import encode, splits
+from bert_jax.data import download
+from bert_jax.data.preparation import corpus, encode, splits
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer as tokenizers

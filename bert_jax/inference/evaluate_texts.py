@@ -32,7 +32,7 @@ def evaluate_models(
 
     Raises BadInput for other models.
     """
-    from bert_jax.data import heldout_text
+    from bert_jax.data.preparation import heldout_text
 
     # The same dtype for all models, so that it does not affect the comparison.
     models = [open_model.open_model(directory, ["dtype=float32"]) for directory in directories]

@@ -97,7 +97,7 @@ def open_or_prepare(config: ConfigDict, log: Callable[[str], None]) -> stores.St
 
     If its text has changed since, logs a line, and opens it as it is. Raises BadInput if another config built it.
     """
-    from bert_jax.data import prepare
+    from bert_jax.data.preparation import prepare
 
     if examples.of(config):
         return examples.open_or_build(config)

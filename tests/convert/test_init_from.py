@@ -17,7 +17,7 @@ from bert_jax.checkpoints import reader
 from bert_jax.commands import average, export
 from bert_jax.convert import init_from, open_model
 from bert_jax.convert.names import by_path
-from bert_jax.data import prepare
+from bert_jax.data.preparation import prepare
 from bert_jax.errors import BadInput
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs.workdir import Workdir

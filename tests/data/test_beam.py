@@ -8,8 +8,8 @@ from kits import corpora
 from kits.corpora import files, two_sources
 
 from bert_jax import cli
-from bert_jax.data import prepare as preparing
 from bert_jax.data.preparation import beam
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.errors import BadInput, Unfinished
 
 needs_beam = pytest.mark.skipif(not find_spec("apache_beam"), reason="needs the extra beam")

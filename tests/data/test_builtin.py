@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kits.corpora import config_of
 
-from bert_jax.data import corpus
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.number_words import english, german
 from bert_jax.errors import BadInput

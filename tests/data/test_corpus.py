@@ -10,7 +10,8 @@ import pytest
 from kits.corpora import read_sources, write
 
 from bert_jax import config as configs
-from bert_jax.data import corpus, vocabulary
+from bert_jax.data import vocabulary
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import encodings, files
 from bert_jax.errors import BadInput
 

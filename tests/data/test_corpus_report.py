@@ -15,7 +15,7 @@ from kits.texts import published
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.data import prepare, report
+from bert_jax.data.preparation import prepare, report
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL

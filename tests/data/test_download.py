@@ -17,8 +17,9 @@ from kits.stores import make_store, random_documents
 from kits.vocabularies import LLM_JP, write_bpe_files, write_named
 
 from bert_jax import config
-from bert_jax.data import corpus, download
-from bert_jax.data import prepare as preparing
+from bert_jax.data import download
+from bert_jax.data.preparation import corpus
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums

@@ -12,7 +12,7 @@ from kits import corpora
 from kits.corpora import files, make_text, prepare, report_of
 
 from bert_jax import config as configs
-from bert_jax.data import corpus, heldout_text
+from bert_jax.data.preparation import corpus, heldout_text
 from bert_jax.data.sources import files as files_of_text
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers

@@ -8,8 +8,8 @@ import pytest
 from kits import corpora
 from kits.corpora import make_text, prepare
 
-from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.errors import BadInput
 from bert_jax.tasks.feed import open_or_prepare
 from bert_jax.tokenizers import tokenizer as tokenizers

@@ -6,7 +6,7 @@ import pytest
 from kits import corpora
 from kits.corpora import encode_lines, make_text, prepare, read
 
-from bert_jax.data import heldout_text
+from bert_jax.data.preparation import heldout_text
 from bert_jax.data.sources import files
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers

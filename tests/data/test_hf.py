@@ -8,7 +8,7 @@ import pytest
 from kits.corpora import config_of, make_text
 from pyarrow import parquet
 
-from bert_jax.data import corpus
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 

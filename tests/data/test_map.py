@@ -8,8 +8,8 @@ from kits import corpora
 from kits.corpora import config_of, make_text, prepare, read, report_of
 
 from bert_jax import cli
-from bert_jax.data import corpus
-from bert_jax.data import prepare as preparing
+from bert_jax.data.preparation import corpus
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.errors import BadInput
 
 CODE = """

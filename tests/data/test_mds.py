@@ -7,8 +7,8 @@ import pytest
 from kits.corpora import config_of, prepare, read_sources
 from kits.mds import COMPRESSIONS, array, encode_shard, text_shard, write
 
-from bert_jax.data import corpus
-from bert_jax.data import prepare as preparing
+from bert_jax.data.preparation import corpus
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 

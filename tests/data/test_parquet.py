@@ -5,7 +5,7 @@ import pytest
 from kits.corpora import config_of, read_sources
 from pyarrow import parquet
 
-from bert_jax.data import corpus
+from bert_jax.data.preparation import corpus
 from bert_jax.errors import BadInput
 
 ROWS = ["One. Two.", "", None, "第三 texte\nin two lines"]

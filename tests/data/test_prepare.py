@@ -11,10 +11,9 @@ from kits import corpora
 from kits.corpora import encode_lines, files, make_text, prepare, read, report_of, two_sources
 from kits.damage import flip_bit
 
-from bert_jax.data import corpus
-from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import encode
+from bert_jax.data.preparation import corpus, encode
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.data.preparation.encode import text_hashes
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.errors import BadInput

@@ -6,7 +6,7 @@ import pytest
 from kits.corpora import read_sources, write
 
 from bert_jax import config as configs
-from bert_jax.data import corpus
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import pydocs
 
 LONG = "Words. " * 60

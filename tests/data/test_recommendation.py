@@ -10,7 +10,7 @@ from kits.small import write_corpus
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.commands import prepare
-from bert_jax.data import recommendation
+from bert_jax.data.preparation import recommendation
 from bert_jax.layers import network
 
 RECIPES = [configs.load(name).model for name, *_ in recommendation.RECIPES["bert"]]

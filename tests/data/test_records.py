@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from bert_jax import config as configs
 from bert_jax.commands import score
-from bert_jax.data import corpus
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import files, tables
 from bert_jax.errors import BadInput
 from bert_jax.inference import evaluate_texts

@@ -9,7 +9,7 @@ from kits.corpora import read_sources
 from kits.damage import flip_bit
 
 from bert_jax import config as configs
-from bert_jax.data import corpus
+from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import files, tables
 from bert_jax.errors import BadInput
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.data import corpus
-from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
+from bert_jax.data.preparation import corpus
+from bert_jax.data.preparation import prepare as preparing
 from bert_jax.data.sources import files as files_of_text
 from bert_jax.data.sources.problems import numbers_of
 

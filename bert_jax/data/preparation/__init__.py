@@ -1,1 +1,1 @@
-"""The stages of `prepare`: encoding, shards, splits. bert_jax/data/prepare.py runs them in order."""
+"""From raw text to a store. prepare.py runs the stages in order: corpus, encoding, shards, splits, report."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data import corpus
 from bert_jax.data import store as stores
+from bert_jax.data.preparation import corpus
 from bert_jax.data.preparation.lost_text import add_literals, count_lost, cut
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.data.sources.wrapped import count_wrapped

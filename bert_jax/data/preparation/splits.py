@@ -10,8 +10,8 @@ import numpy as np
 
 from bert_jax.checks import is_heldout_by_hash, source_names
 from bert_jax.data import store as stores
-from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import NpyWriter
+from bert_jax.data.preparation.corpus import Source
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.data.sources.problems import describe
 from bert_jax.errors import BadInput

@@ -1,1 +1,1 @@
-"""Readers for each type of source, and sentence splitting. bert_jax/data/corpus.py is the interface."""
+"""Readers for each type of source, and sentence splitting. preparation/corpus.py is their interface."""

@@ -1,1 +1,1 @@
-"""The parts that tasks with labelled examples share."""
+"""What tasks with inputs and targets share: examples, labels, rows of texts, scores, predictions."""

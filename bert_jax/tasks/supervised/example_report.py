@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.data import report
+from bert_jax.data.preparation import report
 from bert_jax.data.store import Store, count_split
 from bert_jax.registry import find_part
 from bert_jax.tasks.supervised import examples

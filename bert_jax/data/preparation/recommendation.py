@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax import config as configs
-from bert_jax.data.report import SHORT_DOCUMENTS
+from bert_jax.data.preparation.report import SHORT_DOCUMENTS
 
 MINUTES = (10, 60, 480)  # the budgets
 SHARE = 0.9  # of a budget that is spent on steps, not on compiling, evaluations and checkpoints

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax.data import corpus
-from bert_jax.data.preparation import encode, pool
+from bert_jax.data.preparation import corpus, encode, pool
 from bert_jax.data.store import HELDOUT_HASHES, Store, open_array
 from bert_jax.errors import BadInput
 

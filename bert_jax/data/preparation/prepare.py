@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.checks import require
-from bert_jax.data import corpus, download, origin, report, vocabulary
+from bert_jax.data import download, origin, vocabulary
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import encode, pool, splits
+from bert_jax.data.preparation import corpus, encode, pool, report, splits
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.registry import find_part
