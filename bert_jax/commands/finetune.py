@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checks import split_list
-from bert_jax.convert import init_from
+from bert_jax.convert import finetuning
 from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, workdir
@@ -120,12 +120,12 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
 def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False) -> int:
     """Trains to the last step; returns the exit code, see train.pretrain.
 
-    overrides: see init_from.resolve.
+    overrides: see finetuning.resolve.
     several: whether the process has other runs.
     """
     from bert_jax.train import pretrain
 
-    return pretrain(config, place, partial(init_from.resolve, several=several), overrides)
+    return pretrain(config, place, partial(finetuning.resolve, several=several), overrides)
 
 
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:

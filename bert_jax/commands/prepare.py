@@ -5,7 +5,7 @@ import jax
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checks import require
-from bert_jax.convert import init_from
+from bert_jax.convert import finetuning
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
 from bert_jax.runs import workdir
@@ -26,7 +26,7 @@ def run(options, overrides) -> int:
     if examples.of(config):
         require(config.store, "store", config, "expected a directory")
         if config.init_from:
-            config = init_from.resolve(config, overrides)
+            config = finetuning.resolve(config, overrides)
         values = example_report.build(config, examples.open_or_build(config))
         return cli.show(options, values, "\n".join(example_report.describe(values)))
     from bert_jax.data.preparation import beam, prepare, recommendation, report

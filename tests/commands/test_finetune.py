@@ -13,7 +13,7 @@ from kits.small import overrides
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import finetune
-from bert_jax.convert import init_from, open_model
+from bert_jax.convert import finetuning, open_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.inference import predict
@@ -145,14 +145,14 @@ def test_rows_are_as_long_as_the_model_takes(tmp_path):
     runs.make_run(tmp_path / "model", *keys, words=labelled.tokenizer())
     data = labelled.sentences(tmp_path / "data", 8, 4)
     settings = overrides(labelled.places(tmp_path / "model", data))
-    config = init_from.resolve(configs.load("glue:sst2", settings), settings)
+    config = finetuning.resolve(configs.load("glue:sst2", settings), settings)
     assert config.phases.main.length == labelled.LENGTH
     settings.append("phases.main.length=64")
     with pytest.raises(BadInput, match=f"phases.main.length=64.*={labelled.LENGTH}"):
-        init_from.resolve(configs.load("glue:sst2", settings), settings)
+        finetuning.resolve(configs.load("glue:sst2", settings), settings)
     labelled.sentences(tmp_path / "data", 9, 4)
     with pytest.raises(BadInput, match="task.data=.*other files"):
-        init_from.resolve(configs.load("glue:sst2", settings[:-1]), settings[:-1])
+        finetuning.resolve(configs.load("glue:sst2", settings[:-1]), settings[:-1])
 
 
 @pytest.mark.full

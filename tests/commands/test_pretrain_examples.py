@@ -11,7 +11,7 @@ from kits.small import overrides
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.convert import init_from
+from bert_jax.convert import finetuning
 from bert_jax.data import store as stores
 from bert_jax.evaluate import evaluate_run
 from bert_jax.inference import predict
@@ -129,7 +129,7 @@ def test_commands_use_it_as_a_fine_tuned_model(settings, trained, tmp_path):
     again, _ = predict.predict(tmp_path / "exported", texts)
     assert [result["prediction"] for result in again] == [each["prediction"] for each in results]
     keys = {"init_from": trained, "store": tmp_path / "store"}
-    config = init_from.resolve(labelled.load("glue:sst2", KEYS | settings | keys))
+    config = finetuning.resolve(labelled.load("glue:sst2", KEYS | settings | keys))
     assert config.task.labels == ("early", "late")
 
 

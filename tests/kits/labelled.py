@@ -12,7 +12,7 @@ from kits.texts import INVENTED, PROSE
 
 from bert_jax import config as configs
 from bert_jax.commands import finetune
-from bert_jax.convert import init_from
+from bert_jax.convert import finetuning
 from bert_jax.data import store as stores
 from bert_jax.objectives import base
 from bert_jax.tasks import base as tasks
@@ -130,7 +130,7 @@ def load(config: str, settings: dict, **changes):
 
 def resolve(config):
     """Builds the store of the examples; returns (config, store, dataset, phase)."""
-    return opened(init_from.resolve(config))
+    return opened(finetuning.resolve(config))
 
 
 def opened(config):

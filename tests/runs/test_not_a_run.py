@@ -11,7 +11,7 @@ from kits.runs import load, pretraining
 
 from bert_jax import train
 from bert_jax.commands import export
-from bert_jax.convert import init_from
+from bert_jax.convert import finetuning
 from bert_jax.errors import BadInput
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
@@ -47,7 +47,7 @@ def test_a_workdir_is_refused_before_the_start_is_read(tmp_path):
     (tmp_path / "thesis.txt").write_text("three years of work")
     config = labelled.load("glue:sst2", labelled.places(tmp_path / "none", tmp_path / "data"))
     with pytest.raises(BadInput, match=f"--workdir {tmp_path}:"):
-        train.pretrain(config, tmp_path, init_from.resolve)
+        train.pretrain(config, tmp_path, finetuning.resolve)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
