@@ -181,18 +181,18 @@ def start_from(trainer: Trainer, arrays: dict, moments: dict) -> Trainer:
     """
 
     def place_in(tree, arrays: dict):
-        def place(path, leaf):
+        def put(path, leaf):
             array = arrays.pop(meshes.path_name(path), None)
             if array is None:
                 return leaf
             if array.shape == leaf.shape:
-                return initial.place(array.astype(leaf.dtype), leaf.sharding)
+                return initial.put(array.astype(leaf.dtype), leaf.sharding)
             put = jax.jit(
                 lambda leaf, rows: leaf.at[: len(rows)].set(rows), out_shardings=leaf.sharding
             )
             return put(leaf, array)
 
-        return jax.tree.map_with_path(place, tree)
+        return jax.tree.map_with_path(put, tree)
 
     def initialize():
         state = trainer.initialize()

@@ -161,7 +161,7 @@ def sources(config: ConfigDict) -> list[str]:
 
 
 def is_heldout_by_hash(config: ConfigDict) -> bool:
-    """Returns whether documents are held out by the hash of their text, and not by their place."""
+    """Returns whether documents are held out by the hash of their text, and not by their position."""
     return config.corpus.heldout_by == "hash" and not heldout_sources(config)
 
 

@@ -124,7 +124,7 @@ def path(name: str, help: str, **settings) -> tuple[str, dict]:
     return option(name, help, type=to_path, **settings)
 
 
-def place(name: str, help: str, **settings) -> tuple[str, dict]:
+def location(name: str, help: str, **settings) -> tuple[str, dict]:
     """Returns an option whose value is a directory or an address."""
     return option(name, help, type=to_address, **settings)
 
@@ -184,8 +184,8 @@ AS_JSON = option(
     type=lambda text: str(to_output(text)),
 )
 CONFIG = option("--config", "a shipped config (demo), a .py file, or a config.json", **REQUIRED)
-MODEL = place("--model --workdir", "a run, or a model of another program", **REQUIRED)
-WORKDIR = place("--workdir", "directory or address of the run", **REQUIRED)
+MODEL = location("--model --workdir", "a run, or a model of another program", **REQUIRED)
+WORKDIR = location("--workdir", "directory or address of the run", **REQUIRED)
 PHASE = option("--phase", "a phase of the config; default: all, one by one", metavar="NAME")
 
 

@@ -39,7 +39,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     phase = configs.phase_at(run.config, run.step)
     metric = run.objective.headline
     params = jax.tree.map(
-        initial.place,
+        initial.put,
         run.params,
         meshes.parameters(run.params, mesh, models.shardings(run.config)),
     )

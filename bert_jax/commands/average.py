@@ -14,7 +14,7 @@ from bert_jax.runs import continuation, open_run, workdir
 
 OPTIONS = [
     cli.option("models", "checkpoint: RUN@STEP, or RUN for its newest", nargs="+", metavar="RUN"),
-    cli.place("--output", "directory or address to write; must not exist yet", **cli.REQUIRED),
+    cli.location("--output", "directory or address to write; must not exist yet", **cli.REQUIRED),
     cli.AS_JSON,
 ]
 

@@ -8,7 +8,7 @@ from bert_jax.inference import evaluate_texts, perplexity
 from bert_jax.parallel.processes import joined
 
 OPTIONS = [
-    cli.place("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
+    cli.location("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
     cli.option("--config", "config of the held-out text; default: that of the run"),
     cli.path(
         "--input",

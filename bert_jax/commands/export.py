@@ -15,7 +15,7 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
 
 OPTIONS = [
-    cli.place("--model --workdir", "directory or address of a run", **cli.REQUIRED),
+    cli.location("--model --workdir", "directory or address of a run", **cli.REQUIRED),
     cli.path("--output", "directory to write; must not exist yet", **cli.REQUIRED),
     cli.option("--format", "default: %(default)s", choices=names.FORMATS, default=names.FORMATS[0]),
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),

@@ -30,7 +30,7 @@ def run(options, overrides) -> int:
     lines = [text for _, text in tables.read_texts(options.input)]
     model = open_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
-    vectors, ends, cut = features.encode(model, lines, options.layers, options.pool)
+    vectors, ends, truncated = features.encode(model, lines, options.layers, options.pool)
     arrays = {}
     if options.pool == "none":
         arrays[options.output.with_suffix(".ends.npy")] = ends
@@ -39,5 +39,5 @@ def run(options, overrides) -> int:
         with atomic.file(path) as file:
             # NumPy seeks in files of Python, and a pipe has no place.
             np.save(SimpleNamespace(write=file.write), array)
-    values = {"shape": vectors.shape, "lines": len(lines), "cut": cut}
+    values = {"shape": vectors.shape, "lines": len(lines), "cut": truncated}
     return cli.show(options, values, f"{options.output}: float32{[*vectors.shape]}")

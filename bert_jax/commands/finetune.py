@@ -68,20 +68,20 @@ def train(options, overrides) -> tuple[int, dict]:
     values = {}
     for trial, seed in runs:
         task = join(str(options.workdir), trial.task)
-        place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
+        directory = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
         config = trial.config.copy_and_resolve_references()
         config.seed += seed
         config.store = config.store or f"{download.absolute(task)}.store"
         try:
-            stopped = finetune(config, place, trial.overrides, len(runs) > 1)
+            stopped = finetune(config, directory, trial.overrides, len(runs) > 1)
         except FloatingPointError as error:  # others of a search may not diverge
             code = 1
-            cli.print_error(f"{place}: {error}")
+            cli.print_error(f"{directory}: {error}")
             continue
         if stopped:
             return stopped, values
         scores = values.setdefault(join(trial.task, trial.settings), {})
-        for name, score in read_scores(config, place).items():
+        for name, score in read_scores(config, directory).items():
             scores.setdefault(name, []).append(score)
     return code, values
 
@@ -117,7 +117,7 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
     return chosen
 
 
-def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False) -> int:
+def finetune(config: ConfigDict, directory: str, overrides=(), several: bool = False) -> int:
     """Trains to the last step; returns the exit code, see train.pretrain.
 
     overrides: see finetuning.resolve.
@@ -125,12 +125,12 @@ def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False
     """
     from bert_jax.train import pretrain
 
-    return pretrain(config, place, partial(finetuning.resolve, several=several), overrides)
+    return pretrain(config, directory, partial(finetuning.resolve, several=several), overrides)
 
 
-def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
+def read_scores(config: ConfigDict, directory: str) -> dict[str, float]:
     """Returns {split and metric: score} of a finished run, with evaluate.patience those of its best step."""
-    with workdir.opened(place) as run:
+    with workdir.opened(directory) as run:
         summary = json_file.read(run.directory / "summary.json")
         lines = metrics_file.lines(run.directory / "metrics.jsonl")
         task = json_file.read(run.directory / "config.json")["task"]

@@ -105,7 +105,7 @@ def show(arrays: dict, row: int, tokenizer) -> list[str]:
                 name += f" {prefix[:-1]}"
             elif arrays["pair_weights"][row, pair]:
                 name += f" label {arrays['pair_labels'][row, pair]}"
-            text = " ".join(pieces[place] for place in np.flatnonzero(owners == pair + 1))
+            text = " ".join(pieces[position] for position in np.flatnonzero(owners == pair + 1))
             texts.append(f"{name}: {text}")
     return texts
 
@@ -113,10 +113,10 @@ def show(arrays: dict, row: int, tokenizer) -> list[str]:
 def mark(pieces: list[str], arrays: dict, row: int, tokenizer) -> None:
     """Replaces each masked piece of a row by {input<target}, or {target} if it is unchanged."""
     for number in np.flatnonzero(arrays["masked_weights"][row]):
-        place = arrays["masked_positions"][row, number]
+        position = arrays["masked_positions"][row, number]
         target = tokenizer.readable(arrays["masked_targets"][row, number])
-        seen = "" if pieces[place] == target else f"{pieces[place]}<"
-        pieces[place] = f"{{{seen}{target}}}"
+        seen = "" if pieces[position] == target else f"{pieces[position]}<"
+        pieces[position] = f"{{{seen}{target}}}"
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) -> dict:

@@ -35,7 +35,7 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    texts, places, groups = read(options)
+    texts, locations, groups = read(options)
     model = open_model.open_model(options.model, ["dtype=float32", *overrides])
     jax_setup.start(model.config)
     open_model.check_can(options.model, model, "score")
@@ -43,7 +43,7 @@ def run(options, overrides) -> int:
     scores, sizes, unknown = token_scores.score_sentences(
         model,
         texts,
-        places,
+        locations,
         options.masking,
     )
     if groups is not None:
@@ -69,8 +69,8 @@ def run(options, overrides) -> int:
 def read(options) -> tuple[list[str], list[str], dict | None]:
     """Reads the pairs of a table, or its column of sentences; or the lines of another file.
 
-    Returns the texts, of pairs the acceptable one first; their places, for messages; and of pairs {key: its value for
-    each}.
+    Returns the texts, of pairs the acceptable one first; their locations, for messages; and of pairs {key: its value
+    for each}.
 
     Raises BadInput for a file without sentences or columns, and for options of another kind of file.
     """
@@ -93,11 +93,13 @@ def read(options) -> tuple[list[str], list[str], dict | None]:
         keys = [key for key in BLIMP if key in header]
     rows = tables.read(path, columns + keys, table=table)
     texts = []
-    places = []
-    for place, values in rows:
+    locations = []
+    for location, values in rows:
         texts += values[: len(columns)]
-        places += [f"{place}: {column}".removesuffix(f": {tables.LINE}") for column in columns]
+        locations += [
+            f"{location}: {column}".removesuffix(f": {tables.LINE}") for column in columns
+        ]
     if len(columns) == 1:
-        return texts, places, None
+        return texts, locations, None
     groups = {key: [values[number] for _, values in rows] for number, key in enumerate(keys, 2)}
-    return texts, places, groups
+    return texts, locations, groups

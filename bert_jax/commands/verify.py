@@ -16,8 +16,8 @@ from bert_jax.storage import json_file
 from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
-    cli.place("--store", "directory or address of a token store"),
-    cli.place("--workdir", "directory or address of a run"),
+    cli.location("--store", "directory or address of a token store"),
+    cli.location("--workdir", "directory or address of a run"),
     cli.AS_JSON,
 ]
 

@@ -72,8 +72,8 @@ def to_config(
     model = configs.at_step(config, 0).model  # the first phase may have its own values
     for key, value in source.settings.items():
         if model[key] != value and continuation.is_of_model(f"model.{key}"):
-            place = f"config.model.{key}={model[key]} in the first phase"
-            raise BadInput(f"{place}: {source.directory} has {value}")
+            key = f"config.model.{key}={model[key]} in the first phase"
+            raise BadInput(f"{key}: {source.directory} has {value}")
     return config
 
 

@@ -162,8 +162,8 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
         is_larger = path in tiling.SIZES and value > expected and tiling.fits(source, config)
         is_shape = continuation.is_of_model(path) and not continuation.may_change(path, free)
         if is_shape and not is_larger:
-            place = f"config.{path}={value!r} in the first phase"
-            text = f"{place}: config.init_from={config.init_from} has {expected!r}"
+            key = f"config.{path}={value!r} in the first phase"
+            text = f"{key}: config.init_from={config.init_from} has {expected!r}"
             if path in tiling.SIZES:
                 text += "; a larger network may start from it, with heads of the same size"
             raise BadInput(text)

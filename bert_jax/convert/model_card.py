@@ -140,13 +140,13 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     )
 
 
-def usage(config, task: str, place: str, mask: str) -> str:
-    """Returns code that uses the model in the directory `place`, or of that name on the hub, in Markdown."""
+def usage(config, task: str, where: str, mask: str) -> str:
+    """Returns code that uses the model in the directory `where`, or of that name on the hub, in Markdown."""
     if task == "text-classification" and len(config.task.get("text", ())) == 2:
         task = "pair-classification"
     text = Path(__file__).with_name("usage.md").read_text(encoding="utf-8")
     sections = dict(section.split("\n", 1) for section in text.split("## ")[1:])
-    return sections[task].strip().format(where=place, mask=mask)
+    return sections[task].strip().format(where=where, mask=mask)
 
 
 def training(run, source: str, machine: list[str], workdir: Path) -> Iterator[str]:

@@ -39,14 +39,14 @@ def extend(source: ExternalModel, path: Path) -> tuple[ExternalModel, dict]:
 def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
     normalized = []
-    for place, line in tables.read_texts(path):
+    for location, line in tables.read_texts(path):
         if not line.strip():
             continue
         normal = tokenizer.normalize(line)
         words = [word for word, _ in tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
         if len(words) != 1:
             raise BadInput(
-                f"--add-words {place}: {line.strip()!r} is {len(words)} words by BERT's rules"
+                f"--add-words {location}: {line.strip()!r} is {len(words)} words by BERT's rules"
                 f" ({' '.join(words)}); expected one word a line"
             )
         normalized += words

@@ -75,11 +75,11 @@ class Pipeline:
         batches = batches.with_options(options()).as_numpy_iterator()
         for step, arrays in zip(steps, batches, strict=True):
             if self.order.sizes:
-                arrays = self.cut(arrays, step)
+                arrays = self.trim(arrays, step)
             yield arrays
 
-    def cut(self, arrays: dict, step: int) -> dict:
-        """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
+    def trim(self, arrays: dict, step: int) -> dict:
+        """Trims the arrays of this host's rows to the least length that holds all rows of the step's batch."""
         rows, _ = self.order.take(np.array([step]), np.arange(self.batch))
         longest = self.order.sizes(rows[0]).max()
         length = self.lengths[np.searchsorted(self.lengths, longest)]

@@ -114,10 +114,10 @@ def train(
     for block in blocks:
         problems.update(block.problems)
     hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(block.hashes for block in blocks)])
-    in_place = np.concatenate([np.zeros(0, bool), *(block.in_place for block in blocks)])
+    by_position = np.concatenate([np.zeros(0, bool), *(block.by_position for block in blocks)])
     sizes = [len(block.hashes) for block in blocks]
     numbers = np.repeat([block.shard.source for block in blocks], sizes)
-    state = splits.assign(config, hashes, in_place, False, problems, numbers)
+    state = splits.assign(config, hashes, by_position, False, problems, numbers)
     states = np.split(state, np.cumsum(sizes))
     stride = sample_stride([block.size for block in blocks], settings.sample * 1_000_000)
     texts = []

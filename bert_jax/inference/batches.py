@@ -35,11 +35,11 @@ def make_batch(rows: list[list[tuple]], length: int, pad: int | None = 0) -> dic
     for row, parts in enumerate(rows):
         start = 0
         for number, (ids, segments) in enumerate(parts):
-            place = row, slice(start, start + len(ids))
-            arrays["tokens"][place] = ids
-            arrays["segments"][place] = segments
-            arrays["positions"][place] = np.arange(len(ids))
-            arrays["sequence_ids"][place] = number + 1
+            index = row, slice(start, start + len(ids))
+            arrays["tokens"][index] = ids
+            arrays["segments"][index] = segments
+            arrays["positions"][index] = np.arange(len(ids))
+            arrays["sequence_ids"][index] = number + 1
             arrays["cls_positions"][row, number] = start
             start += len(ids)
     return arrays
@@ -54,8 +54,8 @@ def add_masks(arrays: dict, mask: int, targets: Iterable[list[int]]) -> dict:
     masked = contract.zeros(contract.structs({MASKED_ARRAYS: (len(arrays["rows"]), most)}))
     for row, ids in enumerate(targets):
         size = len(ids)
-        places = np.flatnonzero(arrays["tokens"][row] == mask)
-        values = places[:size], ids, 1
+        positions = np.flatnonzero(arrays["tokens"][row] == mask)
+        values = positions[:size], ids, 1
         for name, value in zip(masked, values, strict=True):
             masked[name][row, :size] = value
     return arrays | masked

@@ -68,9 +68,9 @@ def read_documents(path: Path) -> Iterator[str]:
         documents = tables.read_texts(path)
     else:
         documents = [(path, tables.read_text(path))]
-    for place, text in documents:
+    for location, text in documents:
         if not has_visible(text):
-            raise BadInput(f"--input {place}: has no text")
+            raise BadInput(f"--input {location}: has no text")
         yield text
 
 

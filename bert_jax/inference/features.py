@@ -83,11 +83,11 @@ def encode(model, texts: list[str], layers: str, pool: str) -> tuple:
     numbers = choose(layers, count, pool)
     room = open_run.trained_positions(model) - model.frame.size()
     ids = model.tokenizer.encode(texts)
-    cut = sum(len(text) > room for text in ids)
-    if cut:
-        hint = f"warning: {cut} lines are cut to {room} tokens, as in training"
+    truncated = sum(len(text) > room for text in ids)
+    if truncated:
+        hint = f"warning: {truncated} lines are cut to {room} tokens, as in training"
         print(hint, file=sys.stderr)
-    return *compute(model, [text[:room] for text in ids], numbers, pool), cut
+    return *compute(model, [text[:room] for text in ids], numbers, pool), truncated
 
 
 def attention(model, text: str) -> tuple[list[int], np.ndarray]:

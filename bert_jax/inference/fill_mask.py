@@ -52,23 +52,23 @@ def predict(outputs, counts, params, batch):
     return nats, *jax.lax.top_k(jax.nn.softmax(logits, axis=-1), top)
 
 
-def candidates(model, texts: list[str], top: int, places: list[str]) -> list[list[list[dict]]]:
+def candidates(model, texts: list[str], top: int, locations: list[str]) -> list[list[list[dict]]]:
     """Returns [{piece, probability}] of the `top` most likely pieces, for each [MASK] of each text.
 
-    places: of the texts, for messages.
+    locations: of the texts, for messages.
 
     Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
     """
     longest = longest_row(model.config)
     rows = []
     targets = []
-    for place, text in zip(places, texts, strict=True):
+    for location, text in zip(locations, texts, strict=True):
         ids, segments = model.frame.wrap(model.tokenizer.encode_with_masks(text))
         masks = ids.count(model.vocabulary.mask)
         if not masks:
-            raise BadInput(f"{place}: has no [MASK] to fill in")
+            raise BadInput(f"{location}: has no [MASK] to fill in")
         if len(ids) > longest:
-            raise BadInput(f"{place}: {len(ids)} tokens, the model has {longest} positions")
+            raise BadInput(f"{location}: {len(ids)} tokens, the model has {longest} positions")
         rows.append([(ids, segments)])
         targets.append([0] * masks)
     results = measure(model, targets, rows, top=top)

@@ -216,7 +216,7 @@ class Continuation:
         if self.is_open and not self.stop:
             return
         self.text = self.decode(self.ids)[self.prompt_size :]
-        places = [self.text.find(stop) for stop in self.stop if stop in self.text]
-        if places:
+        starts = [self.text.find(stop) for stop in self.stop if stop in self.text]
+        if starts:
             self.is_open = False
-            self.text = self.text[: min(places)]
+            self.text = self.text[: min(starts)]

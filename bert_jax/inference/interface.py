@@ -54,7 +54,7 @@ class Model:
         self.check("fill")
 
         def run(texts):
-            return fill_mask.candidates(self.loaded, texts, top, places(texts))
+            return fill_mask.candidates(self.loaded, texts, top, locations(texts))
 
         return each(texts, run)
 
@@ -129,7 +129,7 @@ class Model:
         token_scores.check_masking(self.name, self.loaded, masking)
 
         def run(texts):
-            return token_scores.score_sentences(self.loaded, texts, places(texts), masking)[0]
+            return token_scores.score_sentences(self.loaded, texts, locations(texts), masking)[0]
 
         return each(texts, run)
 
@@ -168,6 +168,6 @@ def each(texts, run: Callable) -> Any:
     return results[0] if is_single else results
 
 
-def places(texts: list[str]) -> list[str]:
+def locations(texts: list[str]) -> list[str]:
     """Returns the names of texts in messages."""
     return [repr(text[:40]) for text in texts]

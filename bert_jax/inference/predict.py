@@ -57,13 +57,13 @@ def predict(
         pairs = tables.read_texts(inputs)
     else:
         pairs = [(repr(text[:40]), text) for text in inputs]
-    places, inputs = zip(*pairs, strict=True)
+    locations, inputs = zip(*pairs, strict=True)
     name = "masks"
     if model.can("continue"):
         name = "continuations"
         values = generate.generate(model, inputs, generate.make_request(search))
     else:
-        values = fill_mask.candidates(model, inputs, search.get("top", 5), places)
+        values = fill_mask.candidates(model, inputs, search.get("top", 5), locations)
     return [{"text": text, name: value} for text, value in zip(inputs, values, strict=True)], {}
 
 
@@ -112,7 +112,7 @@ def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
     errors = []
     for number, example in enumerate(chosen):
         if not example.texts:
-            raise BadInput(f"{example.place}: {tables.OTHER_COLUMNS}")
+            raise BadInput(f"{example.location}: {tables.OTHER_COLUMNS}")
         try:
             if examples.has_labels(config):
                 task.target(config, example, config.task.labels)
@@ -175,8 +175,8 @@ def compute(model, tokens, dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
 
     def run(params, batch, numbers):
         arrays = jax.device_get(outputs(params, batch))
-        for place in range(len(numbers)):
-            yield {name: array[place : place + 1] for name, array in arrays.items()}
+        for index in range(len(numbers)):
+            yield {name: array[index : index + 1] for name, array in arrays.items()}
 
     def read(number: int) -> list[tuple]:
         return texts.wrap(tokens, sources[number], model.frame)

@@ -51,7 +51,7 @@ def check_masking(directory, model, masking: str | None) -> None:
 def score_sentences(
     model,
     texts: list[str],
-    places: list[str],
+    locations: list[str],
     masking=None,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns float64[T] and int64[T], the sums of the log-probabilities of the tokens of each text in nats and the
@@ -59,7 +59,7 @@ def score_sentences(
 
     Those of a masked model are pseudo-log-likelihoods.
 
-    places: of the texts, for messages.
+    locations: of the texts, for messages.
     masking: of MASKING, for a masked model; default: word.
 
     Raises BadInput for a text without a token to score, or with more than the positions that training has reached, and
@@ -78,11 +78,11 @@ def score_sentences(
     sizes = np.array([*map(len, ids)])
     if not is_masked and not first_token(model):
         sizes -= 1  # the first token has no context
-    for place, text, tokens, size in zip(places, texts, ids, sizes, strict=True):
+    for location, text, tokens, size in zip(locations, texts, ids, sizes, strict=True):
         if len(tokens) > room:
-            raise BadInput(f"{place}: {len(tokens)} tokens, the model scores {room} at most")
+            raise BadInput(f"{location}: {len(tokens)} tokens, the model scores {room} at most")
         if size < 1 or not has_visible(text):
-            raise BadInput(f"{place}: no sentence with a token that the model scores")
+            raise BadInput(f"{location}: no sentence with a token that the model scores")
     if is_masked:
         starts = tokenizer.word_starts
         stops = [np.arange(size) + 1 for size in sizes]
@@ -94,9 +94,11 @@ def score_sentences(
         scores = score_masked(model, ids, stops)
     else:
         scores = score_rows(model, [with_context(model, tokens) for tokens in ids], sizes)
-    for place, score in zip(places, scores, strict=True):
+    for location, score in zip(locations, scores, strict=True):
         if not np.isfinite(score):
-            raise BadInput(f"{place}: its log-probability is {score}; the parameters are damaged")
+            raise BadInput(
+                f"{location}: its log-probability is {score}; the parameters are damaged"
+            )
     unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
     return scores, sizes, unknown
 
@@ -135,11 +137,11 @@ def word_pattern() -> re.Pattern:
 
 
 def inner_places(text: str) -> set[int]:
-    """Returns the places of a text in front of which a word has begun that goes on there."""
-    places = set()
+    """Returns the locations of a text in front of which a word has begun that goes on there."""
+    locations = set()
     for match in word_pattern().finditer(text):
-        places.update(range(match.start() + 1, match.end()))
-    return places
+        locations.update(range(match.start() + 1, match.end()))
+    return locations
 
 
 def score_rows(model, rows: list, counts) -> np.ndarray:

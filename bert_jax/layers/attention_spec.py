@@ -78,13 +78,13 @@ class Cache(NamedTuple):
         M is at least the number of all tokens that are given to it.
         """
 
-        def place(old, new):
+        def write(old, new):
             write = partial(jax.lax.dynamic_update_slice_in_dim, axis=1)
             return jax.vmap(write)(old, new.astype(old.dtype).swapaxes(1, 2), self.position)
 
         return Cache(
-            place(self.keys, keys),
-            place(self.values, values),
+            write(self.keys, keys),
+            write(self.values, values),
             self.position + keys.shape[1],
         )
 
@@ -127,12 +127,12 @@ class Branches(NamedTuple):
         position = position[:, None]
         count = len(self.prompt) // rows
         prompt = self.prompt.reshape(rows, count)[:, :1]
-        places = jnp.arange(self.visible.shape[1])
-        is_own = places == (position + jnp.arange(count))[..., None]
+        slots = jnp.arange(self.visible.shape[1])
+        is_own = slots == (position + jnp.arange(count))[..., None]
         visible = self.visible.reshape(rows, count, -1) | is_own
-        behind = jnp.maximum(places - prompt, 0)
+        behind = jnp.maximum(slots - prompt, 0)
         queries = jnp.broadcast_to(prompt + (position - prompt) // count, (rows, count))
-        keys = places - behind + behind // count
+        keys = slots - behind + behind // count
         mask = Mask(
             jnp.ones_like(queries),
             jnp.ones_like(keys),

@@ -24,10 +24,10 @@ class OnHost(NamedTuple):
 
     def compile(self) -> Callable:
         program = self.lowered.compile()
-        return lambda: jax.tree.map(place, program(), self.shardings)
+        return lambda: jax.tree.map(put, program(), self.shardings)
 
 
-def place(array, sharding) -> jax.Array:
+def put(array, sharding) -> jax.Array:
     """Puts an array of the host or of one device on the devices of all processes."""
     return jax.make_array_from_callback(array.shape, sharding, np.asarray(array).__getitem__)
 

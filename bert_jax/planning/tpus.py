@@ -136,8 +136,8 @@ class Line(NamedTuple):
 
 def find_lines(tpu: Slice, mesh, axes: tuple[str, ...]) -> Iterator[Line]:
     """Yields the line along each slice axis along which a group extends."""
-    places = [device.coords for device in mesh.devices.flat]
-    coordinates = np.array(places).reshape(*mesh.devices.shape, -1)
+    positions = [device.coords for device in mesh.devices.flat]
+    coordinates = np.array(positions).reshape(*mesh.devices.shape, -1)
     along = [mesh.axis_names.index(axis) for axis in axes]
     groups = np.moveaxis(coordinates, along, range(len(along)))
     groups = groups.reshape(math.prod(groups.shape[: len(along)]), -1, coordinates.shape[-1])

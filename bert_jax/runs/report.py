@@ -79,7 +79,7 @@ class Reporter:
             keys = dict(id=info["run"], dir=self.workdir, name=self.workdir.name)
             uploads = Uploads(self.config, **keys)
             self.curves.append(uploads)
-            self.log(f"Weights & Biases: {uploads.place}")
+            self.log(f"Weights & Biases: {uploads.address}")
         self.status("running")
 
     def log(self, text: str) -> None:

@@ -39,7 +39,9 @@ class Uploads:
             reason = f" ({one_line(error)})"
             wandb.teardown()  # the process of the library still holds the id
             self.run = wandb.init(settings=settings, **keys | {"mode": "offline"})
-        self.place = f"{self.run.url or self.run.dir}{reason}"  # where the reports go, for the log
+        self.address = (
+            f"{self.run.url or self.run.dir}{reason}"  # where the reports go, for the log
+        )
 
     def report(self, step: int, points: dict[str, float]) -> None:
         """Writes the points of a step, unless an earlier start wrote those of later steps."""

@@ -145,15 +145,15 @@ def test_a_table_is_known_by_its_name_and_read_once(tmp_path, monkeypatch, name)
     read_text = tables.read_text
     monkeypatch.setattr(tables, "read_text", lambda path: parts.append(path) or read_text(path))
     options = Namespace(input=path, good=None, bad=None, by=None, text=None)
-    texts, places, groups = score.read(options)
+    texts, locations, groups = score.read(options)
     assert groups == {"field": ["1", "", "1"], "UID": [*"abb"]}
     assert texts[2:4] == ["The dogs sleep.", "The dogs sleeps."]
-    assert places[2:4] == [f"{path}:2: sentence_good", f"{path}:2: sentence_bad"]
+    assert locations[2:4] == [f"{path}:2: sentence_good", f"{path}:2: sentence_bad"]
     assert parts == [path]
     options.input = path = path.rename(tmp_path / f"{name}.txt")
-    texts, places, groups = score.read(options)
+    texts, locations, groups = score.read(options)
     assert groups is None and json.loads(texts[0]) == PAIRS[0]
-    assert places[0] == f"{path}:1"
+    assert locations[0] == f"{path}:1"
 
 
 def test_a_model_that_is_no_language_model_is_refused(tmp_path):

@@ -305,7 +305,7 @@ def test_published_predictions_have_their_published_scores(folder, version):
     said = json.loads((folder / "predictions" / f"{name}.json").read_text())
     found = squad.load(None, path)
     answers = [[answer["text"] for answer in example.label] for example in found]
-    scores = answer_scores.score(answers, [said[example.place] for example in found])
+    scores = answer_scores.score(answers, [said[example.location] for example in found])
     assert (scores["exact"], scores["f1"]) == pytest.approx((exact, f1), abs=6e-6)
 
 

@@ -34,7 +34,7 @@ def load(model, data, train: str, dev: str = "a\tO", **keys):
 def read(config, data):
     """Returns (place, words, labels) of the sentences of train.txt."""
     found = conll.load(config, data / "train.txt")
-    return [(f"{e.place[-1]}", e.texts, e.label and [w.label for w in e.label]) for e in found]
+    return [(f"{e.location[-1]}", e.texts, e.label and [w.label for w in e.label]) for e in found]
 
 
 COLUMNS = {

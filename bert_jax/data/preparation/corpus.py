@@ -3,7 +3,7 @@
 A source is read in blocks of about a megabyte that hold whole documents. One process cuts the blocks, which is cheap;
 many processes turn them into sentences, by `documents`.
 
-Documents are held out by the hash of their text, or by their place: those after the cut of a source.
+Documents are held out by the hash of their text, or by their position: those after `heldout_start` of a source.
 """
 
 import itertools
@@ -73,7 +73,7 @@ class Source(NamedTuple):
     paths: tuple[Path, ...] = ()
     refused: dict[Path, str] = {}  # {one of `paths` that cannot be used, and is left out: why}
     # the block with the first character that is held out, and the characters before it there; None: held out by hash
-    cut: tuple[float, float] | None = None
+    heldout_start: tuple[float, float] | None = None
 
     def identify(self, run: Callable) -> dict:
         """Identifies the text by its content, or the data set; see `files.identify`."""
@@ -110,9 +110,9 @@ class Source(NamedTuple):
 
     def trained(self, number: int) -> float | None:
         """Returns the `trained` of the block with this number."""
-        if self.cut is None:
+        if self.heldout_start is None:
             return None
-        block, characters = self.cut
+        block, characters = self.heldout_start
         if number == block:
             return characters
         return math.inf if number < block else 0
@@ -260,27 +260,29 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     return source._replace(paths=(path,))
 
 
-def set_cuts(config, sources: list[Source], run: Callable) -> list[Source]:
-    """Returns the sources with their cuts, if documents are held out by their place.
+def set_heldout_starts(config, sources: list[Source], run: Callable) -> list[Source]:
+    """Returns the sources with their `heldout_start`, if documents are held out by their position.
 
     run: maps a function over blocks, in order. It counts the characters of all, if the end of the text is held out:
         int((1 - heldout) * characters) are trained on.
     """
     trained = len(sources) - len(heldout_sources(config))
     if trained < len(sources):
-        cuts = [(math.inf, 0)] * trained + [(0, 0)] * (len(sources) - trained)
+        starts = [(math.inf, 0)] * trained + [(0, 0)] * (len(sources) - trained)
     elif config.corpus.heldout_by == "hash":
         return sources
     else:
         counts = [run(count_characters, source.blocks(Counter())) for source in sources]
         sizes = [np.cumsum([0, *each]) for each in counts]
         left = int((1 - config.corpus.heldout) * sum(int(ends[-1]) for ends in sizes))
-        cuts = []
+        starts = []
         for ends in sizes:
             block = int(np.searchsorted(ends, left, "right")) - 1
-            cuts.append((block, left - int(ends[block])))
+            starts.append((block, left - int(ends[block])))
             left = max(0, left - int(ends[-1]))
-    return [source._replace(cut=cut) for source, cut in zip(sources, cuts, strict=True)]
+    return [
+        source._replace(heldout_start=start) for source, start in zip(sources, starts, strict=True)
+    ]
 
 
 # --- From a block to sentences --------------------------------------------------------------------
@@ -317,7 +319,7 @@ def documents(block: TextBlock, problems: Counter) -> list[list[str]]:
                 continue
             documents.append([sentence for line in lines for sentence in split(line)])
     if reading.sentences == "none" and block.trained:
-        return cut_document(documents, block.trained)
+        return split_document(documents, block.trained)
     return documents
 
 
@@ -329,7 +331,7 @@ SPLITTERS = {
 }
 
 
-def cut_document(documents: list[list[str]], trained: float) -> list[list[str]]:
+def split_document(documents: list[list[str]], trained: float) -> list[list[str]]:
     """Returns documents with exact texts, of which one is cut in two unless it ends after the first `trained`
     characters."""
     parts = []
@@ -344,8 +346,8 @@ def cut_document(documents: list[list[str]], trained: float) -> list[list[str]]:
     return parts
 
 
-def heldout_places(block: TextBlock, documents: list[list[str]]) -> np.ndarray:
-    """Returns bool[D]: whether each of the documents that have sentences is held out by its place."""
+def heldout_by_position(block: TextBlock, documents: list[list[str]]) -> np.ndarray:
+    """Returns bool[D]: whether each of the documents that have sentences is held out by its position."""
     ends = np.cumsum([characters(document) for document in documents if document])
     return ends > (math.inf if block.trained is None else block.trained)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import corpus
-from bert_jax.data.preparation.lost_text import add_literals, count_lost, cut
+from bert_jax.data.preparation.lost_text import add_literals, count_lost, split_parts
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.data.sources.wrapped import count_wrapped
 from bert_jax.errors import Unfinished
@@ -78,7 +78,7 @@ class Parsed(NamedTuple):
     shard: Shard
     size: int  # bytes of text
     hashes: np.ndarray  # of the documents that have sentences
-    in_place: np.ndarray  # whether each of these is held out by its place
+    by_position: np.ndarray  # whether each of these is held out by its position
     problems: dict[str, int]
 
 
@@ -88,7 +88,7 @@ def parse(task: tuple[Shard, corpus.TextBlock]) -> Parsed:
     parsed = read_documents(shard, block)
     documents = parsed["documents"]
     shard.parsed.write(parsed)
-    places = corpus.heldout_places(block, documents)
+    places = corpus.heldout_by_position(block, documents)
     return Parsed(shard, block.size, text_hashes(documents), places, parsed["problems"])
 
 
@@ -125,7 +125,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.TextBlock]) -> int:
     is_exact = block.reading.sentences == "none"
     if is_exact:
         tokens, ends = flatten(tokenizer.encode(sentences))
-        sentences = [part for text in sentences for part in cut(text)]
+        sentences = [part for text in sentences for part in split_parts(text)]
     else:
         tokens, ends = encode_documents(documents)
     lengths = np.diff(ends, prepend=0)  # of the sentences, in tokens
@@ -148,7 +148,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.TextBlock]) -> int:
         "sentences": lengths[has_tokens].astype(np.uint32),
         "documents": in_documents[sizes > 0].astype(np.uint32),
         "text_hashes": text_hashes(documents),
-        "is_heldout": corpus.heldout_places(block, documents),
+        "is_heldout": corpus.heldout_by_position(block, documents),
     }
     shard.write({"counts": counts, "problems": problems}, **arrays)
     shard.parsed.path.unlink(missing_ok=True)

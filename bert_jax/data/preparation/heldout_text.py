@@ -25,7 +25,7 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     parse_block = functools.partial(parse, max(heldout))
     with tempfile.TemporaryDirectory() as directory, pool.workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
-        sources = corpus.set_cuts(config, sources, run)
+        sources = corpus.set_heldout_starts(config, sources, run)
         for pairs in run(parse_block, blocks(sources)):
             for digest, sentences in pairs:
                 if digest in missing:
@@ -50,10 +50,10 @@ def blocks(sources: list[corpus.Source]) -> Iterator[corpus.TextBlock]:
 
 
 def parse(largest: tuple[int, int], block: corpus.TextBlock) -> list[tuple]:
-    """Runs in a worker: returns (hash, sentences) of each document in a block that may be held out: by its place, or by
-    a hash, two integers, up to `largest`."""
+    """Runs in a worker: returns (hash, sentences) of each document in a block that may be held out: by its position, or
+    by a hash, two integers, up to `largest`."""
     documents = list(filter(None, corpus.documents(block, Counter())))
     pairs = zip(map(tuple, encode.text_hashes(documents).tolist()), documents, strict=True)
     if block.trained is None:
         return [pair for pair in pairs if pair[0] <= largest]
-    return list(itertools.compress(pairs, corpus.heldout_places(block, documents)))
+    return list(itertools.compress(pairs, corpus.heldout_by_position(block, documents)))

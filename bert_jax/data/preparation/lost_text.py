@@ -12,7 +12,7 @@ PART = 500  # characters
 LITERAL = "literal "  # begins the reason for special tokens in the counts of problems
 
 
-def cut(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     """Returns the parts of a text of which a sample is taken."""
     return [text[first : first + PART] for first in range(0, len(text), PART)]
 
@@ -64,9 +64,9 @@ def count_unknown(tokenizer, text: str, ids: list[int], offsets: list[tuple[int,
         if number != tokenizer.unk and tokenizer.pieces[number] != tokenizer.mark:
             covered.update(range(*span))
     unknown = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         # Characters that the rules delete, such as those of control, are no loss.
-        if character != " " and place not in covered and tokenizer.normalize(character).strip(" ▁"):
+        if character != " " and index not in covered and tokenizer.normalize(character).strip(" ▁"):
             unknown += 1
     return unknown
 

@@ -123,13 +123,13 @@ def build(
     start = time.monotonic()
     if config.corpus.heldout_by == "end":
         log("prepare: reading the text to find its end, which is held out")
-    sources = corpus.set_cuts(config, sources, run)
+    sources = corpus.set_heldout_starts(config, sources, run)
     tokenizer = vocabulary.load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reading and encoding the text")
     problems = Counter()
     shards, size = encode.encode(sources, directory, problems, run, log)
     counts = Counter()
-    # Of the documents: hashes, whether they are held out by their place, and the numbers of their sources.
+    # Of the documents: hashes, whether they are held out by their position, and the numbers of their sources.
     parts = [(np.zeros((0, 2), "<u8"), np.zeros(0, bool), np.zeros(0, np.uint16))]
     for shard in shards:
         header = shard.header()
@@ -138,12 +138,12 @@ def build(
         shard_hashes, shard_places = shard.read("text_hashes", "is_heldout")
         shard_sources = np.full(len(shard_places), shard.source, np.uint16)
         parts.append((shard_hashes, shard_places, shard_sources))
-    hashes, in_place, numbers = map(np.concatenate, zip(*parts, strict=True))
+    hashes, by_position, numbers = map(np.concatenate, zip(*parts, strict=True))
     log("prepare: writing the splits")
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # left by an interrupted run
     store.mkdir()
-    state = splits.assign(config, hashes, in_place, config.filter.duplicates, problems, numbers)
+    state = splits.assign(config, hashes, by_position, config.filter.duplicates, problems, numbers)
     least = splits.least_documents(config)
     table = splits.write(shards, state, sources, store, tokenizer.size, least)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])

@@ -216,8 +216,8 @@ def describe(report: dict, workdir: str) -> Iterator[str]:
         if run.get("reached"):
             yield f"  expect {run['reached']}"
         _, name, *keys = run["arguments"]
-        place = shlex.quote(workdir or free_workdir(name, minutes))
-        command = f"bert-jax pretrain --config {shlex.quote(name)} --workdir {place}"
+        where = shlex.quote(workdir or free_workdir(name, minutes))
+        command = f"bert-jax pretrain --config {shlex.quote(name)} --workdir {where}"
         yield from ("", "    " + " \\\n    ".join([command, *map(shlex.quote, keys)]), "")
 
 

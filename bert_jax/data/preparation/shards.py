@@ -7,7 +7,7 @@ A shard is an .npz file. NumPy verifies the CRC-32 of each array that it reads:
     sentences     uint32[S]      tokens of each sentence, never 0
     documents     uint32[D]      sentences with tokens, of each document with text
     text_hashes   uint64[D, 2]   of each document's text
-    is_heldout    bool[D]        whether each document is held out by its place
+    is_heldout    bool[D]        whether each document is held out by its position
 
 A shard file is renamed into place when it is complete. Damage after a power cut is detected when the file is read.
 """

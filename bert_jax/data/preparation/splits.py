@@ -22,7 +22,7 @@ TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 def assign(
     config,
     hashes: np.ndarray,
-    in_place: np.ndarray,
+    by_position: np.ndarray,
     drop_copies: bool,
     problems: dict,
     sources: np.ndarray,
@@ -33,7 +33,7 @@ def assign(
         their text and not on their order. Copies are in the same split. If sources have names, at least as many of each
         are held out as a split needs.
     hashes: uint64[D, 2], of the documents' texts.
-    in_place: bool[D], whether each one is held out by its place. Copies of these in the other documents are COPY.
+    by_position: bool[D], whether each one is held out by its position. Copies of these in the other documents are COPY.
     drop_copies: marks all copies but the first in a split as COPY.
     problems: numbers by reason, for the message.
     sources: int64[D], the number of each document's source.
@@ -41,8 +41,8 @@ def assign(
     Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out. Raises
     BadInput if too few documents are left.
     """
-    # Stable: equal hashes stay in corpus order, those that are held out by their place before the others.
-    order = np.lexsort((~in_place, hashes[:, 1], hashes[:, 0]))
+    # Stable: equal hashes stay in corpus order, those that are held out by their position before the others.
+    order = np.lexsort((~by_position, hashes[:, 1], hashes[:, 0]))
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     distinct = int(is_first.sum())
@@ -55,7 +55,7 @@ def assign(
             " config.corpus.separator, hold out the end of the text by config.corpus.heldout_by=end, or change"
             " config.corpus.format or config.filter"
         )
-    state = np.where(in_place, HELDOUT, TRAIN).astype(np.uint8)
+    state = np.where(by_position, HELDOUT, TRAIN).astype(np.uint8)
     text = np.cumsum(is_first) - 1  # the number of each document's text
     if is_heldout_by_hash(config):
         is_heldout = heldout_texts(config, sources[order[is_first]], least)
@@ -63,7 +63,7 @@ def assign(
     if drop_copies:
         state[order[~is_first]] = COPY
     firsts = order[is_first][text]
-    state[order[in_place[firsts] & ~in_place[order]]] = COPY
+    state[order[by_position[firsts] & ~by_position[order]]] = COPY
     return state
 
 

@@ -64,7 +64,7 @@ def texts(path: Path, reading, problems) -> Iterator[bytes]:
                 f"config.corpus.field={field}: {path} has {encodings}; expected text (str), or tokens"
                 " (such as ndarray:uint16) and their config.tokenizer.path"
             )
-        place = list(encodings).index(field)
+        index = list(encodings).index(field)
         widths = columns["column_sizes"]
         for start, stop in pairwise(offsets):
             sample = file.read(stop - start)
@@ -74,7 +74,7 @@ def texts(path: Path, reading, problems) -> Iterator[bytes]:
                 ends.append(ends[-1] + (width or sizes.pop(0)))
             if ends[-1] != len(sample):
                 raise ValueError("a sample of another size")
-            value = sample[ends[place] : ends[place + 1]]
+            value = sample[ends[index] : ends[index + 1]]
             yield value if encoding == "str" else decode(value, encoding, tokenizer)
 
 

@@ -26,9 +26,9 @@ from bert_jax.data.sources.fields import NESTED
 from bert_jax.data.sources.text import has_visible, replace_surrogates, text_of_record
 from bert_jax.errors import BadInput, one_line
 
-Rows = list[tuple[str, list]]  # (place, values of the columns that are read) of each row
-# Names of all columns, and (place, {column: value}) of each row: {} of an empty line, None of a row with another number
-# of columns than the first one.
+Rows = list[tuple[str, list]]  # (location, values of the columns that are read) of each row
+# Names of all columns, and (location, {column: value}) of each row: {} of an empty line, None of a row with another
+# number of columns than the first one.
 Table = tuple[list[str], Iterable[tuple[str, dict | None]]]
 LINE = "a line each"  # the column of a file of lines
 HIDDEN = "\ud800"  # a carriage return
@@ -49,8 +49,9 @@ def read(
     optional: str = "",
     table: Table | None = None,
 ) -> Rows:
-    """Returns (place, values of the columns) of each row of a file or a data set. The place is the file and the line,
-    or the row in a JSON array, a Parquet file or a data set, for messages. Columns may be nested in the column NESTED.
+    """Returns (location, values of the columns) of each row of a file or a data set. The location is the file and the
+    line, or the row in a JSON array, a Parquet file or a data set, for messages. Columns may be nested in the column
+    NESTED.
 
     A value is text, '' for a null or NaN. optional: the last of the columns, that of the label, which the source may
     lack; in it a null is None, and a list is a list of texts. A row with another number of columns than the first one
@@ -69,16 +70,16 @@ def read(
                 reason += "; without a header, all columns are named by numbers"
             raise BadInput(f"{source}: {reason}")
     result = []
-    for place, row in rows:
+    for location, row in rows:
         values = [None]
         if row is None and table:
-            raise BadInput(f"{place}: {OTHER_COLUMNS}")
+            raise BadInput(f"{location}: {OTHER_COLUMNS}")
         if row is not None:
             values = [
-                text_of_cell(f"{place}: column {name!r}", row.get(name), name == optional)
+                text_of_cell(f"{location}: column {name!r}", row.get(name), name == optional)
                 for name in columns
             ]
-        result.append((place, values))
+        result.append((location, values))
     if not result:
         raise BadInput(f"{source}: has no rows")
     return result
@@ -131,12 +132,12 @@ def read_file(
 
 
 def rows_of_cells(names: list[str], rows: list[tuple]) -> Iterator[tuple[str, dict | None]]:
-    """Yields the rows of a Table with these names, of (place, values)."""
-    for place, values in rows:
+    """Yields the rows of a Table with these names, of (location, values)."""
+    for location, values in rows:
         row = dict(zip(names, values, strict=False))
         if len(values) not in (0, len(names)):
             row = None
-        yield place, row
+        yield location, row
 
 
 def number_rows(
@@ -144,13 +145,13 @@ def number_rows(
     rows: Iterable,
     mark: str = ", row ",
 ) -> Iterator[tuple]:
-    """Yields (place, row) of each row. mark: between the source and the number of a place."""
+    """Yields (location, row) of each row. mark: between the source and the number of a location."""
     for number, row in enumerate(rows, 1):
         yield f"{source}{mark}{number}", row
 
 
 def table_of(rows: Iterable[tuple[str, dict]]) -> Table:
-    """Returns a table of rows, of which the texts that an object in the column NESTED has become columns, in place of
+    """Returns a table of rows, of which the texts that an object in the column NESTED has become columns, instead of
     those of the same names."""
     names = {}
     rows = [*rows]
@@ -186,13 +187,13 @@ def read_parallel(paths: dict[str, Path]) -> Table:
 
 
 def read_texts(path: Path, column: str = "text") -> list[tuple[str, str]]:
-    """Returns (place, text) of the rows of a table, of which this is the column, or of the lines of another file."""
+    """Returns (location, text) of the rows of a table, of which this is the column, or of the lines of another file."""
     table = read_file(path, suffix_of(path), [column])
     names, _ = table
     if names == [LINE]:
         column = LINE
     rows = read(path, [column], table=table)
-    return [(place, text) for place, [text] in rows]
+    return [(location, text) for location, [text] in rows]
 
 
 def suffix_of(path: Path) -> str:
@@ -250,22 +251,22 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_json(path: Path) -> list[tuple[str, dict]]:
-    """Returns (place, object) of a file with an object per line, an array of objects, or an object of columns."""
+    """Returns (location, object) of a file with an object per line, an array of objects, or an object of columns."""
     text = "\n".join(read_lines(path)).rstrip()
     try:
         document = json.loads(text or "[]", object_pairs_hook=to_object)
         rows = [*number_rows(path, rows_of_document(document))]
     except (RecursionError, ValueError):  # not a single document
         rows = []
-        for place, line in number_rows(path, text.split("\n"), ":"):
+        for location, line in number_rows(path, text.split("\n"), ":"):
             try:
                 row = json.loads(line.strip() or "{}", object_pairs_hook=to_object)
             except (RecursionError, ValueError) as error:
-                raise BadInput(f"{place}: not a JSON object ({one_line(error)})") from None
-            rows.append((place, row))
-    for place, row in rows:
+                raise BadInput(f"{location}: not a JSON object ({one_line(error)})") from None
+            rows.append((location, row))
+    for location, row in rows:
         if not isinstance(row, dict):
-            raise BadInput(f"{place}: {str(row)[:60]!r}: not a JSON object")
+            raise BadInput(f"{location}: {str(row)[:60]!r}: not a JSON object")
     return rows
 
 
@@ -294,7 +295,7 @@ def rows_of_document(document) -> Iterable:
 
 
 def rows_of_columns(columns: dict[str, list]) -> Iterator[dict]:
-    """Yields a row for each place of the columns. Raises ValueError unless they have the same length."""
+    """Yields a row for each index of the columns. Raises ValueError unless they have the same length."""
     for row in zip(*columns.values(), strict=True):
         yield dict(zip(columns, row, strict=True))
 
@@ -304,8 +305,8 @@ def split_rows(
     lines: list[str],
     is_csv: bool,
 ) -> list[tuple[str, list[str]]]:
-    """Returns (place, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes may
-    have several lines."""
+    """Returns (location, values) of the lines of a file, [] for an empty one but at the end; in CSV, values in quotes
+    may have several lines."""
     csv.field_size_limit(sys.maxsize)
     backwards = dropwhile(lambda line: not line.strip(" "), reversed(lines))
     # The module ends rows at carriage returns; text has no surrogates.
@@ -348,22 +349,22 @@ def split_header(
     return names, filled[1:]
 
 
-def text_of_cell(place: str, value, is_label: bool) -> str | list[str] | None:
+def text_of_cell(location: str, value, is_label: bool) -> str | list[str] | None:
     """Returns a value as text; of a label, a list as a list of texts, and a null as None."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if is_label and isinstance(value, list):
-        return [text_of(place, part) for part in value]
+        return [text_of(location, part) for part in value]
     if value is None or value != value:  # NaN, which pandas writes for a null
         return None if is_label else ""
-    return text_of(place, value)
+    return text_of(location, value)
 
 
-def text_of(place: str, value) -> str:
+def text_of(location: str, value) -> str:
     """Returns a value as text. Raises BadInput for a list, an object, or a null or NaN in a list."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     is_null = value is None or value != value
     if is_null or isinstance(value, list | tuple | dict):
-        raise BadInput(f"{place}: {str(value)[:60]!r}: expected text")
+        raise BadInput(f"{location}: {str(value)[:60]!r}: expected text")
     return str(value)

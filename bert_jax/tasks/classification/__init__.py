@@ -47,10 +47,10 @@ def load(config, path) -> list[Example]:
     keys = config.task
     columns = [*keys.text, keys.label]
     result = []
-    for place, (*row, label) in tables.read(path, columns, optional=keys.label):
+    for location, (*row, label) in tables.read(path, columns, optional=keys.label):
         if keys.kind != "labels" and not str(label).strip():  # a set may be empty
             label = None
-        result.append(Example(place, row, label))
+        result.append(Example(location, row, label))
     return result
 
 

@@ -41,12 +41,12 @@ def load(config, path) -> list[Example]:
     first = len(keys.context)
     last = -len(keys.endings)
     result = []
-    for place, (*row, label) in tables.read(path, columns, optional=keys.label):
+    for location, (*row, label) in tables.read(path, columns, optional=keys.label):
         parts = []
         if row:
             choices = [" ".join([*row[first:last], ending]) for ending in row[last:]]
             parts = [" ".join(row[:first]), *choices]
-        result.append(Example(place, parts, label or None))
+        result.append(Example(location, parts, label or None))
     return result
 
 

@@ -77,7 +77,7 @@ def encode(config, tokenizer, examples: list[Example], names: list[str]) -> Enco
             start = correct[0]["answer_start"]
             span = windows.find_span(pieces[context][1], start, correct[0]["text"])
         spans.append(span)
-        questions.append([example.place, context, [answer["text"] for answer in correct]])
+        questions.append([example.location, context, [answer["text"] for answer in correct]])
     arrays = {
         "offsets": np.concatenate(offsets),
         "spans": np.array(spans, np.int32),

@@ -25,14 +25,14 @@ def load(config, path) -> list[Example]:
         ]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BadInput(f"{path}: not a file of SQuAD ({one_line(error)})") from None
-    for name, count in Counter(question.place for question in questions).most_common(1):
+    for name, count in Counter(question.location for question in questions).most_common(1):
         if count > 1:
             raise BadInput(f"{path}: {count} questions with the id {name!r}")
     return questions
 
 
 def read_question(path, question: dict, context: str, title: str) -> Example:
-    """Returns the example of a question; its place is its id."""
+    """Returns the example of a question; its location is its id."""
     "".join([question["question"], context])  # raises TypeError for a null
     label = [] if question.get("is_impossible") else question.get("answers")
     for answer in label or []:

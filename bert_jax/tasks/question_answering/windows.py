@@ -28,7 +28,7 @@ class Window(NamedTuple):
 
 
 def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple]:
-    """Returns {text: its ids, and their places, see `locate`}. An empty text becomes one [UNK]."""
+    """Returns {text: its ids, and their spans, see `locate`}. An empty text becomes one [UNK]."""
     unique = [*dict.fromkeys(texts)]
     pairs = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
     return {text: (ids or [tokenizer.unk], locate(text, offsets)) for text, (ids, offsets) in pairs}
@@ -39,14 +39,14 @@ def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
 
     Combining marks that the tokenizer removes belong to the piece before them. An empty text has one piece.
     """
-    places = np.maximum.accumulate(np.array(offsets or [(0, 0)], np.int32))
+    spans = np.maximum.accumulate(np.array(offsets or [(0, 0)], np.int32))
     if text.isascii():
-        return places
-    ends = places[:, 1]
+        return spans
+    ends = spans[:, 1]
     for position, character in enumerate(text):
         if unicodedata.category(character) == "Mn":
             ends[ends == position] += 1
-    return places
+    return spans
 
 
 def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:

@@ -48,7 +48,7 @@ FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the 
 class Example(NamedTuple):
     """An example as its file has it."""
 
-    place: str  # its file and line, for messages, or its identifier
+    location: str  # its file and line, for messages, or its identifier
     texts: list[str]  # []: the row has another number of columns
     label: Any  # None: unknown
     group: str = ""  # examples of a group are not divided between train and dev
@@ -138,10 +138,10 @@ def encode_texts(tokenizer, texts: list[list[str]]) -> list[list[Sequence[int]]]
 
 
 def label_number(example: Example, label: str, names: list[str]) -> int:
-    """Returns the number of a label of an example. Raises BadInput, which names the place, if it is unknown."""
+    """Returns the number of a label of an example. Raises BadInput, which names the location, if it is unknown."""
     if label not in names:
         hint = f"not one of those to train on: {', '.join(names[:20])}"
-        raise BadInput(f"{example.place}: label {label!r}: {hint}")
+        raise BadInput(f"{example.location}: label {label!r}: {hint}")
     return names.index(label)
 
 
@@ -247,7 +247,7 @@ def check_labelled(config, split: str, examples: list[Example]) -> None:
             if "label" in config.task:
                 for source in sources(config).values():
                     tables.read(source, [config.task.label])  # raises BadInput without this column
-            raise BadInput(f"{example.place}: has no label")
+            raise BadInput(f"{example.location}: has no label")
 
 
 def drop_unusable(examples: list[Example], labelled: bool, source) -> list[Example]:
@@ -257,7 +257,7 @@ def drop_unusable(examples: list[Example], labelled: bool, source) -> list[Examp
     Skips up to one in a hundred rows with another number of columns, which files of GLUE to train on have, and prints
     how many. Raises BadInput for more.
     """
-    broken = [example.place for example in examples if not example.texts]
+    broken = [example.location for example in examples if not example.texts]
     if broken:
         message = f"{broken[0]}: {tables.OTHER_COLUMNS}, as {len(broken)} of {len(examples)} rows"
         if len(broken) > len(examples) / 100:

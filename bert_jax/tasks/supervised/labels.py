@@ -36,11 +36,11 @@ def names_of(example: examples.Example, kind: str) -> list[str]:
     names = label if isinstance(label, list) else read_list(label)
     if names is None:
         names = split_list(label) if kind == "labels" else [label]
-    names = [tables.text_of(example.place, name) for name in names if name != ""]
+    names = [tables.text_of(example.location, name) for name in names if name != ""]
     has_other_count = kind == "classes" and len(names) != 1
     if has_other_count or len(set(names)) < len(names):
         hint = "one name, or for task.kind=labels names between commas or in a JSON list, each once"
-        raise BadInput(f"{example.place}: label {label!r}: expected {hint}")
+        raise BadInput(f"{example.location}: label {label!r}: expected {hint}")
     return names
 
 
@@ -65,7 +65,7 @@ def target(config, example: examples.Example, names: list[str]) -> int | float |
         with contextlib.suppress(ValueError):
             if abs(number := float(str(label))) <= LARGEST:
                 return number
-        raise BadInput(f"{example.place}: label {label!r}: expected a number")
+        raise BadInput(f"{example.location}: label {label!r}: expected a number")
     numbers = [examples.label_number(example, name, names) for name in names_of(example, kind)]
     if kind == "classes":
         return numbers[0]

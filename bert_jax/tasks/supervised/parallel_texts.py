@@ -24,7 +24,10 @@ DEFAULTS = {
 def load(config, path: Path | str) -> list[Example]:
     """Reads the examples of a file, of parallel files, or of a data set; see tables.py."""
     rows = tables.read(path, [*config.task.text])
-    return [Example(place, [text for text in row if text is not None], None) for place, row in rows]
+    return [
+        Example(location, [text for text in row if text is not None], None)
+        for location, row in rows
+    ]
 
 
 def parse(config, lines: list[str]) -> list[Example]:

@@ -71,9 +71,9 @@ def read_sentence(columns: tuple, rows: tables.Rows) -> Example:
         hint = f"too few for config.task.columns={columns}"
         raise BadInput(f"{first_place}: {size} columns, {hint}")
     words = []
-    for place, row in rows:
+    for location, row in rows:
         if len(row) != size:
-            raise BadInput(f"{place}: {len(row)} columns, expected {size} as above")
-        words.append(Example(place, [row[word_column]], row[label_column]))
+            raise BadInput(f"{location}: {len(row)} columns, expected {size} as above")
+        words.append(Example(location, [row[word_column]], row[label_column]))
     forms = [word.texts[0] for word in words]
     return Example(first_place, forms, words if size > 1 else None)

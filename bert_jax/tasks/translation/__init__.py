@@ -82,7 +82,7 @@ def parse(config, lines: list[str]) -> list[Example]:
 def load_sources(config, path: Path) -> list[Example]:
     """Reads a file to translate: the column of the sources of a table, or the lines of another file."""
     rows = tables.read_texts(path, config.task.text[0])
-    return [Example(place, [text, ""], None) for place, text in rows]
+    return [Example(location, [text, ""], None) for location, text in rows]
 
 
 def fill(config, store: Store) -> dict[str, int]:
@@ -279,13 +279,13 @@ def widen(config, inputs: list[Example], split: Split, phase):
     Raises BadInput for a text that is longer than the model's positions.
     """
     _, pieces = texts.locate_texts(split)
-    places = (pieces + special_tokens(config)).max(axis=1)
-    longest = int(places.max())
+    sizes = (pieces + special_tokens(config)).max(axis=1)
+    longest = int(sizes.max())
     most = longest_row(config)
     if longest > most:
-        place = inputs[places.argmax()].place
+        location = inputs[sizes.argmax()].location
         raise BadInput(
-            f"{place}: {longest} pieces with the end token, config.model.max_length={most}"
+            f"{location}: {longest} pieces with the end token, config.model.max_length={most}"
         )
     return phase._replace(length=longest)
 
