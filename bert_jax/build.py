@@ -58,7 +58,7 @@ class Design(NamedTuple):
 
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
     """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
-    a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
+    a phase's batch is not divisible by the mesh, or if the configured attention cannot run on it."""
     # The names of the arrays that an objective reads do not depend on its vocabulary, which is known from the store.
     objective = base.make(config, Vocabulary(config.tokenizer.size, **DEFAULTS.special_ids))
     base.check_arrays(config, objective, tasks.make(config).shapes(phases[0], 1))

@@ -50,7 +50,7 @@ COMMANDS = {
     "features": "Write vectors of the tokens or the lines of a text file.",
     "env": 'Print environment variables for faster steps of other programs on CPUs: eval "$(bert-jax env)".',
 }
-LONGEST = 900  # characters of an error message
+MAX_MESSAGE = 900  # characters of an error message
 FILES = {
     "config": "print_config",
     "inspect": "inspect_batch",
@@ -91,8 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def print_error(text: str) -> None:
     """Prints an error on standard error. Cuts the middle out of a long one."""
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    if len(text) > MAX_MESSAGE:
+        text = f"{text[: MAX_MESSAGE // 2]} ... {text[-MAX_MESSAGE // 2 :]}"
     with contextlib.suppress(OSError):
         print(f"bert-jax: {text}", file=sys.stderr)
 

@@ -99,10 +99,10 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
     }
 
 
-def own_metrics(model: open_run.OpenModel, taken: Iterable[str]) -> dict[str, float]:
+def user_metrics(model: open_run.OpenModel, names: Iterable[str]) -> dict[str, float]:
     """Returns what the function of config.evaluate.metric gives for a model.
 
-    taken: names of other metrics.
+    names: of other metrics.
 
     Raises BadInput if it does not give numbers by other names.
     """
@@ -110,7 +110,7 @@ def own_metrics(model: open_run.OpenModel, taken: Iterable[str]) -> dict[str, fl
     on_one = jax.set_mesh(Mesh(jax.local_devices()[:1], "one"))
     with own_function("evaluate.metric", model.config.evaluate.metric) as function, on_one:
         values = {name: float(value) for name, value in function(model).items()}
-        same = values.keys() & {*taken, "step", "split", "time", "headline"}
+        same = values.keys() & {*names, "step", "split", "time", "headline"}
         if same:
             raise ValueError(f"there is already {', '.join(same)}")
         return values

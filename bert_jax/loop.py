@@ -309,7 +309,7 @@ class Loop:
                     if self.processes.is_main:
                         run = self.workdir.directory
                         model = open_run.with_params(run, self.config, step, arrays)
-                        values |= evaluate.own_metrics(model, values)
+                        values |= evaluate.user_metrics(model, values)
                 self.reporter.report(step, split, values)
         return True
 

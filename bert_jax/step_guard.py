@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-LEAST = 0.01  # least deviation, relative to the mean, so that a nearly constant loss has no spikes
+MIN_DEVIATION = (
+    0.01  # least deviation, relative to the mean, so that a nearly constant loss has no spikes
+)
 
 
 class Band(NamedTuple):
@@ -70,7 +72,7 @@ def top(band: Band, window: int, spike: float):
     losses."""
     if not spike:
         return jnp.float32(jnp.inf)
-    deviation = jnp.maximum(band.deviation, LEAST * jnp.abs(band.mean))
+    deviation = jnp.maximum(band.deviation, MIN_DEVIATION * jnp.abs(band.mean))
     return jnp.where(band.count < window, jnp.inf, band.mean + spike * deviation)
 
 

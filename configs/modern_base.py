@@ -19,7 +19,7 @@ from bert_jax.configs import base
 PAPER = 2019  # billions of tokens
 ENDS = {"long": 250, "decay": 50}  # billions of tokens of the last phases
 LENGTHS = 1024, 8192
-LEAST = 64  # rows of a batch; all are multiples of it, to divide over up to 64 devices
+ROWS_STEP = 64  # rows of a batch; all are multiples of it, to divide over up to 64 devices
 
 
 def get_config(billions=PAPER):
@@ -90,5 +90,5 @@ def steps_of(tokens: float, phases) -> int:
 
 
 def multiple(rows: float) -> int:
-    """Returns the nearest multiple of LEAST, but not 0."""
-    return LEAST * max(1, round(rows / LEAST))
+    """Returns the nearest multiple of ROWS_STEP, but not 0."""
+    return ROWS_STEP * max(1, round(rows / ROWS_STEP))

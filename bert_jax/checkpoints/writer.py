@@ -37,7 +37,7 @@ class Manager(ocp.CheckpointManager):
         return False
 
 
-class KeptSteps(NamedTuple):
+class PreservedSteps(NamedTuple):
     """A policy that preserves the checkpoints of the steps that a sequence has at the time."""
 
     steps: Sequence[int]
@@ -47,14 +47,14 @@ class KeptSteps(NamedTuple):
 
 
 @contextlib.contextmanager
-def manager(directory: Path, keep: int = 1, keep_every: int = 0, kept: Sequence[int] = ()):
+def manager(directory: Path, keep: int = 1, keep_every: int = 0, preserved: Sequence[int] = ()):
     """Opens a CheckpointManager that saves in the background, and keeps some of the checkpoints.
 
     keep: how many of the newest.
     keep_every: those at multiples of so many steps, too; 0 for none.
-    kept: the steps of others, a sequence that changes during the run; Orbax's CustomSteps would copy it.
+    preserved: the steps of others, a sequence that changes during the run; Orbax's CustomSteps would copy it.
     """
-    policies = [LatestN(keep), KeptSteps(kept)]
+    policies = [LatestN(keep), PreservedSteps(preserved)]
     if keep_every:
         policies.append(EveryNSteps(keep_every))
     options = ocp.CheckpointManagerOptions(

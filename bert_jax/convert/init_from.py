@@ -43,10 +43,10 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
     """
     name = config.init_from
     model = open_source(config)
-    subtrees = taken_subtrees(config, model.config)
+    subtrees = mapped_subtrees(config, model.config)
     check_settings(config, model.config)
     tokenizer = tokenizer_of(config, model)
-    heads = kept_heads(config, model)
+    heads = reused_heads(config, model)
     arrays = {}
     for path, array in open_model.trained(model).items():
         if tokenizer.size > model.vocabulary.size and path.endswith(WORDS):
@@ -94,7 +94,7 @@ def open_source(config: ConfigDict) -> open_run.OpenModel:
         return model
 
 
-def kept_heads(config: ConfigDict, model: open_run.OpenModel) -> set[str]:
+def reused_heads(config: ConfigDict, model: open_run.OpenModel) -> set[str]:
     """Returns the paths of parameters outside of the body that the run keeps: all in pretraining with the same
     architecture; otherwise those of which a task with labels has the same, as ModernBERT's head."""
     if config.model.name != model.config.model.name:
@@ -127,7 +127,7 @@ def read_moments(config: ConfigDict, model: open_run.OpenModel) -> dict[str, np.
     }
 
 
-def taken_subtrees(config: ConfigDict, source: ConfigDict) -> dict[str, str]:
+def mapped_subtrees(config: ConfigDict, source: ConfigDict) -> dict[str, str]:
     """Returns {subtree of the source's body: the subtree of this model that starts with it}, by TAKES of
     models/base.py.
 
@@ -240,14 +240,14 @@ def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
         subtree, name = models.split(path, subtrees)
         return subtree or name
 
-    taken = {*map(part, fitted)}
-    for subtree in {models.subtree_of(path, subtrees) for path in body.arrays} - {"", *taken}:
+    filled = {*map(part, fitted)}
+    for subtree in {models.subtree_of(path, subtrees) for path in body.arrays} - {"", *filled}:
         raise BadInput(f"config.init_from={config.init_from}: nothing in it fits {subtree}")
     require(fitted, "init_from", config, "nothing in it fits the model")
     others = names.by_path(params).keys() - fitted.keys()
     fresh = sorted({models.split(path, subtrees)[1] for path in others})
     number = counts.count(fitted, body.vocabulary)
-    parts = sorted(taken)
+    parts = sorted(filled)
     if body.layers:
         parts.append(f"tiled from {body.layers} layers")
     if body.moments:

@@ -22,7 +22,7 @@ from bert_jax.errors import BadInput
 PERIOD = 1 << 20
 EPOCHS = 8  # of the source with the shortest ones, whose rows are read at a time
 TEMPERATURE = "tokens^"
-LARGEST = 1e6  # factor
+MAX_FACTOR = 1e6  # factor
 DEFAULTS = {
     # how often the text of each source of corpus.source is seen, by its name: fi:3.7,en:0.13 (a source that is left out
     # has 1; 0: not at all), or by a temperature, optionally followed by factors: tokens^0.7 or tokens^0.7,la:0. The
@@ -81,12 +81,12 @@ def factors(tokens: dict[str, int], text: str) -> dict[str, float]:
 
 
 def number(text: str) -> float:
-    """Returns a number that is not negative and at most LARGEST; raises ValueError."""
+    """Returns a number that is not negative and at most MAX_FACTOR; raises ValueError."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= LARGEST:
+    if not 0 <= value <= MAX_FACTOR:
         raise ValueError(f"{text!r}: expected a number, as in fi:3.7,en:0.13 or tokens^0.7")
     return value
 

@@ -129,11 +129,11 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     sources = content["sources"]
     splits = {}
     for name in sources[0]["documents"]:
-        whole = splits[name] = open_split(directory / name, sources)
-        ends = whole.source_ends.tolist()
+        split = splits[name] = open_split(directory / name, sources)
+        ends = split.source_ends.tolist()
         for source, documents in zip(sources, itertools.pairwise([0, *ends]), strict=True):
             if "name" in source:
-                splits[f"{name}_{source['name']}"] = whole._replace(documents=range(*documents))
+                splits[f"{name}_{source['name']}"] = split._replace(documents=range(*documents))
     return Store(directory, content, splits)
 
 

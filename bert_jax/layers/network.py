@@ -255,11 +255,11 @@ def make(network: type[Network], config, vocabulary_size: int, **fields) -> Netw
 
 
 def check_mesh(config, mesh) -> None:
-    """Raises BadInput if a size of the model does not divide over the mesh."""
+    """Raises BadInput if a size of the model is not divisible by an axis of the mesh."""
     for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
         if config.model[key] % mesh.shape[axis]:
             parts = f"config.mesh.{axis}={mesh.shape[axis]}"
-            raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
+            raise BadInput(f"config.model.{key}={config.model[key]}: not divisible by {parts}")
 
 
 def unused_positions(config) -> list[str]:

@@ -43,7 +43,7 @@ def resolve(config, phase, mesh, **fields) -> str:
     by itself; '' if the network has no `specs`.
 
     `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length. Raises BadInput if the
-    model does not divide over the mesh, or for what an implementation does not support.
+    model is not divisible by the mesh, or for what an implementation does not support.
     """
     specs = getattr(make(config, 0, **fields), "specs", ())
     if not specs:

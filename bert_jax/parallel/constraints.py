@@ -1,7 +1,7 @@
 """Sharding constraints for what a model computes. Model code names the kind of an array, and no mesh axes.
 
 Without constraints, XLA gathers the activations of the whole batch on the devices that hold a shard of a parameter,
-instead of gathering the parameter. Arrays stay unconstrained without a mesh, if the number of rows does not divide over
+instead of gathering the parameter. Arrays stay unconstrained without a mesh, if the number of rows is not divisible by
 it (the one example row of `init`), and inside `shard_map` (`mesh.summed`).
 """
 
@@ -128,7 +128,7 @@ def by_heads(function):
         mesh = get_abstract_mesh()
         if not is_split(mesh):
             return function(*arrays)
-        rows = ROWS if divides(mesh, arrays[0]) else None
+        rows = ROWS if is_divisible(mesh, arrays[0]) else None
         with_heads = P(rows, None, "tensor")
         specs = tuple(with_heads if x.ndim == 4 else P(rows) for x in arrays)
         # Unchecked: kernels do not declare over which axes their results vary.
@@ -147,7 +147,7 @@ def map_rows(function):
 
     def call(*arrays, **parameters):
         mesh = get_abstract_mesh()
-        if not is_split(mesh) or not divides(mesh, arrays[0]):
+        if not is_split(mesh) or not is_divisible(mesh, arrays[0]):
             return function(*arrays, **parameters)
 
         def part(arrays, parameters):
@@ -179,7 +179,7 @@ def constrain(x, spec: P):
     mesh = get_abstract_mesh()
     if not is_split(mesh):
         return x
-    if spec[0] == ROWS and not divides(mesh, x):
+    if spec[0] == ROWS and not is_divisible(mesh, x):
         return x
     return jax.lax.with_sharding_constraint(x, spec)
 
@@ -189,14 +189,14 @@ def is_split(mesh) -> bool:
     return mesh.size > 1 and not mesh.manual_axes
 
 
-def divides(mesh, x) -> bool:
-    """Returns whether the rows of x[B, ...] divide over the mesh."""
+def is_divisible(mesh, x) -> bool:
+    """Returns whether the rows of x[B, ...] are divisible by the shards of rows."""
     return x.shape[0] % axis_size(mesh, ROWS) == 0
 
 
 def is_sharded(rows) -> bool:
     """Returns whether both the embedding table and rows[B, ...] are sharded over the mesh in use."""
     mesh = get_abstract_mesh()
-    if not is_split(mesh) or not divides(mesh, rows):
+    if not is_split(mesh) or not is_divisible(mesh, rows):
         return False
     return mesh.shape["fsdp"] * mesh.shape["tensor"] > 1

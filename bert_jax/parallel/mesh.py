@@ -67,7 +67,7 @@ def make_mesh(config, devices=None) -> Mesh:
 
 def fsdp_size(config, devices) -> int:
     """Returns the size of the axis `fsdp`: `mesh.fsdp`, or for -1 all devices of a TPU slice that `data` and `tensor`
-    leave, as far as width and vocabulary divide over them, and 1 on other devices.
+    leave, as far as width and vocabulary are divisible by them, and 1 on other devices.
 
     On TPUs the compiler hides half of the gathers and scatters of `fsdp`, and nothing of the sums of `data`.
     """
@@ -106,7 +106,7 @@ def match(name: str, rules=RULES) -> tuple:
 
 
 def parameters(shapes, mesh: Mesh, rules=RULES):
-    """Returns the shardings of a tree of parameters, by their paths. Raises BadInput if a shape does not divide."""
+    """Returns the shardings of a tree of parameters, by their paths. Raises BadInput if a shape is not divisible."""
 
     def choose(path, leaf):
         name = path_name(path)
@@ -115,7 +115,7 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
             parts = axis_size(mesh, axes)
             if size % parts:
                 raise BadInput(
-                    f"config.mesh: {name} of shape {leaf.shape} does not divide over {axes}={parts}"
+                    f"config.mesh: {name} of shape {leaf.shape} is not divisible by {axes}={parts}"
                 )
         return NamedSharding(mesh, spec)
 
@@ -205,11 +205,11 @@ def micro_batches(mesh: Mesh, phase, train) -> int:
 
 
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
-    """Raises BadInput, which names the key, if a batch does not divide over the mesh and the micro-batches."""
+    """Raises BadInput, which names the key, if a batch is not divisible by the shards of rows and the micro-batches."""
     shards = axis_size(mesh, ROWS)
     if batch % (shards * micro_batches):
         raise BadInput(
-            f"config.{key}={batch}: does not divide over {shards} row shards and {micro_batches} micro-batches"
+            f"config.{key}={batch}: not divisible by {shards} row shards x {micro_batches} micro-batches"
         )
 
 

@@ -74,7 +74,7 @@ class CompilerFailed(Unfinished):
 
 
 def make_mesh(job: Job, target: Target) -> jax.sharding.Mesh:
-    """Returns the mesh over the devices of a target. Raises BadInput if the config does not divide over them."""
+    """Returns the mesh over the devices of a target. Raises BadInput if a size is not divisible by its axes."""
     return build.make_mesh(job.config, job.phases, target.devices())
 
 

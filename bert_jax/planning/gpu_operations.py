@@ -122,7 +122,7 @@ def sliced(fusion: Instruction, body: list[Instruction]) -> dict[str, int]:
     """Returns {operand of which a fusion reads or writes slices alone: bytes that it reads of them}."""
     numbers = {}  # {parameter: its position}
     sizes = Counter()  # {parameter: bytes of its slices}
-    whole = set()  # parameters that something else reads
+    read_otherwise = set()  # parameters that something else reads
     for part in body:
         if part.opcode == "parameter":
             numbers[part.name] = hlo.numbers(part.text)[0]
@@ -134,12 +134,12 @@ def sliced(fusion: Instruction, body: list[Instruction]) -> dict[str, int]:
             sizes[first] += updated(body)
         else:
             others.append(first)
-        whole.update(others)
+        read_otherwise.update(others)
     operands = fusion.operands
     return {
         operands[numbers[name]]: count
         for name, count in sizes.items()
-        if name in numbers and name not in whole
+        if name in numbers and name not in read_otherwise
     }
 
 

@@ -1,4 +1,4 @@
-"""The table of slices that a config divides over, sorted by hours.
+"""The table of slices that divide the sizes of a config, sorted by hours.
 
 One slice of each kind of chip is compiled, and its numbers are scaled to the others. Compute scales with the rows per
 device; communication with the share that a chip sends in a ring; the parameter update with the state that it holds. The
@@ -23,7 +23,7 @@ TOKENS = 8192  # preferred tokens per device of the compiled slice: few enough t
 def table(job: Job, kinds: list[str], price: float | None) -> dict:
     """Returns `slices` of these kinds, the fastest first, and `left_out`: {name of a skipped slice: reason}.
 
-    A slice is skipped if the config does not divide over it.
+    A slice is skipped if a size of the config is not divisible by it.
 
     price: of a chip-hour.
     """

@@ -117,15 +117,15 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
             continue
         if not has_decay_changed and is_of_future(key, old, new, step):
             continue
-        facts = []
+        reasons = []
         name = key.partition(".")[2].removesuffix(".steps")
         if done := configs.steps_by_phase(old, step).get(name):
-            facts.append(f"{done} are done")
+            reasons.append(f"{done} are done")
         if has_decay_changed:
-            facts.append("the decay has begun")
+            reasons.append("the decay has begun")
         before = f"{was!r} in the run"
-        if facts:
-            before += f" ({', '.join(facts)})"
+        if reasons:
+            before += f" ({', '.join(reasons)})"
         refused.append(f"config.{key}: {before}, {now!r} now")
     return refused
 

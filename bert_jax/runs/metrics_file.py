@@ -31,5 +31,5 @@ def lines(path: Path) -> list[dict]:
 def drop_after(path: Path, step: int) -> None:
     """Deletes the lines after `step`: the resumed run reports those steps again."""
     if path.exists():
-        kept = [f"{json.dumps(line)}\n" for line in lines(path) if line["step"] <= step]
-        atomic.write(path, "".join(kept))
+        remaining = [f"{json.dumps(line)}\n" for line in lines(path) if line["step"] <= step]
+        atomic.write(path, "".join(remaining))

@@ -72,8 +72,8 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> OpenModel:
     if not steps:
         raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
     if run.step is not None and run.step not in steps:
-        kept = ", ".join(map(str, steps))
-        raise BadInput(f"{run.name}@{run.step}: no such checkpoint; the run has {kept}")
+        existing = ", ".join(map(str, steps))
+        raise BadInput(f"{run.name}@{run.step}: no such checkpoint; the run has {existing}")
     info = workdir.read_info(directory)
     settings = jax_setup.resolve(read_config(directory, info, overrides))
     best = run.step

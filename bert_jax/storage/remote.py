@@ -13,7 +13,7 @@ from pathlib import Path
 from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
-LONGEST = 300  # characters of a library's message
+MAX_MESSAGE = 300  # characters of a library's message
 TIMEOUT = 120.0  # seconds until a request fails
 # Modules whose errors concern an address or its servers.
 LIBRARIES = ("gcsfs", "aiohttp", "google.auth", "google.api_core", "requests", "botocore", "azure")
@@ -86,7 +86,7 @@ class Directory:
                 conf[protocol]["requests_timeout"] = TIMEOUT
             self.files, self.root = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            hint = one_line(error, LONGEST)
+            hint = one_line(error, MAX_MESSAGE)
             if scheme in GOOGLE:
                 hint = "pip install -c constraints.txt -e '.[gcs]'"
             raise BadInput(f"{address}: cannot read {scheme}:// addresses: {hint}") from None
@@ -146,7 +146,7 @@ def explain(what: str):
     except FileNotFoundError:
         raise BadInput(f"{what}: does not exist, or you may not read it") from None
     except Exception as error:  # of any type, by fsspec and its libraries
-        reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
+        reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, MAX_MESSAGE)
         if is_refused(error):
             raise BadInput(f"{what}: {reason}") from None
         error_type = Unavailable if is_unreachable(error) else Unfinished  # for example a full disk

@@ -28,7 +28,7 @@ KIND = "wordpiece"
 FILE = "vocab.txt"
 
 # Characters; longer words are [UNK]. BERT's original code has 200; transformers, whose ids these equal, 100.
-LONGEST_WORD = 100
+MAX_WORD = 100
 
 # Characters that BERT's rules treat as single words: ASCII punctuation, and the main block of CJK
 # ideographs.
@@ -120,7 +120,7 @@ def encode_units(library: tokenizers.Tokenizer, units: list[str]) -> tuple[np.nd
 
 def make_library(vocabulary: dict[str, int], normalizer: BertNormalizer) -> tokenizers.Tokenizer:
     """Builds the library's tokenizer with BERT's rules. vocabulary: {piece: id}."""
-    model = WordPieceModel(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
+    model = WordPieceModel(vocabulary, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD)
     library = tokenizers.Tokenizer(model)
     library.normalizer = normalizer
     library.pre_tokenizer = BertPreTokenizer()

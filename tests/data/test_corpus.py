@@ -91,7 +91,7 @@ def test_a_line_ends_documents(tmp_path, monkeypatch, form, sentences, newline):
     if sentences == "none":
         keys += "objective.name=causal_lm", "task.name=token_blocks"
         texts[30] += "\t"
-    monkeypatch.setattr(files, "LONGEST_DOCUMENT", 300)
+    monkeypatch.setattr(files, "MAX_DOCUMENT", 300)
     for size in (1, 100, 1 << 20):
         monkeypatch.setattr(files, "PIECE", size)
         found, problems = read(*keys)

@@ -99,7 +99,7 @@ def test_lines_keep_their_characters(path, documents):
 @pytest.mark.parametrize("texts", [["a\rb\r\rc"], ["one " * 30 + "\r" + "two" * 30, "\r x\r y"]])
 def test_long_lines_and_carriage_returns_alone_are_kept(path, monkeypatch, texts):
     monkeypatch.setattr(files_of_text, "PIECE", 20)
-    monkeypatch.setattr(files_of_text, "LONGEST_LINE", 50)
+    monkeypatch.setattr(files_of_text, "MAX_LINE", 50)
     stripped = [text.strip("\r") for text in texts]
     path.write_bytes("\n\n".join(texts).encode())
     assert read(path, "lines") == (stripped, {})
@@ -246,7 +246,7 @@ def test_workers_make_the_same_store(tmp_path, monkeypatch, keys):
 @pytest.mark.parametrize("form, between", [("files", ""), ("lines", "\r\n")])
 def test_a_large_file_is_parted_without_a_loss(path, monkeypatch, form, between):
     """Also one without line breaks. In the format lines, those around a document are none of it."""
-    monkeypatch.setattr(files_of_text, "LONGEST_DOCUMENT", 3000)
+    monkeypatch.setattr(files_of_text, "MAX_DOCUMENT", 3000)
     lines = "".join(f"{number} line\r\n" for number in range(1500))
     for text, end in ((lines, between), (lines.replace(" line\r\n", "\u3000"), "")):
         path.write_bytes(b"\xef\xbb\xbf" + text.encode())

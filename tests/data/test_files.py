@@ -137,7 +137,7 @@ def test_a_long_line_anywhere_is_cut_between_words_or_characters(tmp_path, befor
 
 @pytest.mark.parametrize("end", [b"", b"\n", b'\n{"text": "a"}\n'])
 def test_a_record_that_is_too_long_is_dropped_with_all_its_bytes(tmp_path, monkeypatch, end):
-    monkeypatch.setattr(files, "LONGEST_RECORD", 1000)
+    monkeypatch.setattr(files, "MAX_RECORD", 1000)
     monkeypatch.setattr(files, "PIECE", 300)
     problems, record = Counter(), b"{" * 5000
     found = b"".join(texts(write(tmp_path / "a", record + end), "jsonl", problems))
@@ -147,7 +147,7 @@ def test_a_record_that_is_too_long_is_dropped_with_all_its_bytes(tmp_path, monke
 
 def test_a_long_record_at_the_end_is_whole(tmp_path, monkeypatch):
     """As every line of JSON is, with or without a line break."""
-    monkeypatch.setattr(files, "LONGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(files, "MAX_DOCUMENT", 1000)
     monkeypatch.setattr(files, "PIECE", 300)
     problems, record = Counter(), b'{"text": "' + b"a b " * 2000 + b'"}'
     path = write(tmp_path / "a", b"{}\n" + record)
@@ -160,7 +160,7 @@ def test_memory_does_not_grow_with_a_line_or_a_document(tmp_path, monkeypatch):
     path = write(tmp_path / "a.jsonl", b'"' + b"x" * 40_000_000 + b'"\nend')
     assert max(map(len, files.read_lines(path, "lines", problems, files.PIECE))) < 3_000_000
     assert max(map(len, texts(path, "jsonl", problems))) < 18_000_000
-    monkeypatch.setattr(files, "LONGEST_DOCUMENT", 3_000_000)
+    monkeypatch.setattr(files, "MAX_DOCUMENT", 3_000_000)
     content = b"some words of a line\n" * 400_000
     found = texts(write(tmp_path / "a.txt", content), "lines", problems)
     assert len(found) == 3 and b"".join(found) == content

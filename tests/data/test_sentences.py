@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_jax.data.sources.sentences import LONGEST_SENTENCE, STOP, cap, split_sentences
+from bert_jax.data.sources.sentences import MAX_SENTENCE, STOP, cap, split_sentences
 
 # Bars separate the sentences. A bar without spaces stands for no white space in the text.
 SENTENCES = """
@@ -43,7 +43,7 @@ def test_text_is_split_at_the_ends_of_sentences(marked):
 def check(line: str) -> None:
     found = split_sentences(line)
     assert "".join("".join(found).split()) == "".join(line.split())
-    assert all(found) and max(map(len, found), default=0) <= LONGEST_SENTENCE
+    assert all(found) and max(map(len, found), default=0) <= MAX_SENTENCE
 
 
 def test_no_character_is_lost_and_no_sentence_is_too_long():

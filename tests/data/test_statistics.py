@@ -1,6 +1,6 @@
 """Statistics of masks and pairs: BERT's shares, and uniformity, over 100,000 rows; a million with --full.
 
-Chi-square tests compare observed with expected counts; p must be above LEAST. So the tolerance follows from the number
+Chi-square tests compare observed with expected counts; p must be above MIN_P. So the tolerance follows from the number
 N of observations: a share s may deviate by about 3.9 sqrt(s (1 - s) / N). For [MASK] among the 1.6 million predictions
 of 100,000 rows, that is 0.1 percentage points; for random pairs among 100,000, 0.6. Seeds are fixed, so the results are
 the same every time. Each test prints its counts and p (pytest -rP).
@@ -19,7 +19,7 @@ from bert_jax.tasks.text import documents, pair_rows
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0
 SPEC = pairs.Spec(seed=3, phase=0, length=LENGTH, batch=BATCH, max_predictions=20)
-LEAST = 1e-4  # of p
+MIN_P = 1e-4  # of p
 
 sizes = pytest.mark.parametrize("size", [100_000, pytest.param(1_000_000, marks=pytest.mark.full)])
 
@@ -40,7 +40,7 @@ def check(what, counts, shares=None, factor=1.0):
     expected = counts.sum() * shares
     p = chi2.sf(factor * ((counts - expected) ** 2 / expected).sum(), len(counts) - 1)
     print(f"{what}: {counts.sum():,.0f} counted, p = {p:.4f}")
-    assert p > LEAST, (what, counts / counts.sum(), shares)
+    assert p > MIN_P, (what, counts / counts.sum(), shares)
 
 
 @pytest.mark.slow
@@ -119,6 +119,6 @@ def test_the_order_of_rows_is_random(size, more):
     table = np.bincount(before * cells + after, minlength=cells**2).reshape(cells, cells)
     expected = np.outer(table.sum(1), table.sum(0)) / count
     statistic = ((table - expected) ** 2 / expected).sum() * (count - 1) / count
-    assert LEAST < chi2.sf(statistic, (cells - 1) ** 2) < 1 - LEAST
+    assert MIN_P < chi2.sf(statistic, (cells - 1) ** 2) < 1 - MIN_P
     steps = np.diff(order) % count
     check("steps between neighbours", np.bincount(steps * 1000 // count, minlength=1000))

@@ -20,7 +20,7 @@ IDS = DRAW.integers(0, PIECES, (16, 6)).astype(np.int32)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("rows", [16, 1])  # one row does not divide over a mesh
+@pytest.mark.parametrize("rows", [16, 1])  # one row is not divisible by a mesh
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2, 2), (1, 8, 1), (2, 1, 4)])
 def test_vectors_are_those_of_the_rounded_table_on_any_mesh(shape, rows, dtype):
     lookup = jax.jit(constraints.lookup, static_argnums=(2, 3))

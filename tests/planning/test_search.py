@@ -149,7 +149,7 @@ def test_scaled_numbers_are_close_to_compiled_ones(fsdp, least, most, gap):
 
 @pytest.mark.slow
 def test_the_table_is_sorted_by_hours_and_names_skipped_slices(monkeypatch, tmp_path, capsys):
-    """The compiler is fake. The batch does not divide over one slice, and the second of the three does not fit."""
+    """The compiler is fake. The batch is not divisible by one slice, and the second of the three does not fit."""
     compiled = []
 
     def compile_step(job, one, mesh, phase):

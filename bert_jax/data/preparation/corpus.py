@@ -26,11 +26,11 @@ from bert_jax.errors import BadInput
 
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 # Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
-MOST_BAD_LINES = 5
-MOST_BAD_SHARE = 0.05
+MAX_BAD_LINES = 5
+MAX_BAD_SHARE = 0.05
 # Files of which an error says what is wrong, at most.
-MOST_FILES = 5
-MOST_ROWS = 100  # that are read to check a file
+MAX_FILES_NAMED = 5
+MAX_ROWS = 100  # that are read to check a file
 # Those of the formats whose rows are read here, not by a worker.
 READERS = {
     "csv": tables.texts,
@@ -136,7 +136,7 @@ def open_sources(config) -> list[Source]:
     reasons = [reason for each in opened for reason in each.refused.values()]
     if reasons and not config.filter.unusable_files:
         raise BadInput(
-            f"config.corpus.source: unusable files ({len(reasons):,}), such as {'; '.join(reasons[:MOST_FILES])};"
+            f"config.corpus.source: unusable files ({len(reasons):,}), such as {'; '.join(reasons[:MAX_FILES_NAMED])};"
             " config.filter.unusable_files=True leaves such files out, iconv -f ENCODING -t UTF-8 converts one"
         )
     return opened
@@ -186,7 +186,7 @@ def refusal(path: Path, reading: Reading) -> str:
         if reader := READERS.get(reading.form):
             problems = Counter()
             texts = reader(path, reading, problems)
-            usable = len([*itertools.islice(texts, MOST_ROWS)])
+            usable = len([*itertools.islice(texts, MAX_ROWS)])
             check_usable(path, usable, problems, reading)
         else:
             check_file(path, reading)
@@ -236,7 +236,7 @@ def check_encoding(path: Path, lines: bytes, usable: int, problems: Counter) -> 
     usable: the number of lines, or of records, without problems.
     """
     bad = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
-    if bad > MOST_BAD_SHARE * (usable + bad) and (not usable or bad >= MOST_BAD_LINES):
+    if bad > MAX_BAD_SHARE * (usable + bad) and (not usable or bad >= MAX_BAD_LINES):
         share = f"{bad / (usable + bad):.0%} of its beginning"
         likely = " or ".join(encodings.likely_encodings(lines))
         raise BadInput(f"{path}: {share} is not UTF-8 but probably {likely or 'no text'}")

@@ -16,7 +16,7 @@ TOKENS_PER_PARAMETER = 10  # distinct ones, at least
 PASSES = 40  # at most
 STEPS = 1_000_000
 WARMUP = 0.1  # share of the steps, unless the recipe has a larger one
-MOST_WARMUP = 10_000  # steps
+MAX_WARMUP = 10_000  # steps
 # Shipped configs with changes, smallest model first: a run takes size, optimizer, schedule and shapes of rows from one.
 # Short rows and high rates leave the frequencies of tokens early. Sizes below base have the rate of ELECTRA-Small
 # (arXiv:2003.10555).
@@ -175,7 +175,7 @@ def apply(config, report: dict, recipe, steps: int):
     if "pair_task" in after.task and (is_short or "pair_task" not in recipe.task):
         after.task.pair_task = "none"
     warmup = max(WARMUP, recipe.schedule.warmup / configs.total_steps(recipe))
-    warmup = min(MOST_WARMUP, round(warmup * steps))
+    warmup = min(MAX_WARMUP, round(warmup * steps))
     after.schedule.update(name=recipe.schedule.name, warmup=warmup, decay=0, end=0.0)
     after.log.every = int(float(f"{min(100, max(1, steps / 50)):.1g}"))
     after.evaluate.every = after.log.every * math.ceil(min(5000, steps / 5) / after.log.every)
@@ -191,9 +191,9 @@ def arguments(run: dict, name: str, overrides: list[str]) -> list[str]:
 
     name, overrides: of the config that prepared the store.
     """
-    kept = [text for text in overrides if text.partition("=")[0] not in run["changes"]]
+    unchanged = [text for text in overrides if text.partition("=")[0] not in run["changes"]]
     changed = [f"{key}={value}" for key, value in run["changes"].items()]
-    return ["--config", name, *(f"--config.{text}" for text in [*kept, *changed])]
+    return ["--config", name, *(f"--config.{text}" for text in [*unchanged, *changed])]
 
 
 def describe(report: dict, workdir: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ SHOWN_PIECES = 30
 # A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
 WRAPPED = 0.1  # share of the sentences
-LARGEST_DOCUMENT = 0.1  # share of the training tokens
+MAX_DOCUMENT_SHARE = 0.1  # share of the training tokens
 LOST = 0.01  # share of the bytes, of the characters, or of the vocabulary; filters apart
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
@@ -158,7 +158,7 @@ def find_bad_documents(config, report: dict) -> Iterator[tuple]:
             f"{report['wrapped_share']:.0%} of the sentences are parts of one, divided by the end of a line",
             "set config.corpus.sentences=wrapped, which joins the lines of a paragraph",
         )
-    if report["longest_document_share"] > LARGEST_DOCUMENT:
+    if report["longest_document_share"] > MAX_DOCUMENT_SHARE:
         yield (
             "large_document",
             f"one document has {report['longest_document_share']:.0%} of the training tokens",

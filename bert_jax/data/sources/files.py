@@ -26,11 +26,11 @@ CUTS = "cuts in lines over 1 MB"
 PARTED = "documents parted"
 PIECE = 1 << 20  # bytes read at a time; and of text per task, about
 # Bytes; a longer line is cut at a space, unless all of it is read in one piece.
-LONGEST_LINE = 1_000_000
+MAX_LINE = 1_000_000
 # Bytes of a line of JSON, which can hold a book; a longer one is dropped.
-LONGEST_RECORD = 16_000_000
+MAX_RECORD = 16_000_000
 CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
-LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
+MAX_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 
 
 def open_zstd(path: Path, mode: str):
@@ -157,8 +157,8 @@ def read_lines(
     problems: Counter,
     size: int,
 ) -> Iterator[bytes]:
-    """Yields pieces of whole lines, about `size` bytes each. Drops records of JSON lines over LONGEST_RECORD, cuts
-    other lines over LONGEST_LINE, and counts both. In a file that has carriage returns alone, these become line
+    """Yields pieces of whole lines, about `size` bytes each. Drops records of JSON lines over MAX_RECORD, cuts
+    other lines over MAX_LINE, and counts both. In a file that has carriage returns alone, these become line
     breaks.
 
     Raises BadInput for a damaged archive, and OSError with the path if reading fails.
@@ -174,12 +174,12 @@ def read_lines(
                 line = tail
             else:
                 line += data
-            if form != "jsonl" and len(line) > LONGEST_LINE:
+            if form != "jsonl" and len(line) > MAX_LINE:
                 cut = find_cut(line)
                 add_problem(problems, CUTS, cut)
                 yield line[:cut] + b"\n"
                 line = line[cut:]
-            elif len(line) > LONGEST_RECORD:
+            elif len(line) > MAX_RECORD:
                 dropped = len(line)
                 newline = line = b""
                 while not newline and (data := file.read(size)):
@@ -208,7 +208,7 @@ def read_exactly(path: Path) -> Iterator[bytes]:
 
 
 def texts(path: Path, reading, problems: Counter) -> Iterator[bytes]:
-    """Yields pieces of whole documents from a file; splits documents over LONGEST_DOCUMENT, but no line of JSON.
+    """Yields pieces of whole documents from a file; splits documents over MAX_DOCUMENT, but no line of JSON.
 
     reading: see text.Reading. With sentences=none, keeps all bytes, as `read_exactly` does.
     """
@@ -220,8 +220,8 @@ def texts(path: Path, reading, problems: Counter) -> Iterator[bytes]:
     for piece in pieces:
         text += piece
         cut = last_boundary(text, form, reading.separator)
-        if not cut and form != "jsonl" and len(text) > LONGEST_DOCUMENT:
-            part = text[:LONGEST_DOCUMENT]
+        if not cut and form != "jsonl" and len(text) > MAX_DOCUMENT:
+            part = text[:MAX_DOCUMENT]
             cut = part.rfind(b"\n") + 1 or find_cut(part)
             add_problem(problems, PARTED, cut)
         if cut:

@@ -14,7 +14,7 @@ PACKAGES = """
 """.split()
 # Directories with few docstrings, or with copies of other packages.
 SKIPPED = "test tests testing site-packages __pycache__ _vendor idlelib lib2to3 turtledemo".split()
-LEAST = 300  # characters; shorter docstrings are skipped
+MIN_CHARACTERS = 300  # characters; shorter docstrings are skipped
 GROUP = 100  # files per task
 
 
@@ -48,7 +48,7 @@ def pydocs_text(paths: list[Path]) -> bytes:
             continue  # not valid for this version of Python
         for text in texts:
             document = "\n".join(paragraphs(text))
-            if len(document) >= LEAST:
+            if len(document) >= MIN_CHARACTERS:
                 documents.append(f"{document}\n\n")
     # An escape in a docstring can be a lone surrogate, which UTF-8 cannot encode.
     return "".join(documents).encode(errors="ignore")

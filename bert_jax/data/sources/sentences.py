@@ -7,9 +7,9 @@ space after them.
 
 import re
 
-LONGEST_SENTENCE = 2000  # characters; longer sentences are split at a space
+MAX_SENTENCE = 2000  # characters; longer sentences are split at a space
 # Longer lines are split first, which bounds the work on a line without stops.
-LONGEST_WORK = 100_000
+MAX_WORK = 100_000
 
 # Characters with Unicode's property Sentence_Terminal in scripts with white space between sentences; the ellipsis.
 SPACED = (
@@ -102,9 +102,9 @@ NEAR = 40  # characters examined before a stop, enough for any abbreviation
 
 
 def split_sentences(line: str) -> list[str]:
-    """Returns the sentences of a line, none longer than LONGEST_SENTENCE. Drops only the white space between them."""
-    if len(line) > LONGEST_WORK:
-        return [part for piece in cap(line, LONGEST_WORK) for part in split_sentences(piece)]
+    """Returns the sentences of a line, none longer than MAX_SENTENCE. Drops only the white space between them."""
+    if len(line) > MAX_WORK:
+        return [part for piece in cap(line, MAX_WORK) for part in split_sentences(piece)]
     sentences = []
     start = 0
     for match in STOP.finditer(line):
@@ -112,7 +112,7 @@ def split_sentences(line: str) -> list[str]:
             sentences.append(line[start : match.end()].rstrip())
             start = match.end()
     sentences.append(line[start:].strip())
-    if len(line) <= LONGEST_SENTENCE:
+    if len(line) <= MAX_SENTENCE:
         return list(filter(None, sentences))
     return [part for sentence in sentences for part in cap(sentence)]
 
@@ -155,7 +155,7 @@ def ends_after_letters(line: str, start: int, match: re.Match, word: str) -> boo
     return STARTERS.match(line, match.end()) is not None
 
 
-def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
+def cap(sentence: str, longest: int = MAX_SENTENCE) -> list[str]:
     """Splits a sentence into parts of at most `longest` characters, at spaces if possible."""
     parts = []
     while len(sentence) > longest:

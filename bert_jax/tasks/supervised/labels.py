@@ -10,7 +10,7 @@ from bert_jax.data.sources import tables
 from bert_jax.errors import BadInput
 from bert_jax.tasks.supervised import examples
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_NUMBER = float(np.finfo(np.float32).max)
 # {kind of labels, as task.kind: dtype of their targets}
 DTYPES = {
     "classes": np.int32,
@@ -63,7 +63,7 @@ def target(config, example: examples.Example, names: list[str]) -> int | float |
         return np.zeros(len(names)) if kind == "labels" else 0
     if kind == "number":
         with contextlib.suppress(ValueError):
-            if abs(number := float(str(label))) <= LARGEST:
+            if abs(number := float(str(label))) <= MAX_NUMBER:
                 return number
         raise BadInput(f"{example.location}: label {label!r}: expected a number")
     numbers = [examples.label_number(example, name, names) for name in names_of(example, kind)]

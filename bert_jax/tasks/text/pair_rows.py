@@ -25,7 +25,7 @@ from bert_jax.tasks.text import documents
 
 VERSION = 4  # of the algorithm; part of the digest in the names of index files
 HALF = np.uint32(1 << 31)
-LONGEST = (1 << 16) - 1  # tokens of A or B: a length has 16 bits in the index
+MAX_TOKENS = (1 << 16) - 1  # tokens of A or B: a length has 16 bits in the index
 # The columns of a row that become those of the row with A and B swapped.
 SWAPPED = B_START, B_SIZE, A_START, A_SIZE, LABEL
 
@@ -71,8 +71,8 @@ def pack(rows: np.ndarray) -> np.ndarray:
 def unpack(index: np.ndarray) -> np.ndarray:
     """Inverts `pack`: int64[..., 3] -> int64[..., 5]."""
     a_start, b_start, sizes = np.moveaxis(index, -1, 0)
-    a_size = sizes & LONGEST
-    b_size = sizes >> 16 & LONGEST
+    a_size = sizes & MAX_TOKENS
+    b_size = sizes >> 16 & MAX_TOKENS
     label = sizes >> 32
     return np.stack([a_start, a_size, b_start, b_size, label], axis=-1)
 

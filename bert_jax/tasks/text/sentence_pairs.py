@@ -28,10 +28,10 @@ PHASE_DEFAULTS = {
     "max_packed": 1,  # sentence pairs packed in a row, at most; 1: as in BERT
 }
 SAMPLE = 1 << 16  # sentences that are surveyed, about
-LEAST_REAL = 0.5  # of real_token_share without a warning
+MIN_REAL_SHARE = 0.5  # of real_token_share without a warning
 LABEL_1 = {"nsp": "a random second sentence", "sop": "swapped sentences"}  # by pair task
 FEW = 100  # pairs; fewer are not judged
-MOST_RANDOM = 0.75  # in the original BERT, a little more than half of the pairs are random
+MAX_RANDOM_RATIO = 0.75  # in the original BERT, a little more than half of the pairs are random
 
 
 def check(config) -> None:
@@ -137,7 +137,7 @@ def survey(config, store: Store, phase) -> Survey:
     share, text, warnings = masked_rows.survey(config, phase, sizes)
     if sequences > 1:
         text += f", {len(pairs) / len(packed):.1f} pairs a row"
-    if share < LEAST_REAL:
+    if share < MIN_REAL_SHARE:
         remedy = f"reduce {key}.length or raise {key}.max_packed"
         warnings.append(f"rows are {share:.0%} full, the rest is padding: {remedy}")
     if settings.pair_task != "none":
@@ -166,7 +166,7 @@ def judge_pairs(pair_task: str, labels: np.ndarray, key: str) -> tuple[str, list
     """
     ratio = float(labels.mean())
     text = f"{ratio:.0%} of pairs have {LABEL_1[pair_task]} (label 1)"
-    if len(labels) < FEW or 0 < ratio <= MOST_RANDOM:
+    if len(labels) < FEW or 0 < ratio <= MAX_RANDOM_RATIO:
         return text, []
     reason = f"expected a little over half: documents have too few sentences for {key}"
     remedy = (

@@ -56,7 +56,7 @@ DEFAULTS = {
 }
 FILLED = ("extra_pieces",)  # numbers that `fill` sets
 TARGET = "tokens", "positions", "sequence_ids"
-LEAST_EXTRA = 50  # of a derived task.extra_pieces
+MIN_EXTRA_PIECES = 50  # of a derived task.extra_pieces
 SAMPLE = 4096  # rows that are surveyed, about
 
 
@@ -88,7 +88,7 @@ def load_sources(config, path: Path) -> list[Example]:
 def fill(config, store: Store) -> dict[str, int]:
     """Returns task.extra_pieces of the pairs to train on."""
     _, sizes = texts.locate_texts(store.splits["train"])
-    return {"extra_pieces": max(LEAST_EXTRA, int(np.diff(sizes).max() * 3 // 2))}
+    return {"extra_pieces": max(MIN_EXTRA_PIECES, int(np.diff(sizes).max() * 3 // 2))}
 
 
 def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encoded:
