@@ -12,13 +12,14 @@ import numpy as np
 from bert_jax.errors import BadInput
 from bert_jax.inference import table, token_scores
 from bert_jax.runs import open_run
+from bert_jax.tokenizers import words
 
 
 def count(texts: Sequence[str]) -> dict[str, int]:
-    """Returns the numbers of documents, words (runs without white space), characters, and bytes in UTF-8."""
+    """Returns the numbers of documents, words by white space, characters, and bytes in UTF-8."""
     return {
         "documents": len(texts),
-        "words": sum(len(text.split()) for text in texts),
+        "words": sum(map(words.count, texts)),
         "characters": sum(map(len, texts)),
         "bytes": sum(len(text.encode()) for text in texts),
     }

@@ -3,10 +3,7 @@
 T texts, N tokens of all texts, B rows, L length, V padded vocabulary.
 """
 
-import re
-import sys
-import unicodedata
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 
 import jax
@@ -20,6 +17,7 @@ from bert_jax.inference.batches import MULTIPLE, TOKENS, run_texts
 from bert_jax.objectives import base
 from bert_jax.runs import open_run
 from bert_jax.tasks.text.documents import Rows
+from bert_jax.tokenizers import words
 
 ROWS = TOKENS // MULTIPLE  # texts at once
 # A masked model does not see the token that it scores. With `word`, it does not see the later pieces of its word either
@@ -88,7 +86,7 @@ def score_sentences(
         stops = [np.arange(size) + 1 for size in sizes]
         if masking != "token":
             stops = [
-                word_stops(text, starts[tokens], offsets)
+                words.stops(text, starts[tokens], offsets)
                 for text, (tokens, offsets) in zip(texts, encoded, strict=True)
             ]
         scores = score_masked(model, ids, stops)
@@ -101,47 +99,6 @@ def score_sentences(
             )
     unknown = sum(tokens.count(tokenizer.unk) for tokens in ids)
     return scores, sizes, unknown
-
-
-def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarray:
-    """Returns int64[size]: for each token of a text, where its word ends, as a number of tokens.
-
-    A word is a run of letters, digits, "_" and combining marks, or a part of it where the vocabulary begins words
-    within a run.
-
-    begins_word: bool[size], whether each piece begins a word, see `Tokenizer.word_starts`.
-    offsets: where each token begins and ends in the text.
-    """
-    is_start = begins_word.copy()
-    inner = inner_places(text)
-    before = (0, 1)
-    for number, (start, stop) in enumerate(offsets):
-        continues = (
-            start < before[1]  # pieces of one character have the same offsets
-            or not text[slice(*before)].strip()  # a piece of a space alone begins the word after it
-            or start in inner
-        )
-        is_start[number] |= number == 0 or not continues
-        before = (start, stop)
-    edges = np.append(np.flatnonzero(is_start), len(is_start))
-    return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
-
-
-@cache
-def word_pattern() -> re.Pattern:
-    """Returns the pattern of a word: a letter, digit or "_", then more of them and combining marks, as accents and
-    vowel signs."""
-    characters = map(chr, range(sys.maxunicode + 1))
-    marks = [mark for mark in characters if unicodedata.category(mark).startswith("M")]
-    return re.compile(rf"\w[\w{''.join(marks)}]*")
-
-
-def inner_places(text: str) -> set[int]:
-    """Returns the locations of a text in front of which a word has begun that goes on there."""
-    locations = set()
-    for match in word_pattern().finditer(text):
-        locations.update(range(match.start() + 1, match.end()))
-    return locations
 
 
 def score_rows(model, rows: list, counts) -> np.ndarray:
@@ -172,7 +129,7 @@ def score_masked(model, texts: list[list[int]], stops: list[np.ndarray]) -> np.n
     """Returns float64[T]: the sum of the log-probabilities under a masked model, in nats, of the tokens of each text,
     each while it and the tokens after it up to its stop are masked.
 
-    texts: ids, in the model's frame at most `longest_row`. stops: int64[size] of each text, see `word_stops`.
+    texts: ids, in the model's frame at most `longest_row`. stops: int64[size] of each text, see `words.stops`.
     """
     stops = np.concatenate(stops)
     sizes = np.array([*map(len, texts)])

@@ -10,6 +10,7 @@ from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches, perplexity, token_scores
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.words import stops as stops_of_words
 
 LONG = "model.max_length=96", "phases.main.length=96"
 CAUSAL = "objective.name=causal_lm", "task.name=token_blocks"
@@ -110,7 +111,7 @@ def test_words_end_where_letters_and_digits_do(kind, text, words):
     size = {"wordpiece": 150, "byte_bpe": 262, "unigram": 60}[kind]
     tokenizer = tokenizers.train(kind, [*PROSE, text], size, True)
     ((ids, offsets),) = tokenizer.encode_with_offsets([text])
-    stops = token_scores.word_stops(text, tokenizer.word_starts[ids], offsets)
+    stops = stops_of_words(text, tokenizer.word_starts[ids], offsets)
     starts = [0, *sorted({*stops.tolist()})[:-1]]
     spelled = []
     for start in starts:

@@ -20,6 +20,7 @@ from bert_jax.data.sources.wrapped import count_wrapped
 from bert_jax.errors import Unfinished
 from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers import words
 from bert_jax.tokenizers.corpus_encoder import flatten
 
 LOG_EVERY = 10.0  # seconds
@@ -118,10 +119,8 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.TextBlock]) -> int:
     problems = Counter(parsed["problems"])
     tokenizer, encode_documents = load_encoder(vocabulary)
     sentences = list(chain(*documents))
-    text = " ".join(["", *sentences])
+    text = " ".join(sentences)
     add_literals(text, tokenizer, block.reading.separator, problems)
-    is_space = np.frombuffer(text.encode(), np.uint8) <= ord(" ")
-    words = (is_space[:-1] > is_space[1:]).sum().item()  # runs without white space
     is_exact = block.reading.sentences == "none"
     if is_exact:
         tokens, ends = flatten(tokenizer.encode(sentences))
@@ -137,7 +136,7 @@ def encode_shard(vocabulary: Path, task: tuple[Shard, corpus.TextBlock]) -> int:
     counts = {
         "bytes": block.size,
         "tokens_read": len(tokens),
-        "words_read": words,
+        "words_read": words.count(text),
         "documents_read": len(documents),
         "empty": int((in_documents == 0).sum()),
         **count_lost(sentences, tokenizer, is_exact),

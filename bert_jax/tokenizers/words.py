@@ -1,0 +1,60 @@
+"""What a word is: four notions, each for one use.
+
+By white space: a run of other characters. Reports and perplexities count these, which no vocabulary changes.
+By characters: a run of letters, digits, "_" and combining marks. Scores of sentences are by these.
+By pieces: a piece that begins a word, and those after it that do not (`Tokenizer.word_starts`). Masks cover these.
+By the tokenizer: the units that it encodes one by one, such as a word with the space before it. corpus_encoder.py keeps
+their ids.
+"""
+
+import re
+import sys
+import unicodedata
+from functools import cache
+
+import numpy as np
+
+
+def count(text: str) -> int:
+    """Returns the number of words by white space."""
+    return len(text.split())
+
+
+def stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarray:
+    """Returns int64[size]: for each token of a text, where its word ends, as a number of tokens.
+
+    A word is a run, see above, or a part of it where the vocabulary begins words within a run.
+
+    begins_word: bool[size], whether each piece begins a word, see `Tokenizer.word_starts`.
+    offsets: where each token begins and ends in the text.
+    """
+    is_start = begins_word.copy()
+    inner = inner_positions(text)
+    before = (0, 1)
+    for number, (start, stop) in enumerate(offsets):
+        continues = (
+            start < before[1]  # pieces of one character have the same offsets
+            or not text[slice(*before)].strip()  # a piece of a space alone begins the word after it
+            or start in inner
+        )
+        is_start[number] |= number == 0 or not continues
+        before = (start, stop)
+    edges = np.append(np.flatnonzero(is_start), len(is_start))
+    return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]
+
+
+@cache
+def run_pattern() -> re.Pattern:
+    """Returns the pattern of a run: a letter, digit or "_", then more of them and combining marks, as accents and
+    vowel signs."""
+    characters = map(chr, range(sys.maxunicode + 1))
+    marks = [mark for mark in characters if unicodedata.category(mark).startswith("M")]
+    return re.compile(rf"\w[\w{''.join(marks)}]*")
+
+
+def inner_positions(text: str) -> set[int]:
+    """Returns the positions of a text in front of which a word has begun that goes on there."""
+    positions = set()
+    for match in run_pattern().finditer(text):
+        positions.update(range(match.start() + 1, match.end()))
+    return positions
