@@ -2,7 +2,8 @@
 
 In addition to Orbax's items, a checkpoint has the JSON file `fingerprints/metadata`: its step, the id of its run, a
 fingerprint of every array (fingerprint.py), and the SHA-256 of all that. A checkpoint is valid ("verifies") if its
-arrays have these fingerprints. Orbax's own metadata is not checked.
+arrays have these fingerprints. Orbax's own metadata is not checked, nor are its files listed, as those of a store are
+(data/manifest.py): they differ between meshes, and only the arrays are promised.
 """
 
 import contextlib
@@ -159,13 +160,14 @@ def items(state) -> dict:
 
 def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
     """Returns the content of `fingerprints/metadata`."""
-    values = {
-        "format": FORMAT,
-        "step": step,
-        "run": run,
-        "leaves": leaves,
-    }
-    return values | {"digest": checksums.manifest_digest(values)}
+    return checksums.sealed(
+        {
+            "format": FORMAT,
+            "step": step,
+            "run": run,
+            "leaves": leaves,
+        }
+    )
 
 
 def read_metadata(path: Path) -> dict:
@@ -186,7 +188,7 @@ def refusal(values: dict, step: int, run: str) -> str:
     """Says why a manifest is not that of this step of this run, or ''."""
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         return "its fingerprints have another format"
-    if values["digest"] != checksums.manifest_digest(values):
+    if values != checksums.sealed(values):
         return "its fingerprints were altered (the SHA-256 differs)"
     if values["step"] != step:
         return f"belongs to step {values['step']}"
