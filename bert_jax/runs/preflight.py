@@ -12,8 +12,8 @@ from bert_jax.checkpoints import reader
 from bert_jax.checks import require
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
+from bert_jax.parallel.chips import gib
 from bert_jax.runs import workdir
-from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS, Workdir
 
 
@@ -67,8 +67,8 @@ def check_disk(config, directory: Path, state_shapes) -> None:
     free = shutil.disk_usage(directory).free
     if free < count * size:
         raise BadInput(
-            f"config.checkpoint.keep={keys.keep}: {count} checkpoints of {gib(size)} will be written, but"
-            f" {directory} has {gib(free)} free; delete files, or reduce config.checkpoint.keep"
+            f"config.checkpoint.keep={keys.keep}: {count} checkpoints of {gib(size)} GiB will be written, but"
+            f" {directory} has {gib(free)} GiB free; delete files, or reduce config.checkpoint.keep"
         )
 
 
