@@ -64,6 +64,9 @@ def train(options, overrides) -> tuple[int, dict]:
                 reason = "all runs of a task share a store, which it decides"
                 raise BadInput(f"--search {search}: {reason}")
     runs = [*itertools.product(chosen, range(options.seeds or 1))]
+    resolve = partial(init_from.resolve, several=len(runs) > 1)
+    from bert_jax.train import pretrain
+
     code = 0
     values = {}
     for trial, seed in runs:
@@ -73,7 +76,7 @@ def train(options, overrides) -> tuple[int, dict]:
         config.seed += seed
         config.store = config.store or f"{download.absolute(task)}.store"
         try:
-            stopped = finetune(config, place, trial.overrides, len(runs) > 1)
+            stopped = pretrain(config, place, resolve, trial.overrides)
         except FloatingPointError as error:  # others of a search may not diverge
             code = 1
             cli.print_error(f"{place}: {error}")
@@ -115,17 +118,6 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
             config = configs.load(config_name, settings, cli.log_progress)
             chosen.append(Trial(directory, short, config, settings))
     return chosen
-
-
-def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False) -> int:
-    """Trains to the last step; returns the exit code, see train.pretrain.
-
-    overrides: see init_from.resolve.
-    several: whether the process has other runs.
-    """
-    from bert_jax.train import pretrain
-
-    return pretrain(config, place, partial(init_from.resolve, several=several), overrides)
 
 
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
