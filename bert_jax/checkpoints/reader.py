@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 
 from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
-from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
+from bert_jax.errors import BadInput, Unavailable, Unfinished, log, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.mesh import with_shardings
 from bert_jax.storage import checksums, remote
@@ -277,7 +277,7 @@ def restore_params(directory: Path, run: str, number: int, best: int | None):
     for _ in range(number):
         step, skipped = newest_verified(directory, run, ("params",), trees, last)
         for line in describe(directory, skipped):
-            print(f"skipped {line}", file=sys.stderr, flush=True)
+            log(f"skipped {line}")
         if step is None:
             key = f"config.checkpoint.average={number}"
             raise BadInput(f"{key}: usable checkpoints in {directory}: {len(params)}")

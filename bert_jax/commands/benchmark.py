@@ -42,7 +42,7 @@ OPTIONS = [
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     with joined(config.distributed) as processes:
-        log = cli.log_progress if processes.is_main else lambda text: None
+        log = cli.log if processes.is_main else lambda text: None
         values = benchmark(config, options.phase, options.steps, log, processes, options.profile)
         if processes.is_main:
             cli.show(options, values, describe(values))

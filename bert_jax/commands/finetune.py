@@ -115,7 +115,7 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
             pairs = [*zip(keys, values, strict=True)]
             short = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
             settings = [*overrides, *(f"{key}={value}" for key, value in pairs)]
-            config = configs.load(config_name, settings, cli.log_progress)
+            config = configs.load(config_name, settings, cli.log)
             chosen.append(Trial(directory, short, config, settings))
     return chosen
 

@@ -15,7 +15,7 @@ def run(options, overrides) -> int:
     from bert_jax.train import pretrain
 
     for line in left_behind(options, config):
-        cli.log_progress(line)
+        cli.log(line)
     resolve = None
     if examples.of(config) and not (config.init_from or config.batches):
         config.store = config.store or f"{download.absolute(str(options.workdir))}.store"

@@ -5,7 +5,6 @@ A document of the store is an example, and its sentences are the example's texts
 
 import json
 import re
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from bert_jax.data import dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput, Unfinished, log
 from bert_jax.registry import find_part
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers.special_tokens import check_task
@@ -262,11 +261,11 @@ def drop_unusable(examples: list[Example], labelled: bool, source) -> list[Examp
         message = f"{broken[0]}: {tables.OTHER_COLUMNS}, as {len(broken)} of {len(examples)} rows"
         if len(broken) > len(examples) / 100:
             raise BadInput(message)
-        print(f"skipped {message}", file=sys.stderr)
+        log(f"skipped {message}")
     usable = [example for example in examples if is_usable(example, labelled)]
     empty = len(examples) - len(broken) - len(usable)
     if empty and not labelled:
-        print(f"{source}: left out {empty:,} rows with an empty text", file=sys.stderr)
+        log(f"{source}: left out {empty:,} rows with an empty text")
     return usable
 
 
@@ -314,7 +313,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         encoded["train"], cleaned = task.clean(config, encoded["train"])
     for reason, number in cleaned.items():
         if number:
-            print(f"train: left out {number:,} examples: {reason}", file=sys.stderr)
+            log(f"train: left out {number:,} examples: {reason}")
     with atomic.new_directory(path, "config.store") as directory:
         counts = {}
         unigrams = 0
