@@ -111,7 +111,9 @@ def word_stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.n
     offsets: where each token begins and ends in the text.
     """
     is_start = begins_word.copy()
-    inner = inner_places(text)
+    inner = set()  # places in front of which a word has begun that goes on there
+    for match in word_pattern().finditer(text):
+        inner.update(range(match.start() + 1, match.end()))
     before = (0, 1)
     for number, (start, stop) in enumerate(offsets):
         continues = (
@@ -132,14 +134,6 @@ def word_pattern() -> re.Pattern:
     characters = map(chr, range(sys.maxunicode + 1))
     marks = [mark for mark in characters if unicodedata.category(mark).startswith("M")]
     return re.compile(rf"\w[\w{''.join(marks)}]*")
-
-
-def inner_places(text: str) -> set[int]:
-    """Returns the places of a text in front of which a word has begun that goes on there."""
-    places = set()
-    for match in word_pattern().finditer(text):
-        places.update(range(match.start() + 1, match.end()))
-    return places
 
 
 def score_rows(model, rows: list, counts) -> np.ndarray:
