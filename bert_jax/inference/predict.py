@@ -136,7 +136,8 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
     split = examples.split_names(config)[-1]  # its rows are evaluated
     store = examples.in_memory(config, model.tokenizer, split, inputs)
     part = store.splits[split]
-    phase = task.widen(config, inputs, part, phase)
+    if task.widen:
+        phase = task.widen(config, inputs, part, phase)
     dataset = tasks.make(config, store)
     rows = dataset.rows(phase, split, 0)
     if cut := texts.count_cut(part, rows):

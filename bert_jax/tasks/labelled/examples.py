@@ -60,16 +60,6 @@ class Encoded(NamedTuple):
     arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
 
 
-def all_of(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
-    """Leaves no example out."""
-    return encoded, {}
-
-
-def same_phase(config, inputs: list[Example], split: stores.Split, phase):
-    """Returns the phase as it is."""
-    return phase
-
-
 @dataclass(frozen=True, kw_only=True)
 class Examples:
     """The EXAMPLES of a task's file, whose keys include DEFAULTS, or UNLABELLED.
@@ -82,8 +72,10 @@ class Examples:
         parallel_texts.py.
     target: (config, Example, names) -> what it learns; raises BadInput for a label that is not in `names`.
     encode: (config, tokenizer, [Example], names) -> Encoded, with their targets.
-    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, and counts them.
-    widen: (config, [Example], Split, phase) -> the phase with rows that hold all texts to predict.
+    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, and counts them. By
+        default none is left out.
+    widen: (config, [Example], Split, phase) -> the phase with rows that hold all texts to predict. By default
+        longer ones are cut.
     decode: (config, store, split, outputs, rows) -> [dict], the prediction for each row, in their order.
     free: keys of the task that do not decide the content of a store, besides FREE.
     """
@@ -94,8 +86,8 @@ class Examples:
     names: Callable | None = None
     target: Callable | None = None
     encode: Callable
-    clean: Callable = all_of
-    widen: Callable = same_phase
+    clean: Callable | None = None
+    widen: Callable | None = None
     decode: Callable | None = None
     free: tuple[str, ...] = ()
 
@@ -309,7 +301,7 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         names = task.names(config, named)
     encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     cleaned = {}
-    if "train" in encoded:
+    if task.clean and "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
     for reason, number in cleaned.items():
         if number:
