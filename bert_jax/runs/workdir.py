@@ -291,7 +291,7 @@ def read_summary(directory: Path) -> dict:
     if not path.is_file():  # there may be no run.json, either
         return {}
     values = json_file.read(path)
-    starts = json_file.read(directory / "run.json").get("starts") or ()
+    starts = read_info(directory).get("starts") or ()
     is_newest = values.get("starts") == len(starts)
     return values if is_newest and isinstance(values.get("best"), dict) else {}
 

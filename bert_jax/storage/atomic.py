@@ -60,8 +60,8 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_temporary(directory: Path) -> None:
-    """Deletes the temporary files of killed processes in a directory, and with `deep` below it. The caller ensures that
-    no other process is writing there."""
+    """Deletes the temporary files of killed processes in a directory. The caller ensures that no other process is
+    writing there."""
     for path in list(directory.iterdir()):
         if is_temporary(path.name) and path.is_file():
             path.unlink(missing_ok=True)
