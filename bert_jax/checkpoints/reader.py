@@ -32,7 +32,6 @@ ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
 FORMAT = 1  # of fingerprints/metadata
 UNFINISHED = "its save did not finish"
-STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 # Errors of the machine, not of the file: a later start may succeed.
 TRANSIENT = (
     errno.EACCES,
@@ -64,7 +63,8 @@ def is_finished(path: Path) -> bool:
 def steps(directory: Path) -> list[int]:
     """Returns the steps of all checkpoints, newest first; in a bucket also of unfinished ones."""
     names = [path.name for path in directory.glob("*") if path.is_dir()]
-    return sorted((int(name) for name in names if STEP.fullmatch(name)), reverse=True)
+    numbers = [int(name) for name in names if re.fullmatch("0|[1-9][0-9]{0,17}", name)]
+    return sorted(numbers, reverse=True)
 
 
 def newest(directory: Path) -> int | None:
