@@ -14,6 +14,7 @@ from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.errors import BadInput
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
@@ -66,7 +67,10 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     for phase in phases:
         tasks.attention(config, phase, mesh)
         count = meshes.micro_batches(mesh, phase, config.train)
-        meshes.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
+        shards = meshes.axis_size(mesh, meshes.ROWS)
+        if phase.batch % (shards * count):
+            hint = f"not divisible by {shards} row shards x {count} micro-batches"
+            raise BadInput(f"config.phases.{phase.name}.batch={phase.batch}: {hint}")
     return mesh
 
 

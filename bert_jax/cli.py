@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
+from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, log
 from bert_jax.storage import atomic, json_file
 from bert_jax.storage.remote import address
 
@@ -94,14 +94,14 @@ def print_error(text: str) -> None:
     if len(text) > MAX_MESSAGE:
         text = f"{text[: MAX_MESSAGE // 2]} ... {text[-MAX_MESSAGE // 2 :]}"
     with contextlib.suppress(OSError):
-        print(f"bert-jax: {text}", file=sys.stderr)
+        log(f"bert-jax: {text}")
 
 
 def load_config(options, overrides):
     """Returns the resolved config of --config with the overrides."""
     from bert_jax import config
 
-    return config.load(options.config, overrides, log_progress)
+    return config.load(options.config, overrides, log)
 
 
 def refuse_overrides(overrides) -> None:
@@ -283,8 +283,3 @@ def report_write_errors(name: str):
         yield
     except OSError as error:
         raise Unfinished(f"{name}: {error.strerror}") from None
-
-
-def log_progress(text: str) -> None:
-    """Prints progress on standard error; standard output has the results alone."""
-    print(text, file=sys.stderr, flush=True)

@@ -1,9 +1,10 @@
 """Errors that are reported to the user in one line, their exit codes; where signals may be handled, and how a
-standard stream is silenced."""
+standard stream is written and silenced."""
 
 import builtins
 import contextlib
 import os
+import sys
 import threading
 
 
@@ -29,6 +30,11 @@ class Unavailable(Exception):
 
 class Unfinished(Exception):
     """A failure of the machine, for example a full disk. After it is fixed, a start resumes; the exit code is 1."""
+
+
+def log(text: str) -> None:
+    """Prints a line on standard error: standard output has the results alone."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

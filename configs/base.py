@@ -494,13 +494,11 @@ def check_phases(config: ConfigDict) -> None:
     for name in order:
         phase = config.phases[name]
         path = f"phases.{name}"
-        require(phase.steps >= 1, f"{path}.steps", config, "expected at least 1")
+        positive = [f"{path}.{key}" for key in ("steps", "batch", "length")]
+        check_keys(config, at_least_one=positive, not_negative=[f"{path}.learning_rate"])
         total += phase.steps
         hint = f"expected less than {MAX_STEPS} together with the earlier phases"
         require(total < MAX_STEPS, f"{path}.steps", config, hint)
-        require(phase.batch >= 1, f"{path}.batch", config, "expected at least 1")
-        require(phase.length >= 1, f"{path}.length", config, "expected at least 1")
-        require(phase.learning_rate >= 0, f"{path}.learning_rate", config, "expected 0 or more")
         check_schedule(config, path, "schedule")
 
 

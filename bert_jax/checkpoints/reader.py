@@ -2,7 +2,8 @@
 
 In addition to Orbax's items, a checkpoint has the JSON file `fingerprints/metadata`: its step, the id of its run, a
 fingerprint of every array (fingerprint.py), and the SHA-256 of all that. A checkpoint is valid ("verifies") if its
-arrays have these fingerprints. Orbax's own metadata is not checked.
+arrays have these fingerprints. Orbax's own metadata is not checked, nor are its files listed, as those of a store are
+(data/manifest.py): they differ between meshes, and only the arrays are promised.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ import orbax.checkpoint as ocp
 
 from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
-from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
+from bert_jax.errors import BadInput, Unavailable, Unfinished, log, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.mesh import with_shardings
 from bert_jax.storage import checksums, remote
@@ -31,7 +32,6 @@ ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
 FORMAT = 1  # of fingerprints/metadata
 UNFINISHED = "its save did not finish"
-STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 # Errors of the machine, not of the file: a later start may succeed.
 TRANSIENT = (
     errno.EACCES,
@@ -63,7 +63,8 @@ def is_finished(path: Path) -> bool:
 def steps(directory: Path) -> list[int]:
     """Returns the steps of all checkpoints, newest first; in a bucket also of unfinished ones."""
     names = [path.name for path in directory.glob("*") if path.is_dir()]
-    return sorted((int(name) for name in names if STEP.fullmatch(name)), reverse=True)
+    numbers = [int(name) for name in names if re.fullmatch("0|[1-9][0-9]{0,17}", name)]
+    return sorted(numbers, reverse=True)
 
 
 def newest(directory: Path) -> int | None:
@@ -159,13 +160,14 @@ def items(state) -> dict:
 
 def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
     """Returns the content of `fingerprints/metadata`."""
-    values = {
-        "format": FORMAT,
-        "step": step,
-        "run": run,
-        "leaves": leaves,
-    }
-    return values | {"digest": checksums.manifest_digest(values)}
+    return checksums.sealed(
+        {
+            "format": FORMAT,
+            "step": step,
+            "run": run,
+            "leaves": leaves,
+        }
+    )
 
 
 def read_metadata(path: Path) -> dict:
@@ -186,7 +188,7 @@ def refusal(values: dict, step: int, run: str) -> str:
     """Says why a manifest is not that of this step of this run, or ''."""
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         return "its fingerprints have another format"
-    if values["digest"] != checksums.manifest_digest(values):
+    if values != checksums.sealed(values):
         return "its fingerprints were altered (the SHA-256 differs)"
     if values["step"] != step:
         return f"belongs to step {values['step']}"
@@ -275,7 +277,7 @@ def restore_params(directory: Path, run: str, number: int, best: int | None):
     for _ in range(number):
         step, skipped = newest_verified(directory, run, ("params",), trees, last)
         for line in describe(directory, skipped):
-            print(f"skipped {line}", file=sys.stderr, flush=True)
+            log(f"skipped {line}")
         if step is None:
             key = f"config.checkpoint.average={number}"
             raise BadInput(f"{key}: usable checkpoints in {directory}: {len(params)}")

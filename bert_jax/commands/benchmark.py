@@ -26,7 +26,7 @@ HEAD = "{parameters:,} parameters, {body_parameters:,} in the body; {dtype} on {
 PHASE = (
     "{name}: {step_seconds:.4g} s a step (slowest of {steps}: {slowest_seconds:.4g}),"
     " {tokens_per_second:,.0f} tokens/s, {rows_per_second:,.1f} rows/s,"
-    " {flops_per_step:.3g} FLOPs a step, {use}, {gib:,.3f} GiB a device,"
+    " {flops_per_step:.3g} FLOPs a step, {use}, {memory} GiB a device,"
     " compiled in {compile_seconds:.1f} s"
 )
 WARM_UP = 2  # first steps of a phase, which are not timed
@@ -42,7 +42,7 @@ OPTIONS = [
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     with joined(config.distributed) as processes:
-        log = cli.log_progress if processes.is_main else lambda text: None
+        log = cli.log if processes.is_main else lambda text: None
         values = benchmark(config, options.phase, options.steps, log, processes, options.profile)
         if processes.is_main:
             cli.show(options, values, describe(values))
@@ -155,5 +155,5 @@ def describe(values: dict) -> str:
         if phase["attention"]:
             use += f", attention by {phase['attention']}"
         memory = phase["peak_bytes"] or phase["planned_bytes"]
-        lines.append(PHASE.format(name=name, use=use, gib=memory / chips.GIB, **phase))
+        lines.append(PHASE.format(name=name, use=use, memory=chips.gib(memory), **phase))
     return "\n".join(lines)

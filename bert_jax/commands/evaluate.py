@@ -48,7 +48,7 @@ def run(options, overrides) -> int:
         values = evaluate_texts.evaluate_models(
             options.model,
             config,
-            cli.log_progress,
+            cli.log,
             options.input,
             options.stride,
         )

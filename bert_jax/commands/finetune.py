@@ -64,6 +64,9 @@ def train(options, overrides) -> tuple[int, dict]:
                 reason = "all runs of a task share a store, which it decides"
                 raise BadInput(f"--search {search}: {reason}")
     runs = [*itertools.product(chosen, range(options.seeds or 1))]
+    resolve = partial(finetuning.resolve, several=len(runs) > 1)
+    from bert_jax.train import pretrain
+
     code = 0
     values = {}
     for trial, seed in runs:
@@ -73,7 +76,7 @@ def train(options, overrides) -> tuple[int, dict]:
         config.seed += seed
         config.store = config.store or f"{download.absolute(task)}.store"
         try:
-            stopped = finetune(config, directory, trial.overrides, len(runs) > 1)
+            stopped = pretrain(config, directory, resolve, trial.overrides)
         except FloatingPointError as error:  # others of a search may not diverge
             code = 1
             cli.print_error(f"{directory}: {error}")
@@ -112,20 +115,9 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
             pairs = [*zip(keys, values, strict=True)]
             short = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
             settings = [*overrides, *(f"{key}={value}" for key, value in pairs)]
-            config = configs.load(config_name, settings, cli.log_progress)
+            config = configs.load(config_name, settings, cli.log)
             chosen.append(Trial(directory, short, config, settings))
     return chosen
-
-
-def finetune(config: ConfigDict, directory: str, overrides=(), several: bool = False) -> int:
-    """Trains to the last step; returns the exit code, see train.pretrain.
-
-    overrides: see finetuning.resolve.
-    several: whether the process has other runs.
-    """
-    from bert_jax.train import pretrain
-
-    return pretrain(config, directory, partial(finetuning.resolve, several=several), overrides)
 
 
 def read_scores(config: ConfigDict, directory: str) -> dict[str, float]:

@@ -36,13 +36,13 @@ def run(options, overrides) -> int:
         raise BadInput("inspect: expected either --step N, or --steps A:B and --save DIR")
     config = cli.load_config(options, overrides)
     if is_show:
-        values = inspect(config, options.step, options.rows, cli.log_progress)
+        values = inspect(config, options.step, options.rows, cli.log)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
         marks = [mark for key, mark in MARKS.items() if values[key] is not None]
         return cli.show(options, values, "\n".join([head, *values["rows"], *marks]))
     first, _, last = options.steps.partition(":")
     steps = [int(number) if number.isdecimal() else -1 for number in (first, last)]
-    values = save(config, *steps, options.save, cli.log_progress)
+    values = save(config, *steps, options.save, cli.log)
     size = f"{values['bytes'] / 1e6:,.1f} MB"
     text = f"{size}; to train on them: --config.batches={values['saved']}"
     return cli.show(options, values, text)

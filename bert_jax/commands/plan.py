@@ -39,7 +39,7 @@ def run(options, overrides) -> int:
     if options.price and (options.search or options.topology == plan.ALL):
         raise BadInput("--price: needs one kind of chip, and cannot be used with --search")
     try:
-        job = plan.make_job(config, options.phase, cli.log_progress, options.tokens)
+        job = plan.make_job(config, options.phase, cli.log, options.tokens)
         if options.search:
             values = plan.plan_search(job, options.topology)
             return cli.show(options, values, describe.describe_search(values))

@@ -84,7 +84,7 @@ def run(options, overrides) -> int:
     )
     if number := sum(result.get("at_limit", False) for result in results):
         hint = "see config.task.extra_pieces"
-        cli.log_progress(f"{number} of {len(results)} translations ended at their limit; {hint}")
+        cli.log(f"{number} of {len(results)} translations ended at their limit; {hint}")
     lines = []
     if output := options.output:
         atomic.write(output, predictions.text(results, output.suffix.lower()))

@@ -34,7 +34,7 @@ def run(options, overrides) -> int:
     if options.options and not options.runner:
         raise BadInput(f"prepare: {' '.join(options.options)}: not an option; quote globs: '*.txt'")
     engine = beam.open_runner(options.runner, options.options)
-    values = prepare.prepare(config, cli.log_progress, engine)
+    values = prepare.prepare(config, cli.log, engine)
     run = workdir.of_config(options.config)
     values["recommended"] = recommendation.recommend(config, values, time_step, bool(run))
     for each in values["recommended"]:
@@ -55,7 +55,7 @@ def time_step(config) -> float | None:
         return None
     from bert_jax.commands import benchmark
 
-    cli.log_progress(f"prepare: timing steps of {config.model.layers} x {config.model.width}")
+    cli.log(f"prepare: timing steps of {config.model.layers} x {config.model.width}")
     phases = configs.phases(config)
     few = config.copy_and_resolve_references()
     few.train.tokens_per_device = 0
@@ -65,7 +65,7 @@ def time_step(config) -> float | None:
             few.phases[phase.name].batch = min(phase.batch, most)
         timings = benchmark.benchmark(few, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
-        cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
+        cli.log(f"prepare: steps could not be timed: {one_line(error)}")
         return None
     seconds = [
         phase.keys.steps * phase.batch / timings[phase.name]["rows_per_second"] for phase in phases

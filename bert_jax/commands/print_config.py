@@ -15,7 +15,7 @@ def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     from bert_jax.planning import plan
 
-    counts = plan.expected_counts(config, cli.log_progress)
+    counts = plan.expected_counts(config, cli.log)
     lines = describe(config)
     lines.append(f"{counts['parameters']:,} parameters, {counts['body_parameters']:,} in the body")
     for phase, flops in counts["flops_per_token"].items():

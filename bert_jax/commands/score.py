@@ -60,9 +60,9 @@ def run(options, overrides) -> int:
         text = "\n".join(f"{row['log_probability']:.4f}\t{as_line(row['text'])}" for row in rows)
     if model.can("continue"):
         result["first_token"] = token_scores.first_token(model)
-        cli.log_progress(f"in front of each sentence: {result['first_token'] or 'nothing'}")
+        cli.log(f"in front of each sentence: {result['first_token'] or 'nothing'}")
     if unknown:
-        cli.log_progress(f"warning: {unknown:,} of {sizes.sum():,} tokens are [UNK]")
+        cli.log(f"warning: {unknown:,} of {sizes.sum():,} tokens are [UNK]")
     return cli.show(options, result | {"unknown": unknown}, text)
 
 

@@ -34,7 +34,7 @@ class Architecture:
     keys: {key of config.json: (key of config.model, default)}; the default is 0 for a required key.
     fixed: {key of config.json that changes the model: the supported value}.
     tokens: {key of config.json: name of the special token whose id it must be}.
-    plain: {key of config.model: the one value that transformers has}.
+    plain: {key of config.model: the one value that transformers has, without a key in config.json}.
     choices: (model) -> {key of config.model: the values that transformers has}, besides `plain`.
     pools: values of objective.pool that transformers has.
     objectives: {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has; by
@@ -43,7 +43,7 @@ class Architecture:
     sizes: (model) -> {axis: size} of axes of its own.
     orders: (model) -> {axis: the numbers along it in the order of transformers}.
 
-    read_settings: (config.json, its path) -> keys of config.model.
+    read_settings: (config.json, its path) -> keys of config.model besides `plain`.
     write_settings: (model, vocabulary) -> keys of config.json besides `keys` and `fixed`.
     write_label_settings: (config) -> the same of a fine-tuned model.
     write_generation: (config, vocabulary) -> content of generation_config.json.

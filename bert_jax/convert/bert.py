@@ -56,13 +56,11 @@ FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
-# Values of the keys of config.model for which BERT has no settings.
-PLAIN = {"norm": "post", "gated": False, "positions": "learned"}
 
 
 def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
-    return config_json.read_keys(values, KEYS, FIXED, path, "hidden_act") | PLAIN
+    return config_json.read_keys(values, KEYS, FIXED, path, "hidden_act")
 
 
 def write_settings(model, vocabulary) -> dict:
@@ -86,7 +84,7 @@ BERT = Architecture(
     label_layers={"spans": "qa_outputs"},
     keys=KEYS,
     fixed=FIXED,
-    plain=PLAIN,
+    plain={"norm": "post", "gated": False, "positions": "learned"},
     read_settings=read_settings,
     write_settings=write_settings,
 )

@@ -54,8 +54,6 @@ FIXED = {
 }
 # Values of keys that a file lacks.
 ABSENT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "activation_function": "gelu_new"}
-# Values of the keys of config.model for which GPT-2 has no settings.
-PLAIN = {"norm": "pre", "positions": "learned"}
 
 
 def read_settings(values: dict, path: Path) -> dict:
@@ -64,7 +62,7 @@ def read_settings(values: dict, path: Path) -> dict:
     if values.get("n_inner") is None:
         values["n_inner"] = 4 * config_json.read_number(values, "n_embd", path, 0)
     fixed = FIXED | {"embd_pdrop": values["resid_pdrop"]}
-    return config_json.read_keys(values, KEYS, fixed, path, "activation_function") | PLAIN
+    return config_json.read_keys(values, KEYS, fixed, path, "activation_function")
 
 
 def write_settings(model, vocabulary) -> dict:
@@ -120,7 +118,7 @@ GPT2 = Architecture(
     },
     keys=KEYS,
     fixed=FIXED,
-    plain=PLAIN,
+    plain={"norm": "pre", "positions": "learned"},
     objectives={"causal_lm": ("LMHeadModel", "text-generation")},
     read_settings=read_settings,
     write_settings=write_settings,

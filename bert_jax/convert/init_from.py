@@ -56,7 +56,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
             arrays[subtrees[subtree] + path.removeprefix(subtree)] = array
         elif path in heads:
             arrays[path] = array
-    digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
+    digest = checksums.json_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {
         "source": Path(name).name,

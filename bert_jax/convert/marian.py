@@ -70,8 +70,6 @@ SAME = {
 }
 # Values of keys that a file lacks, where these are no values of FIXED or SAME.
 ABSENT = {"scale_embedding": False, "decoder_attention_heads": 16, "decoder_ffn_dim": 4096}
-# Values of the keys of config.model for which Marian has no settings: it has no pre-norm.
-PLAIN = {"norm": "post", "epsilon": 1e-5}
 TOKENS = {
     "decoder_start_token_id": "cls",
     "eos_token_id": "sep",
@@ -96,7 +94,7 @@ def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
     values = ABSENT | values
     fixed = FIXED | {ours: values.get(theirs) for ours, theirs in SAME.items()}
-    return config_json.read_keys(values, KEYS, fixed, path, "activation_function") | PLAIN
+    return config_json.read_keys(values, KEYS, fixed, path, "activation_function")
 
 
 def write_settings(model, vocabulary) -> dict:
@@ -166,7 +164,7 @@ MARIAN = Architecture(
     keys=KEYS,
     fixed=FIXED,
     tokens=TOKENS,
-    plain=PLAIN,
+    plain={"norm": "post", "epsilon": 1e-5},
     objectives={"translation": ("MTModel", "translation")},
     sizes=sizes,
     orders=orders,

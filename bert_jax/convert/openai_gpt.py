@@ -25,8 +25,6 @@ PARTS = (
 FIXED = {"tie_word_embeddings": True}
 ABSENT = {"resid_pdrop": 0.1, "embd_pdrop": 0.1}  # values of keys that a file lacks
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}  # its gelu is the tanh approximation
-# Values of the keys of config.model for which GPT has no settings.
-PLAIN = {"norm": "post", "positions": "learned"}
 
 
 def choices(model) -> dict[str, tuple]:
@@ -42,7 +40,7 @@ def read_settings(values: dict, path: Path) -> dict:
     values = ABSENT | values
     fixed = FIXED | {"embd_pdrop": values["resid_pdrop"]}
     settings = config_json.read_keys(values, gpt2.COMMON, fixed, path, "afn", ACTIVATIONS)
-    return settings | {"feed_forward": 4 * settings["width"]} | PLAIN
+    return settings | {"feed_forward": 4 * settings["width"]}
 
 
 def write_settings(model, vocabulary) -> dict:
@@ -65,7 +63,7 @@ GPT = replace(
     tied={"lm_head.weight": "transformer.tokens_embed.weight"},
     keys=gpt2.COMMON,
     fixed=FIXED,
-    plain=PLAIN,
+    plain={"norm": "post", "positions": "learned"},
     choices=choices,
     read_settings=read_settings,
     write_settings=write_settings,

@@ -28,7 +28,8 @@ def from_huggingface(values: dict, path: Path, outside: str = "") -> tuple[dict,
     outside: see names.find_model. Raises BadInput with the file, the key and its value.
     """
     name, architecture = names.find_model(values, path, outside)
-    return {"name": name} | architecture.read_settings(values, path), architecture
+    settings = architecture.read_settings(values, path) | architecture.plain
+    return {"name": name} | settings, architecture
 
 
 class Labeler(NamedTuple):

@@ -43,7 +43,8 @@ def read(directory: Path, head: str = "mlm", model: str = "") -> ExternalModel:
     """
     path = directory / CONFIG
     values = json_file.read(path)
-    settings = {"name": "bert"} | bert.read_settings(bert.from_google(values), path)
+    settings = bert.read_settings(bert.from_google(values), path)
+    settings |= {"name": "bert", **bert.BERT.plain}
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     shapes, load = open_checkpoint(find_checkpoint(directory))
     if not head:

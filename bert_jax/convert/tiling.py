@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 MODELS = ("bert", "modernbert", "gpt")  # with one stack of layers
 SIZES = ("model.layers", "model.width", "model.heads", "model.feed_forward")
-LAYER = re.compile(r"(?<=/blocks_)[0-9]+")
 
 
 def fits(source: ConfigDict, config: ConfigDict) -> bool:
@@ -33,7 +32,7 @@ def path_before(path: str, layers: int, before: int) -> str:
         number = round(int(match[0]) * before / layers)
         return str(min(number, before - 1))
 
-    return LAYER.sub(number_before, path)
+    return re.sub(r"(?<=/blocks_)[0-9]+", number_before, path)
 
 
 def tile(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

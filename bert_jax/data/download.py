@@ -10,12 +10,11 @@ A file is renamed into place after its SHA-256 is verified. The cache may be del
 import fcntl
 import hashlib
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from bert_jax.data import store as stores
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, log
 from bert_jax.storage import atomic, checksums, remote
 from bert_jax.tokenizers.tokenizer import BESIDE
 
@@ -106,7 +105,7 @@ def fetch(source: remote.Directory, name: str, expected: dict, copy: Path) -> No
     part = path.with_name(f".{path.name}.part")
     if not checksums.is_inside(copy, name):
         raise BadInput(f"{path}: the manifest names a file outside of its directory")
-    print(f"downloading {source.address}/{name} to {copy}", file=sys.stderr, flush=True)
+    log(f"downloading {source.address}/{name} to {copy}")
     with remote.explain(f"{source.address}/{name}"):
         source.download(name, part)
     if checksums.digest(part) != expected["sha256"]:

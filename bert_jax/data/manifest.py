@@ -1,4 +1,8 @@
-"""manifest.json of stores and saved batches: their properties, and the SHA-256 of every file and of itself."""
+"""manifest.json of stores and saved batches: their properties, and the SHA-256 of every file and of itself.
+
+A checkpoint has fingerprints of its arrays instead (checkpoints/reader.py): they are computed on the devices, before
+Orbax writes its files.
+"""
 
 import json
 from collections.abc import Iterator
@@ -14,9 +18,8 @@ def write(directory: Path, manifest: dict, version: int) -> dict:
     """Adds format, files and digest to `manifest` and writes it; returns it. Call after all other files are written."""
     manifest = {"format": version, **manifest, "files": checksums.file_table(directory)}
     # The digest is that of the manifest as it will be read.
-    manifest = json.loads(json.dumps(manifest))
-    manifest["digest"] = checksums.manifest_digest(manifest)
-    (directory / NAME).write_text(checksums.manifest_text(manifest))
+    manifest = checksums.sealed(json.loads(json.dumps(manifest)))
+    (directory / NAME).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return manifest
 
 
@@ -29,8 +32,8 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
     path = directory / NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        is_intact = manifest["digest"] == checksums.manifest_digest(manifest)
         is_supported = manifest["format"] == version and key in manifest
+        is_intact = manifest == checksums.sealed(manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{directory}: there is no {NAME}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:

@@ -215,10 +215,16 @@ class Mixed:
         for order, *epochs in zip(self.orders.values(), first, now, final, strict=True):
             order.epochs.move(*map(int, epochs))
 
-    def describe(self, tokens: dict[str, int]) -> dict[str, tuple]:
-        """Returns {source: its share in the tokens of the phase, and its passes in the phase}."""
+    def describe(self, tokens: dict[str, int]) -> str:
+        """Returns a line with the share of each source in the tokens of the phase, and its passes in the phase.
+
+        tokens: of each source.
+        """
         rows = self.period.taken((self.phase.stop - self.phase.first) * self.batch)
         passes = rows / self.counts
         seen = passes * [tokens[name] for name in self.orders]
-        pairs = zip(seen / seen.sum(), passes, strict=True)
-        return dict(zip(self.orders, pairs, strict=True))
+        parts = [
+            f"{name} {share:.1%} ({times:.3g} passes)"
+            for name, share, times in zip(self.orders, seen / seen.sum(), passes, strict=True)
+        ]
+        return f"mixture of the tokens of {self.phase.name}: {', '.join(parts)}"

@@ -37,7 +37,8 @@ def evaluate_models(
     # The same dtype for all models, so that it does not affect the comparison.
     models = [open_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     jax_setup.start(models[0].config)
-    for directory, model in zip(directories, models, strict=True):
+    pairs = [*zip(directories, models, strict=True)]
+    for directory, model in pairs:
         open_model.check_can(directory, model, "continue")
         perplexity.check_stride(directory, model, stride)
     if file:
@@ -48,7 +49,7 @@ def evaluate_models(
             chosen = islice(documents, config.evaluate.rows)
             texts = [" ".join(sentences) for sentences in chosen]
     rows = []
-    for directory, model in zip(directories, models, strict=True):
+    for directory, model in pairs:
         result = perplexity.evaluate(model, texts, stride)
         result["parameters"] = counts.count(model.params, model.vocabulary.size)
         if not file:

@@ -4,7 +4,6 @@ N vectors, T texts, B batch, L length, D width times the number of chosen layers
 """
 
 import re
-import sys
 from functools import partial
 
 import jax
@@ -14,7 +13,7 @@ from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
 from bert_jax.config import longest_row
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, log
 from bert_jax.inference.batches import run_texts
 from bert_jax.layers import pooling
 from bert_jax.models import base as models
@@ -85,8 +84,7 @@ def encode(model, texts: list[str], layers: str, pool: str) -> tuple:
     ids = model.tokenizer.encode(texts)
     truncated = sum(len(text) > room for text in ids)
     if truncated:
-        hint = f"warning: {truncated} lines are cut to {room} tokens, as in training"
-        print(hint, file=sys.stderr)
+        log(f"warning: {truncated} lines are cut to {room} tokens, as in training")
     return *compute(model, [text[:room] for text in ids], numbers, pool), truncated
 
 

@@ -3,7 +3,6 @@
 Without TensorFlow, and without files.
 """
 
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from bert_jax.convert import open_model
 from bert_jax.data.batch import join
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import replace_surrogates
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, log
 from bert_jax.inference import fill_mask, generate
 from bert_jax.inference.batches import ROWS, run_texts
 from bert_jax.runs import jax_setup, open_run
@@ -120,7 +119,7 @@ def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
             errors.append(error)
             chosen[number] = example._replace(label=None)
     if errors:
-        print(f"{errors[0]}; {len(errors)} rows are not scored", file=sys.stderr)
+        log(f"{errors[0]}; {len(errors)} rows are not scored")
     return chosen
 
 
@@ -137,14 +136,14 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
     split = examples.split_names(config)[-1]  # its rows are evaluated
     store = examples.in_memory(config, model.tokenizer, split, inputs)
     part = store.splits[split]
-    phase = task.widen(config, inputs, part, phase)
+    if task.widen:
+        phase = task.widen(config, inputs, part, phase)
     dataset = tasks.make(config, store)
     rows = dataset.rows(phase, split, 0)
     if cut := texts.count_cut(part, rows):
-        print(
+        log(
             f"config.phases.{phase.name}.length={phase.length}: {cut:,} of"
-            f" {len(part.sentence_ends):,} texts are longer, and predicted by their beginnings",
-            file=sys.stderr,
+            f" {len(part.sentence_ends):,} texts are longer, and predicted by their beginnings"
         )
     outputs = compute(model, part.tokens, dataset, rows)
     results = task.decode(config, store, split, outputs, rows)

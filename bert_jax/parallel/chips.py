@@ -67,6 +67,11 @@ def utilization(flops_per_second: float, devices) -> float | None:
     return flops_per_second / sum(chip.flops / chip.devices for chip in chips)
 
 
+def gib(count: float) -> str:
+    """Formats bytes in GiB, with the two decimals that the TPU compiler's messages have."""
+    return f"{count / GIB:.2f}"
+
+
 def peak_bytes(devices) -> int | None:
     """Returns the largest peak memory of the devices in bytes; None if none reports it."""
     peaks = []

@@ -204,15 +204,6 @@ def micro_batches(mesh: Mesh, phase, train) -> int:
     return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)
 
 
-def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
-    """Raises BadInput, which names the key, if a batch is not divisible by the shards of rows and the micro-batches."""
-    shards = axis_size(mesh, ROWS)
-    if batch % (shards * micro_batches):
-        raise BadInput(
-            f"config.{key}={batch}: not divisible by {shards} row shards x {micro_batches} micro-batches"
-        )
-
-
 def host_rows(mesh: Mesh, batch: int) -> np.ndarray:
     """Returns int64[b], sorted: the rows of the global batch on the devices of this process.
 

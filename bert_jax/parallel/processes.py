@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import __version__
 from bert_jax import config as configs
-from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, discarded, one_line
+from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, discarded, log, one_line
 from bert_jax.parallel.chips import TPUS, has_device
 from bert_jax.storage.checksums import json_digest
 
@@ -187,7 +187,7 @@ class Cluster:
         """Prints `text` and ends this process, whatever else fails."""
         try:
             with contextlib.suppress(OSError):
-                print(text, file=sys.stderr, flush=True)
+                log(text)
                 sys.stdout.flush()
             with contextlib.suppress(Exception):
                 self.on_failure(reason, code)

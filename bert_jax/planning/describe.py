@@ -1,6 +1,6 @@
 """Formats plans as text, and says which numbers are the compiler's and which are arithmetic."""
 
-from bert_jax.parallel import chips
+from bert_jax.parallel.chips import gib
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN
 from bert_jax.planning.search import options
 
@@ -58,11 +58,6 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"  utilization {with_range(phase, 'utilization')}; {with_range(phase, 'hours')} hours for"
         f" {phase['steps']:,} steps, {digits(phase['tokens'])} tokens",
     ]
-
-
-def gib(count: float) -> str:
-    """Formats bytes in GiB, with the two decimals that the compiler's messages have."""
-    return f"{count / chips.GIB:.2f}"
 
 
 def digits(number: float) -> str:

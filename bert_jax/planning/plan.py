@@ -17,7 +17,7 @@ from bert_jax.planning import compilation, search, slices, topology, tpus
 from bert_jax.planning.compilation import Job
 from bert_jax.planning.estimate import estimate, tokens_of, total
 from bert_jax.planning.topology import Target
-from bert_jax.runs.out_of_memory import TooLarge, gib
+from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
 from bert_jax.tasks import base as tasks
 
@@ -73,7 +73,7 @@ def advise(job: Job, target: Target, phase) -> dict:
     changes = search.settings(job.config, target)[1:]
     for row in search.attempts(job, target, phase, changes):
         if row["fits"]:
-            memory = f"{gib(row['bytes_per_chip'])} a chip"
+            memory = f"{chips.gib(row['bytes_per_chip'])} GiB a chip"
             speed = f"{row['seconds_per_step']:.3g} s a step"
             advice = f"{search.options(row['settings'])} fits: {memory}, {speed}"
             return {"advice": advice, "suggestion": row}

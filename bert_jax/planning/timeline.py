@@ -21,7 +21,6 @@ from bert_jax.planning.hlo import Instruction
 
 # 19 digits mean that the compiler has no estimate, as for a scatter on a SparseCore.
 CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
-BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 GRADIENT = "jvp("  # in the names of all operations of the forward and backward pass
 COMPUTING = ("compute", "update", "roofline")
 
@@ -68,7 +67,7 @@ def events(
         yield ["loop", hlo.trips(op, computations), read_body(op.called("body"))]
     elif op.opcode == "call":
         yield from read_body(op.called("to_apply"))
-    elif branches := BRANCHES.search(op.text):
+    elif branches := re.search(r"branch_computations=\{([^}]*)\}", op.text):
         names = [name.strip(" %") for name in branches[1].split(",")]
         yield from max(map(read_body, names), key=cycles)
     elif op.opcode.removesuffix("-done") in hlo.KINDS and op.opcode.endswith("-done"):

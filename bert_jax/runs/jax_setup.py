@@ -1,14 +1,13 @@
 """Sets up JAX in a process: the dtype for the backend, matmul precision, the compilation cache."""
 
 import os
-import sys
 from pathlib import Path
 
 import jax
 from ml_collections import ConfigDict
 
 from bert_jax.data import download
-from bert_jax.errors import BadInput, one_line
+from bert_jax.errors import BadInput, log, one_line
 from bert_jax.runs import environment
 from bert_jax.storage import remote
 
@@ -76,5 +75,5 @@ def cache_directory(config: ConfigDict) -> Path | None:
         text = f"{directory}: {one_line(error)}"
         if name == configured != "auto":
             raise BadInput(f"config.compilation_cache={name}: {text}") from None
-        print(f"bert-jax: {text}: compiled programs are not cached", file=sys.stderr)
+        log(f"bert-jax: {text}: compiled programs are not cached")
         return None

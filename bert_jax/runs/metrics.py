@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import jax
 
+from bert_jax.parallel.chips import gib
+
 
 def add(a: dict, b: dict) -> dict:
     """Adds two dicts of (sum, weight)."""
@@ -125,5 +127,5 @@ def describe_speed(values: dict) -> str:
     if values["model_flops_utilization"] is not None:
         parts.append(f"utilization {values['model_flops_utilization']:.3f}")
     if values["peak_bytes"] is not None:
-        parts.append(f"peak {values['peak_bytes'] / 2**30:.2f} GiB")
+        parts.append(f"peak {gib(values['peak_bytes'])} GiB")
     return "  ".join(parts)

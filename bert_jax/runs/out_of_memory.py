@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import jax
 
 from bert_jax.errors import BadInput, one_line
+from bert_jax.parallel.chips import gib
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 NUMBER = r"(\d[\d.]*)\s?([KMGT]?)"
@@ -27,8 +28,8 @@ class TooLarge(BadInput):
         self.available = available
 
     def __str__(self) -> str:
-        over = (self.used - self.available) / UNITS["G"]
-        return f"needs {gib(self.used)} of {gib(self.available)}, {over:.2f} GiB too much"
+        over = gib(self.used - self.available)
+        return f"needs {gib(self.used)} of {gib(self.available)} GiB, {over} too much"
 
 
 def too_large(error: Exception) -> TooLarge | None:
@@ -55,7 +56,3 @@ def explain(what: str):
 def size(number: str, unit: str) -> float:
     """Returns the bytes of a number with a unit, such as ('20.50', 'G')."""
     return float(number.rstrip(".")) * UNITS[unit]
-
-
-def gib(count: float) -> str:
-    return f"{count / UNITS['G']:.2f} GiB"

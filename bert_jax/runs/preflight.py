@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -12,8 +11,8 @@ from bert_jax.checkpoints import reader
 from bert_jax.checks import require
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
+from bert_jax.parallel.chips import gib
 from bert_jax.runs import workdir
-from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS, Workdir
 
 
@@ -42,17 +41,8 @@ def check_data(config, data) -> list[str]:
             lines += [f"warning: {line}" for line in survey.warnings]
             rows.append(f"{phase.name} {survey.text}")
         lines.append(f"rows {'; '.join(rows)}")
-        lines += describe_mixtures(data)
+        lines += [mixed.describe(data.tokens) for mixed in data.mixed()]
     return [f"preflight: {line}" for line in lines]
-
-
-def describe_mixtures(data) -> Iterator[str]:
-    """Yields the share of each source in the tokens of each phase with a mixture, and its passes."""
-    for mixed in data.mixed():
-        parts = []
-        for name, (share, passes) in mixed.describe(data.tokens).items():
-            parts.append(f"{name} {share:.1%} ({passes:.3g} passes)")
-        yield f"mixture of the tokens of {mixed.phase.name}: {', '.join(parts)}"
 
 
 def check_disk(config, directory: Path, state_shapes) -> None:
@@ -67,8 +57,8 @@ def check_disk(config, directory: Path, state_shapes) -> None:
     free = shutil.disk_usage(directory).free
     if free < count * size:
         raise BadInput(
-            f"config.checkpoint.keep={keys.keep}: {count} checkpoints of {gib(size)} will be written, but"
-            f" {directory} has {gib(free)} free; delete files, or reduce config.checkpoint.keep"
+            f"config.checkpoint.keep={keys.keep}: {count} checkpoints of {gib(size)} GiB will be written, but"
+            f" {directory} has {gib(free)} GiB free; delete files, or reduce config.checkpoint.keep"
         )
 
 

@@ -63,11 +63,10 @@ class Reporter:
         """Opens the files after the state of `step` was restored or initialized, and drops their lines of later
         steps."""
         metrics_file.drop_after(self.metrics, step)
-        path = self.workdir / "run.json"
-        info = json_file.read(path)
+        info = files.read_info(self.workdir)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info.setdefault("starts", []).append(start)
-        json_file.write(path, info)
+        files.write_info(self.workdir, info)
         vocabulary = Vocabulary(**info["vocabulary"])
         self.headline_metric = base.make(self.config, vocabulary).headline
         self.entropy = info["unigram_entropy"]
@@ -173,7 +172,7 @@ class Reporter:
 
     def summarize(self, best: dict) -> None:
         """Writes summary.json: the last line of each split, the best evaluation, and the seconds of all starts."""
-        info = json_file.read(self.workdir / "run.json")
+        info = files.read_info(self.workdir)
         lines = self.read()
         summary = {
             "parameters": info["parameters"],

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from jax.experimental import multihost_utils
 
-from bert_jax.errors import may_handle_signals
+from bert_jax.errors import log, may_handle_signals
 from bert_jax.parallel.processes import Cluster
 
 # Exit codes of a run that was stopped by a signal after saving.
@@ -56,7 +56,7 @@ def stop_signals(processes: Cluster):
     def handle(number, _):
         if processes.is_single and not stop.started:
             with suppress(Exception):  # the signal may have interrupted a write to the same stream
-                print("bert-jax: stopped before the first step", file=sys.stderr)
+                log("bert-jax: stopped before the first step")
                 sys.stdout.flush()
             os._exit(SIGNALS[number])
         if number == signal.SIGINT:

@@ -34,7 +34,6 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT = 10  # of run.json and config.json
 CHECKPOINTS = "checkpoints"
 TRACES = "traces"
-WANDB = "wandb/"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
 UPLOAD_EVERY = 30.0  # seconds between uploads at reports; each checkpoint uploads, too
@@ -132,7 +131,7 @@ class Workdir:
             self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
                 name = path.relative_to(self.directory).as_posix()
-                if path.name.startswith(".") or name.startswith(WANDB) or not path.is_file():
+                if path.name.startswith(".") or name.startswith("wandb/") or not path.is_file():
                     continue
                 with suppress(FileNotFoundError):  # replaced in the meantime
                     stamp = checksums.stamp(path)
@@ -291,7 +290,7 @@ def read_summary(directory: Path) -> dict:
     if not path.is_file():  # there may be no run.json, either
         return {}
     values = json_file.read(path)
-    starts = json_file.read(directory / "run.json").get("starts") or ()
+    starts = read_info(directory).get("starts") or ()
     is_newest = values.get("starts") == len(starts)
     return values if is_newest and isinstance(values.get("best"), dict) else {}
 

@@ -14,7 +14,6 @@ from typing import BinaryIO
 from bert_jax.errors import BadInput, Unfinished, may_handle_signals
 
 STDOUT = Path("/dev/stdout")
-TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 # Messages of C++ libraries, in their own error types, if the disk is full or a file may not grow.
 DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
 
@@ -56,12 +55,12 @@ def write(path: Path, text: str, *, sync: bool = True) -> None:
 
 def is_temporary(name: str) -> bool:
     """Returns whether this is the name of a temporary file or directory of this module."""
-    return bool(TEMPORARY.fullmatch(name))
+    return bool(re.fullmatch(r"\..+\.[0-9a-f]{32}", name))
 
 
 def remove_temporary(directory: Path) -> None:
-    """Deletes the temporary files of killed processes in a directory, and with `deep` below it. The caller ensures that
-    no other process is writing there."""
+    """Deletes the temporary files of killed processes in a directory. The caller ensures that no other process is
+    writing there."""
     for path in list(directory.iterdir()):
         if is_temporary(path.name) and path.is_file():
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Checksums: sizes and SHA-256 of the files in a manifest, and the SHA-256 of the manifest itself."""
+"""Checksums: sizes and SHA-256 of the files in a manifest, and the SHA-256 of JSON values, which is among them."""
 
 import hashlib
 import json
@@ -22,14 +22,10 @@ def file_table(directory: Path) -> dict:
     return table
 
 
-def manifest_text(manifest: dict) -> str:
-    """Returns a manifest as it is written to its file."""
-    return json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-
-
-def manifest_digest(manifest: dict) -> str:
-    """Returns the SHA-256 in hex of a manifest without its key `digest`."""
-    return json_digest({key: value for key, value in manifest.items() if key != "digest"})
+def sealed(values: dict) -> dict:
+    """Returns JSON values with the SHA-256 of all of them as `digest`. An intact file is equal to its own result."""
+    others = {key: value for key, value in values.items() if key != "digest"}
+    return others | {"digest": json_digest(others)}
 
 
 def json_digest(values) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
 
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 MAX_MESSAGE = 300  # characters of a library's message
 TIMEOUT = 120.0  # seconds until a request fails
 # Modules whose errors concern an address or its servers.
@@ -36,7 +35,7 @@ def configure() -> None:
 
 def is_address(name: str | Path) -> bool:
     """Returns whether a name is an address, such as gs://bucket/name, rather than a path."""
-    return bool(ADDRESS.match(str(name)))
+    return bool(re.match(r"[a-z][a-z0-9+.-]*://", str(name)))
 
 
 def address(name: str) -> str | Path:

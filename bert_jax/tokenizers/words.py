@@ -29,7 +29,9 @@ def stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarra
     offsets: where each token begins and ends in the text.
     """
     is_start = begins_word.copy()
-    inner = inner_positions(text)
+    inner = set()  # positions in front of which a run has begun that goes on there
+    for match in run_pattern().finditer(text):
+        inner.update(range(match.start() + 1, match.end()))
     before = (0, 1)
     for number, (start, stop) in enumerate(offsets):
         continues = (
@@ -50,11 +52,3 @@ def run_pattern() -> re.Pattern:
     characters = map(chr, range(sys.maxunicode + 1))
     marks = [mark for mark in characters if unicodedata.category(mark).startswith("M")]
     return re.compile(rf"\w[\w{''.join(marks)}]*")
-
-
-def inner_positions(text: str) -> set[int]:
-    """Returns the positions of a text in front of which a word has begun that goes on there."""
-    positions = set()
-    for match in run_pattern().finditer(text):
-        positions.update(range(match.start() + 1, match.end()))
-    return positions

@@ -79,8 +79,8 @@ def test_files_altered_in_the_bucket_are_refused(gcs, store):
 def test_no_file_is_written_outside_of_the_copy(gcs, store, tmp_path):
     manifest = json.loads(gcs.text("stores/one/manifest.json"))
     manifest["files"]["../../../escaped"] = {"bytes": 1, "sha256": "0"}
-    manifest["digest"] = checksums.manifest_digest(manifest)
-    gcs.put("stores/one/manifest.json", checksums.manifest_text(manifest).encode(), {})
+    text = json.dumps(checksums.sealed(manifest))
+    gcs.put("stores/one/manifest.json", text.encode(), {})
     gcs.put("stores/escaped", b"x", {})
     with pytest.raises(BadInput, match="escaped"):
         download.local(STORE)

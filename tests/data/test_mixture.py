@@ -13,6 +13,7 @@ from kits.stores import make_store, random_documents
 
 from bert_jax.checks import sources
 from bert_jax.data import mixture, stream
+from bert_jax.data.dataset import Survey
 from bert_jax.data.mixture import PERIOD, Mixed, Period
 from bert_jax.errors import BadInput
 from bert_jax.runs import preflight
@@ -144,9 +145,12 @@ def test_a_source_that_is_left_out_does_not_come(store):
 def test_passes_and_few_rows_are_named(store):
     dataset = dataset_of(store)
     mixed = Mixed(dataset, phase("fi:90,en:0,sv:0.1", stop=5000), "train", 1)
-    feed = SimpleNamespace(mixed=lambda: [mixed, mixed], tokens=tokens_of(store))
-    lines = [*preflight.describe_mixtures(feed)]
-    assert len(lines) == 2 and lines[0].startswith("mixture of the tokens of main: fi 99.")
+    survey = SimpleNamespace(survey=lambda phase: Survey(1.0, "full", []))
+    tokens = tokens_of(store)
+    feed = SimpleNamespace(key="store", dataset=survey, mixed=lambda: [mixed, mixed], tokens=tokens)
+    lines = preflight.check_data(small_config(), feed)
+    lines = [line for line in lines if "mixture of the tokens of main: fi 99." in line]
+    assert len(lines) == 2
     with pytest.raises(BadInput, match="the source fi has .* rows of 64 tokens"):
         Mixed(dataset, phase(batch=5000), "train", 1)
     # A source of earlier phases alone may have fewer.

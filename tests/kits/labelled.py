@@ -11,13 +11,13 @@ from kits.small import overrides
 from kits.texts import INVENTED, PROSE
 
 from bert_jax import config as configs
-from bert_jax.commands import finetune
 from bert_jax.convert import finetuning
 from bert_jax.data import store as stores
 from bert_jax.objectives import base
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
+from bert_jax.train import pretrain
 
 WORDS = sorted(set(INVENTED), key=lambda word: (len(word), word))  # the shorter ones are pieces
 LENGTH = 32
@@ -174,5 +174,5 @@ def command(settings: dict, workdir) -> list[str]:
 
 def tune(config, workdir) -> dict:
     """Runs `finetune`; returns the last line, of the last evaluation."""
-    assert finetune.finetune(config, str(workdir)) == 0
+    assert pretrain(config, str(workdir), finetuning.resolve) == 0
     return runs.lines(workdir)[-1]

@@ -20,7 +20,7 @@ GPU = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4831838208 byt
 
 
 @pytest.mark.parametrize(
-    "text, numbers", [(TPU, ["20.50 GiB", "15.75 GiB", "4.75"]), (GPU, ["4831838208 bytes"])]
+    "text, numbers", [(TPU, ["20.50 of 15.75 GiB", "4.75"]), (GPU, ["4831838208 bytes"])]
 )
 def test_an_out_of_memory_error_names_the_numbers_and_the_keys_that_help(text, numbers):
     with pytest.raises(BadInput) as caught, out_of_memory.explain("phase main, a step"):

@@ -16,8 +16,8 @@ SOURCE = r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?"
 
 
 @contextlib.contextmanager
-def open_library(source: str, field: str, is_reading: bool = False) -> Iterator[tuple]:
-    """Yields the library, and the name, configuration and split of a source. Errors are those of fields.explain."""
+def open_data(source: str, field: str, is_reading: bool = False) -> Iterator[tuple]:
+    """Yields a data set, and its name, configuration and split. Errors are those of fields.explain."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -26,17 +26,15 @@ def open_library(source: str, field: str, is_reading: bool = False) -> Iterator[
         ) from None
     datasets.disable_progress_bars()
     with explain(SOURCE, source, field, is_reading) as (name, config, split):
-        yield datasets, name, config, split
+        yield datasets.load_dataset(name, config, split=split), name, config, split
 
 
 def identify(source: str, field: str) -> dict:
     """Downloads a data set, and identifies it by its name, configuration, split and number of examples.
 
-    Raises BadInput if there is no such data set or the field is not
-    text, and OSError if the disk or network fails.
+    Raises BadInput if there is no such data set or the field is not text, and OSError if the disk or network fails.
     """
-    with open_library(source, field) as (library, name, config, split):
-        data = library.load_dataset(name, config, split=split)
+    with open_data(source, field) as (data, name, config, split):
         feature = value_of(data.features, field)
         if getattr(feature, "dtype", None) not in ("string", "large_string"):
             raise TypeError(f"not text, but {feature}")
@@ -50,8 +48,7 @@ def identify(source: str, field: str) -> dict:
 
 def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example, in order; b'' for a null. Raises OSError if reading fails."""
-    with open_library(source, field, is_reading=True) as (library, name, config, split):
-        data = library.load_dataset(name, config, split=split)
+    with open_data(source, field, is_reading=True) as (data, *_):
         for rows in data.with_format("arrow").iter(ROWS):
             yield from texts_of(rows, field)
 
@@ -59,8 +56,7 @@ def texts(source: str, field: str) -> Iterator[bytes]:
 def table(source: str, columns: list[str]) -> dict[str, list]:
     """Returns the values of those of the columns, and of NESTED, that a data set has, by name; a class label as its
     name, and None if it is unknown."""
-    with open_library(source, ", ".join(columns)) as (library, name, config, split):
-        data = library.load_dataset(name, config, split=split)
+    with open_data(source, ", ".join(columns)) as (data, *_):
         return {
             column: name_labels(data.features[column], data[column])
             for column in (*columns, NESTED)

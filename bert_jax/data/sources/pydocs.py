@@ -72,13 +72,10 @@ def docstrings(source: bytes, is_topics: bool) -> list[str]:
     return [text for text in texts if text]
 
 
-PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n")
-
-
 def paragraphs(text: str) -> list[str]:
     """Returns the paragraphs of a docstring, one line each, without interactive examples."""
     lines = []
-    for part in PARAGRAPH_BREAK.split(text):
+    for part in re.split(r"\n[ \t]*\n", text):
         words = part.split()
         if words and ">>>" not in part:
             lines.append(" ".join(words))

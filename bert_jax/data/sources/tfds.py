@@ -35,8 +35,7 @@ def open_builder(source: str, field: str, is_reading: bool = False) -> Iterator[
 def identify(source: str, field: str) -> dict:
     """Downloads and builds a data set, and identifies it by its full name, version, split and number of examples.
 
-    Raises BadInput if there is
-    no such data set or the field is not text, and OSError if the disk or network fails.
+    Raises BadInput if there is no such data set or the field is not text, and OSError if the disk or network fails.
     """
     with open_builder(source, field) as (builder, split, _):
         feature = value_of(builder.info.features, field)

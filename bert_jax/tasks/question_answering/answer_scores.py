@@ -10,13 +10,12 @@ from collections import Counter
 import numpy as np
 
 NAMES = ("exact", "f1", "has_answer_f1", "no_answer_f1", "best_exact", "best_f1")
-ARTICLES = re.compile(r"\b(a|an|the)\b")
-WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> list[str]:
     """Returns the words of a text that are compared: lower case, without punctuation and articles."""
-    return ARTICLES.sub(" ", text.lower().translate(WITHOUT_PUNCTUATION)).split()
+    text = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", text).split()
 
 
 def f1(correct: list[str], said: list[str]) -> float:

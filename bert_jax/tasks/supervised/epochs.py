@@ -1,14 +1,13 @@
 """The keys of a run that its examples decide: names of labels, and the steps of `task.epochs`."""
 
 import math
-import sys
 
 import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.data.store import Store
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, log
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.supervised import examples
 
@@ -57,4 +56,4 @@ def set_steps(config: ConfigDict, store: Store, overrides) -> None:
 def report(line: str) -> None:
     """Prints a line on standard error, in one process of the run."""
     if jax.process_index() == 0:
-        print(line, file=sys.stderr)
+        log(line)

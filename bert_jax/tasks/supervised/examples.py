@@ -5,7 +5,6 @@ A document of the store is an example, and its sentences are the example's texts
 
 import json
 import re
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from bert_jax.data import dataset, download, origin, vocabulary
 from bert_jax.data import store as stores
 from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput, Unfinished, log
 from bert_jax.registry import find_part
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers.special_tokens import check_task
@@ -61,16 +60,6 @@ class Encoded(NamedTuple):
     arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
 
 
-def all_of(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
-    """Leaves no example out."""
-    return encoded, {}
-
-
-def same_phase(config, inputs: list[Example], split: stores.Split, phase):
-    """Returns the phase as it is."""
-    return phase
-
-
 @dataclass(frozen=True, kw_only=True)
 class Examples:
     """The EXAMPLES of a task's file, whose keys include DEFAULTS, or UNLABELLED.
@@ -83,8 +72,10 @@ class Examples:
         parallel_texts.py.
     target: (config, Example, names) -> what it learns; raises BadInput for a label that is not in `names`.
     encode: (config, tokenizer, [Example], names) -> Encoded, with their targets.
-    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, and counts them.
-    widen: (config, [Example], Split, phase) -> the phase with rows that hold all texts to predict.
+    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, and counts them. By
+        default none is left out.
+    widen: (config, [Example], Split, phase) -> the phase with rows that hold all texts to predict. By default
+        longer ones are cut.
     decode: (config, store, split, outputs, rows) -> [dict], the prediction for each row, in their order.
     free: keys of the task that do not decide the content of a store, besides FREE.
     """
@@ -95,8 +86,8 @@ class Examples:
     names: Callable | None = None
     target: Callable | None = None
     encode: Callable
-    clean: Callable = all_of
-    widen: Callable = same_phase
+    clean: Callable | None = None
+    widen: Callable | None = None
     decode: Callable | None = None
     free: tuple[str, ...] = ()
 
@@ -262,11 +253,11 @@ def drop_unusable(examples: list[Example], labelled: bool, source) -> list[Examp
         message = f"{broken[0]}: {tables.OTHER_COLUMNS}, as {len(broken)} of {len(examples)} rows"
         if len(broken) > len(examples) / 100:
             raise BadInput(message)
-        print(f"skipped {message}", file=sys.stderr)
+        log(f"skipped {message}")
     usable = [example for example in examples if is_usable(example, labelled)]
     empty = len(examples) - len(broken) - len(usable)
     if empty and not labelled:
-        print(f"{source}: left out {empty:,} rows with an empty text", file=sys.stderr)
+        log(f"{source}: left out {empty:,} rows with an empty text")
     return usable
 
 
@@ -310,11 +301,11 @@ def build(config, tokenizer, parts: dict, path: Path, recorded=(), dropped=()) -
         names = task.names(config, named)
     encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     cleaned = {}
-    if "train" in encoded:
+    if task.clean and "train" in encoded:
         encoded["train"], cleaned = task.clean(config, encoded["train"])
     for reason, number in cleaned.items():
         if number:
-            print(f"train: left out {number:,} examples: {reason}", file=sys.stderr)
+            log(f"train: left out {number:,} examples: {reason}")
     with atomic.new_directory(path, "config.store") as directory:
         counts = {}
         unigrams = 0
