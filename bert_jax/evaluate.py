@@ -141,8 +141,8 @@ class Batches:
         self.score = feed.score and partial(feed.score, split)
 
     def __iter__(self):
-        for number, arrays in enumerate(self.local):
+        for index, arrays in enumerate(self.local):
             self.check(arrays)
             # The samples of an objective do not depend on the size of the batches.
-            arrays = arrays | {"rows": arrays["rows"] + number * self.batch}
+            arrays = arrays | {"rows": arrays["rows"] + index * self.batch}
             yield meshes.to_devices(self.mesh, arrays, self.positions, self.batch)

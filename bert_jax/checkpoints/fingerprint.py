@@ -164,8 +164,8 @@ def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
 def outliers(totals: np.ndarray, names: Iterable[str], mesh: Mesh) -> list[str]:
     """Returns 'NAME on DEVICES' for each array whose copies differ; DEVICES disagree with the majority."""
     texts = []
-    for number, name in enumerate(names):
-        digests = [digest(total) for total in totals[:, number]]
+    for index, name in enumerate(names):
+        digests = [digest(total) for total in totals[:, index]]
         majority = max(sorted(set(digests)), key=digests.count)
         pairs = zip(mesh.devices.flat, digests, strict=True)
         devices = [str(device) for device, of_device in pairs if of_device != majority]

@@ -121,9 +121,9 @@ def train(
     states = np.split(state, np.cumsum(sizes))
     stride = sample_stride([block.size for block in blocks], settings.sample * 1_000_000)
     texts = []
-    for number in range(0, len(blocks), stride):
-        documents = filter(None, blocks[number].shard.parsed.header()["documents"])
-        documents = itertools.compress(documents, states[number] == splits.TRAIN)
+    for index in range(0, len(blocks), stride):
+        documents = filter(None, blocks[index].shard.parsed.header()["documents"])
+        documents = itertools.compress(documents, states[index] == splits.TRAIN)
         texts += map("\n".join, documents)
     is_exact = config.corpus.sentences == "none"
     return train_on(settings, texts, is_exact)

@@ -109,7 +109,7 @@ def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
     else:
         chosen = task.parse(config, inputs)
     errors = []
-    for number, example in enumerate(chosen):
+    for index, example in enumerate(chosen):
         if not example.texts:
             raise BadInput(f"{example.location}: {tables.OTHER_COLUMNS}")
         try:
@@ -117,7 +117,7 @@ def read_examples(model, inputs: list[str] | Path) -> list[examples.Example]:
                 task.target(config, example, config.task.labels)
         except BadInput as error:
             errors.append(error)
-            chosen[number] = example._replace(label=None)
+            chosen[index] = example._replace(label=None)
     if errors:
         log(f"{errors[0]}; {len(errors)} rows are not scored")
     return chosen
@@ -147,7 +147,7 @@ def predict_examples(model, inputs: list[examples.Example]) -> tuple[list[dict],
         )
     outputs = compute(model, part.tokens, dataset, rows)
     results = task.decode(config, store, split, outputs, rows)
-    labelled = [number for number, example in enumerate(inputs) if example.label is not None]
+    labelled = [index for index, example in enumerate(inputs) if example.label is not None]
     scores = {}
     if labelled:
         is_labelled = np.isin(dataset.group(rows), labelled)

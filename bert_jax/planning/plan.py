@@ -121,11 +121,11 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
     work = expected_work(config, phases, vocabulary, store)
     if tokens:
         share = tokens / sum(tokens_of(phase, work[phase.name]) for phase in phases)
-        for number, phase in enumerate(phases):
+        for index, phase in enumerate(phases):
             steps = max(1, round(share * (phase.stop - phase.first)))
             if steps >= MAX_STEPS:
                 raise BadInput(f"--tokens {tokens:g}: {steps:.3g} steps; limit {MAX_STEPS}")
-            phases[number] = phase._replace(stop=phase.first + steps)
+            phases[index] = phase._replace(stop=phase.first + steps)
     return Job(config, phases, vocabulary, work, log, programs={})
 
 

@@ -115,7 +115,7 @@ class HuggingFace(Tokenizer):
 def split(text: str) -> tuple[list[str], np.ndarray]:
     """Returns the distinct units of a text, and int32[N], which of them its units are."""
     units = SPACED.findall(text)
-    numbers = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    numbers = {unit: index for index, unit in enumerate(dict.fromkeys(units))}
     return list(numbers), np.fromiter(map(numbers.__getitem__, units), np.int32, len(units))
 
 
@@ -130,7 +130,7 @@ def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
 
 def list_pieces(library: tokenizers.Tokenizer, path: object) -> list[str]:
     """Returns the pieces by id; two ids may have one piece. Raises BadInput if an id below the last has none."""
-    pieces = [library.id_to_token(number) for number in range(library.get_vocab_size())]
+    pieces = [library.id_to_token(index) for index in range(library.get_vocab_size())]
     if None in pieces:
         gap = f"{pieces.index(None)} has no piece"
         raise BadInput(f"{path}: ids have gaps, or several pieces share an id: {gap}")
@@ -330,7 +330,7 @@ def bytes_of_text(lowercase: bool, training: Training) -> HuggingFace:
     pieces = training.special_pieces
     for byte in range(256):
         pieces.append(chr(byte) if chr(byte) in letters else next(others))
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
     library = byte_level(BPE(vocabulary, []), lowercase)
     library.add_special_tokens(training.special_pieces)
     return HuggingFace(json.loads(library.to_str()), training.special_ids)

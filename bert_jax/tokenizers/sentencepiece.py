@@ -97,7 +97,7 @@ class SentencePiece(Tokenizer):
 
 def model_pieces(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
     """Returns the pieces of the model by id."""
-    return [processor.id_to_piece(number) for number in range(processor.piece_size())]
+    return [processor.id_to_piece(index) for index in range(processor.piece_size())]
 
 
 def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -91,9 +91,9 @@ class Frame(NamedTuple):
         ids = [*self.begin]
         segments = [0] * len(ids)
         last = len(texts) - 1
-        for number, text in enumerate(texts):
-            ids += [*text, *(self.end if number == last else self.between)]
-            segments += [number] * (len(ids) - len(segments))
+        for index, text in enumerate(texts):
+            ids += [*text, *(self.end if index == last else self.between)]
+            segments += [index] * (len(ids) - len(segments))
         if self.last_segment is not None:
             segments[-1] = self.last_segment
         return ids, segments

@@ -75,7 +75,7 @@ class WordPiece(Tokenizer):
         self.keep_accents = keep_accents
         # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
         # three words.
-        vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        vocabulary = {piece: index for index, piece in enumerate(pieces)}
         self.tokenizer = make_library(vocabulary, make_normalizer(lowercase, keep_accents))
         self.tokenizer.model.unk_token = pieces[self.unk]
 

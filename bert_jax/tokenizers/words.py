@@ -33,13 +33,13 @@ def stops(text: str, begins_word: np.ndarray, offsets: list[tuple]) -> np.ndarra
     for match in run_pattern().finditer(text):
         inner.update(range(match.start() + 1, match.end()))
     before = (0, 1)
-    for number, (start, stop) in enumerate(offsets):
+    for index, (start, stop) in enumerate(offsets):
         continues = (
             start < before[1]  # pieces of one character have the same offsets
             or not text[slice(*before)].strip()  # a piece of a space alone begins the word after it
             or start in inner
         )
-        is_start[number] |= number == 0 or not continues
+        is_start[index] |= index == 0 or not continues
         before = (start, stop)
     edges = np.append(np.flatnonzero(is_start), len(is_start))
     return edges[np.searchsorted(edges, np.arange(len(is_start)), side="right")]

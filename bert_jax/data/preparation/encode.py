@@ -68,8 +68,8 @@ def tasks(
 ) -> Iterator[tuple[Shard, corpus.TextBlock]]:
     """Yields the blocks of all sources, each with its shard in the workspace. problems: as for `encode`."""
     for source_number, source in enumerate(sources):
-        for number, block in enumerate(source.blocks(problems)):
-            name = f"{source_number:03d}-{number:08d}.npz"
+        for index, block in enumerate(source.blocks(problems)):
+            name = f"{source_number:03d}-{index:08d}.npz"
             yield Shard(directory / "shards" / name, source_number), block
 
 

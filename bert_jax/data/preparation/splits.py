@@ -74,10 +74,10 @@ def heldout_texts(config, sources: np.ndarray, least: int) -> np.ndarray:
     """
     count = max(least, round(config.corpus.heldout * len(sources)))
     is_heldout = np.arange(len(sources)) < min(count, len(sources) - least)
-    for number, name in enumerate(source_names(config)):
+    for index, name in enumerate(source_names(config)):
         if not name:
             continue
-        texts = np.flatnonzero(sources == number)
+        texts = np.flatnonzero(sources == index)
         if len(texts) < 2 * least:
             raise BadInput(
                 f"config.corpus.source: {name} has {len(texts)} distinct documents with text; a source with a name"
@@ -125,16 +125,16 @@ def write(
             shard_state = state[first : first + len(documents)]
             first += len(documents)
             counts = table[shard.source]
-            for number, name in enumerate(stores.SPLITS):
-                in_split = (shard_state == number) & (documents > 0)
+            for index, name in enumerate(stores.SPLITS):
+                in_split = (shard_state == index) & (documents > 0)
                 sentence_in_split = np.repeat(in_split, documents)
                 split_tokens = tokens[np.repeat(sentence_in_split, sentences)]
                 append_documents(
-                    writers[number], split_tokens, sentences[sentence_in_split], documents[in_split]
+                    writers[index], split_tokens, sentences[sentence_in_split], documents[in_split]
                 )
                 counts["documents"][name] += int(in_split.sum())
                 counts["tokens"][name] += len(split_tokens)
-                if number == TRAIN:
+                if index == TRAIN:
                     unigrams[shard.source] += np.bincount(split_tokens, minlength=vocabulary)
     np.save(directory / "unigrams.npy", unigrams)
     for name in stores.SPLITS:
