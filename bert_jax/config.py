@@ -114,6 +114,15 @@ def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     return config
 
 
+def resolve_model(config: ConfigDict) -> ConfigDict:
+    """Returns a copy of the config with the size of the feed-forward layers, four times the width, where
+    `model.feed_forward` is 0. A saved config keeps the 0, so that the size follows an override of the width."""
+    config = config.copy_and_resolve_references()
+    if config.model.get("feed_forward") == 0:
+        config.model.feed_forward = 4 * config.model.get("width", 0)
+    return config
+
+
 def peak_rate(config: ConfigDict) -> float:
     """Returns the highest learning rate of a config: its key, for -1 FINE_TUNING / width, or for 0 with `inverse_sqrt`
     (width x warm-up)^-0.5 (arXiv:1706.03762, section 5.3)."""
@@ -388,15 +397,10 @@ def overridden(overrides: list[str]) -> set[str]:
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
-    """Returns {key: (old value, new value)} of every key that differs; the value of a missing key is None.
-
-    A `model.feed_forward` of 0 stands for its value by the width.
-    """
-    before = flatten(old)
-    after = flatten(new)
-    for values in (before, after):
-        if values.get("model.feed_forward") == 0:
-            values["model.feed_forward"] = 4 * values.get("model.width", 0)
+    """Returns {key: (old value, new value)} of every key that differs, see `resolve_model`; the value of a missing key
+    is None."""
+    before = flatten(resolve_model(old))
+    after = flatten(resolve_model(new))
     return {
         key: (before.get(key), after.get(key))
         for key in sorted(before | after)
