@@ -13,7 +13,7 @@ from bert_jax import checks
 from bert_jax.checks import value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
-from bert_jax.registry import GROUPS, find_part, running
+from bert_jax.registry import GROUPS, part_of, running
 from bert_jax.storage import json_file, remote
 
 # Keys that say how translations are decoded and scored in evaluations; training does not depend on them.
@@ -108,7 +108,7 @@ def longest_row(config: ConfigDict) -> int:
 def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
     config = config.copy_and_resolve_references()
-    for name in find_part("model", config.model.name).PHASE_DEFAULTS:
+    for name in part_of(config, "model").PHASE_DEFAULTS:
         if phase.keys[name]:
             config.model[name] = phase.keys[name]
     return config
@@ -371,7 +371,7 @@ def check(config: ConfigDict) -> None:
     check_values(config)
     base_config.check(config)
     for group in GROUPS:
-        find_part(group, config[group].name).check(config)
+        part_of(config, group).check(config)
 
 
 # --- Keys that follow from others -----------------------------------------------------------------

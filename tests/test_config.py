@@ -8,7 +8,9 @@ from kits.small import small_config
 
 from bert_jax import config
 from bert_jax.errors import BadInput
+from bert_jax.objectives import base as objectives
 from bert_jax.runs import continuation, workdir
+from bert_jax.tasks import base as tasks
 
 
 @pytest.mark.parametrize(
@@ -275,6 +277,23 @@ OWN = {
     ),
     "broken.py": "raise SystemExit('two\\nlines')",
     "empty.py": "DEFAULTS = {}",
+    "wrong.py": "DEFAULTS = {}\nNEEDS = ['sep']\ndef make(config, store): ...",
+    "task_without_rows.py": """
+from bert_jax.data.dataset import Dataset
+
+DEFAULTS = {}
+
+def make(config, store):
+    return Dataset(shapes=print, splits=("train", "heldout"), make=print)
+""",
+    "objective_of_texts.py": """
+from bert_jax.objectives.base import Objective
+
+DEFAULTS = {}
+
+def make(config, vocabulary):
+    return Objective(init=print, weights=print, loss="loss", outputs=print)
+""",
 }
 NAMES = ["model.name=own.model", "objective.name=own.objective", "task.name=own.task"]
 
@@ -341,6 +360,21 @@ def test_wrong_keys_and_modules_are_named(own, override):
     with pytest.raises(BadInput) as error:
         config.load("demo", [*NAMES, override])
     assert override.partition("=")[0] in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name, field", [("empty", "make"), ("wrong", "NEEDS")])
+def test_a_wrong_or_missing_field_of_a_module_is_named(own, name, field):
+    with pytest.raises(BadInput, match=f"config.task.name='own.{name}': .*{field}"):
+        config.load("demo", [f"task.name=own.{name}"])
+
+
+def test_a_wrong_or_missing_field_of_what_a_module_makes_is_named(own):
+    keys = config.load("demo", [*NAMES[:2], "task.name=own.task_without_rows"])
+    with pytest.raises(BadInput, match="config.task.name='own.task_without_rows': .*'rows'"):
+        tasks.make(keys)
+    keys = config.load("demo", ["objective.name=own.objective_of_texts"])
+    with pytest.raises(BadInput, match="config.objective.name='own.objective_of_texts': .*loss"):
+        objectives.make(keys, None)
 
 
 @pytest.mark.parametrize("name", ["classify", "base", "feed", "text", "labelled", "masked_rows"])

@@ -243,8 +243,7 @@ def make(network: type[Network], config, vocabulary_size: int, **fields) -> Netw
     fields: what the objective and the program decide.
     """
     names = {field.name for field in dataclasses.fields(network)} - {"name"}
-    keys = resolve_model(config).model
-    keys = {name: value for name, value in keys.items() if name in names}
+    keys = {name: value for name, value in resolve_model(config).model.items() if name in names}
     return network(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),

@@ -131,7 +131,8 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
 
 
 def resolve(config: ConfigDict, log: Callable) -> tuple:
-    """Returns the config as on a TPU, whose data type GPUs have, too; its vocabulary, and its store if that is on this disk."""
+    """Returns the config as on a TPU, whose data type GPUs have, too, its vocabulary, and its store if that is on this
+    disk."""
     config = jax_setup.resolve(config, "tpu")
     store = tasks.local_store(config, log)
     return config, expected_vocabulary(config, log), store

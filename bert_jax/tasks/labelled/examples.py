@@ -22,7 +22,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.registry import find_part
+from bert_jax.registry import Interface, part_of
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers.special_tokens import check_task
 
@@ -61,18 +61,8 @@ class Encoded(NamedTuple):
     arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
 
 
-def all_of(config, encoded: Encoded) -> tuple[Encoded, dict[str, int]]:
-    """Leaves no example out."""
-    return encoded, {}
-
-
-def same_phase(config, inputs: list[Example], split: stores.Split, phase):
-    """Returns the phase as it is."""
-    return phase
-
-
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class Examples(Interface):
     """The EXAMPLES of a task's file, whose keys include DEFAULTS, or UNLABELLED.
 
     load: (config, path) -> [Example]; reads a file, which may lack labels; an example without texts for a row that
@@ -83,7 +73,8 @@ class Examples:
         parallel_texts.py.
     target: (config, Example, names) -> what it learns; raises BadInput for a label that is not in `names`.
     encode: (config, tokenizer, [Example], names) -> Encoded, with their targets.
-    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, and counts them.
+    clean: (config, Encoded) -> (Encoded, {reason: number}); leaves out examples to train on, by default none, and
+        counts them.
     widen: (config, [Example], Split, phase) -> the phase with rows that hold all texts to predict.
     decode: (config, store, split, outputs, rows) -> [dict], the prediction for each row, in their order.
     free: keys of the task that do not decide the content of a store, besides FREE.
@@ -95,15 +86,15 @@ class Examples:
     names: Callable | None = None
     target: Callable | None = None
     encode: Callable
-    clean: Callable = all_of
-    widen: Callable = same_phase
+    clean: Callable = lambda config, encoded: (encoded, {})
+    widen: Callable = lambda config, inputs, split, phase: phase
     decode: Callable | None = None
-    free: tuple[str, ...] = ()
+    free: tuple = ()
 
 
 def of(config) -> Examples | None:
     """Returns the EXAMPLES of the task; None if its data is running text."""
-    return find_part("task", config.task.name).EXAMPLES
+    return part_of(config, "task").EXAMPLES
 
 
 def sources(config) -> dict[str, Path | str]:
