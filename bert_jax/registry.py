@@ -36,7 +36,8 @@ class Part(Interface):
     """The file of a model, an objective, a task or an optimizer has the names of these fields.
 
     DEFAULTS: {key: default} of its keys in the config; the type of the default is the type of the key.
-    check: (config) -> None; raises BadInput for the first of its keys that has an invalid value.
+    check: (config) -> None; raises BadInput for the first of its keys that has an invalid value; by default none
+        has.
     make: of a model: (config, vocabulary_size, **fields) -> flax.linen.Module, see models/base.py.
         of an objective: (config, vocabulary, **fields) -> Objective, see objectives/base.py.
         of a task: (config, store=None) -> Dataset, see data/dataset.py.

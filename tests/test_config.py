@@ -108,6 +108,14 @@ def test_a_model_needs_no_width_and_no_longest_row():
     assert config.longest_row(keys) == 16 and config.differences(keys, keys) == {}
 
 
+def test_the_size_of_feed_forward_layers_follows_the_width_of_a_saved_config(tmp_path):
+    keys = small_config("model.feed_forward=0")
+    assert config.differences(keys, small_config("model.feed_forward=128")) == {}
+    config.save(keys, tmp_path / "config.json")
+    wide = config.load(str(tmp_path / "config.json"), ["model.width=64"])
+    assert config.resolve_model(wide).model.feed_forward == 256 and wide.model.feed_forward == 0
+
+
 def test_a_run_names_its_config(tmp_path, monkeypatch):
     """But a shipped config of the same name comes first."""
     monkeypatch.chdir(tmp_path)
