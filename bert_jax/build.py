@@ -13,7 +13,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data import batch
-from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.data.dataset import Dataset
 from bert_jax.errors import BadInput
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
@@ -113,7 +113,7 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         """Returns {phase: {length: make(a phase with rows of this length)}} of the batches of a split."""
         results = {}
         for phase in configs.phases(config):
-            sizes = lengths(parts.dataset, phase, parts.dataset.splits[split])
+            sizes = parts.dataset.lengths(phase, parts.dataset.splits[split])
             results[phase.name] = {size: make(phase._replace(length=size)) for size in sizes}
         return results
 

@@ -13,7 +13,7 @@ from bert_jax import checks
 from bert_jax.checks import value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
-from bert_jax.registry import GROUPS, find_part, running
+from bert_jax.registry import GROUPS, part_of, running
 from bert_jax.storage import json_file, remote
 
 # Keys that say how translations are decoded and scored in evaluations; training does not depend on them.
@@ -108,9 +108,18 @@ def longest_row(config: ConfigDict) -> int:
 def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
     """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
     config = config.copy_and_resolve_references()
-    for name in find_part("model", config.model.name).PHASE_DEFAULTS:
+    for name in part_of(config, "model").PHASE_DEFAULTS:
         if phase.keys[name]:
             config.model[name] = phase.keys[name]
+    return config
+
+
+def resolve_model(config: ConfigDict) -> ConfigDict:
+    """Returns a copy of the config with the size of the feed-forward layers, four times the width, where
+    `model.feed_forward` is 0. A saved config keeps the 0, so that the size follows an override of the width."""
+    config = config.copy_and_resolve_references()
+    if config.model.get("feed_forward") == 0:
+        config.model.feed_forward = 4 * config.model.get("width", 0)
     return config
 
 
@@ -362,7 +371,7 @@ def check(config: ConfigDict) -> None:
     check_values(config)
     base_config.check(config)
     for group in GROUPS:
-        find_part(group, config[group].name).check(config)
+        part_of(config, group).check(config)
 
 
 # --- Keys that follow from others -----------------------------------------------------------------
@@ -388,15 +397,10 @@ def overridden(overrides: list[str]) -> set[str]:
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
-    """Returns {key: (old value, new value)} of every key that differs; the value of a missing key is None.
-
-    A `model.feed_forward` of 0 stands for its value by the width.
-    """
-    before = flatten(old)
-    after = flatten(new)
-    for values in (before, after):
-        if values.get("model.feed_forward") == 0:
-            values["model.feed_forward"] = 4 * values.get("model.width", 0)
+    """Returns {key: (old value, new value)} of every key that differs, see `resolve_model`; the value of a missing key
+    is None."""
+    before = flatten(resolve_model(old))
+    after = flatten(resolve_model(new))
     return {
         key: (before.get(key), after.get(key))
         for key in sorted(before | after)

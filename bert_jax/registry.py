@@ -6,10 +6,9 @@ import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from bert_jax.errors import BadInput, one_line
 
@@ -19,18 +18,35 @@ def nothing(*_) -> dict:
     return {}
 
 
+class Interface:
+    """What files of models, objectives, tasks and optimizers give: frozen dataclasses with keywords alone.
+
+    Raises TypeError for a field that is missing, unknown or of another type.
+    """
+
+    def __post_init__(self):
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not isinstance(value, each.type):
+                raise TypeError(f"{each.name}: expected {each.type}, not {value!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(Interface):
     """The file of a model, an objective, a task or an optimizer has the names of these fields.
 
     DEFAULTS: {key: default} of its keys in the config; the type of the default is the type of the key.
-    check: (config) -> None; raises BadInput for the first of its keys that has an invalid value.
-    make: see models/base.py, objectives/base.py, tasks/base.py and optimizer.py.
+    check: (config) -> None; raises BadInput for the first of its keys that has an invalid value; by default none
+        has.
+    make: of a model: (config, vocabulary_size, **fields) -> flax.linen.Module, see models/base.py.
+        of an objective: (config, vocabulary, **fields) -> Objective, see objectives/base.py.
+        of a task: (config, store=None) -> Dataset, see data/dataset.py.
+        of an optimizer: (config, peak) -> optax.GradientTransformation, see optimizers/base.py.
     PHASE_DEFAULTS: {key: default} of its keys in each phase; those of models are also keys of the model.
     """
 
     DEFAULTS: dict
-    check: Callable
+    check: Callable = nothing
     make: Callable
     PHASE_DEFAULTS: dict = field(default_factory=dict)
 
@@ -50,11 +66,11 @@ class Model(Part):
 
     FRAME: str = ""
     TARGET_FRAME: str = ""
-    BODY: tuple[str, ...] = ("",)
+    BODY: tuple = ("",)
     TAKES: dict = field(default_factory=dict)
     RULES: tuple = ()
     DECAY: tuple = ()
-    ARCHITECTURE: Any = None
+    ARCHITECTURE: object = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +87,10 @@ class Task(Part):
 
     NEEDS: str = "pad unk cls sep"
     fill: Callable = nothing
-    FILLED: tuple[str, ...] = ()
+    FILLED: tuple = ()
     assume: Callable = nothing
     check_scores: Callable = nothing
-    EXAMPLES: Any = None
+    EXAMPLES: object = None
 
 
 PARTS = {"model": Model, "objective": Part, "task": Task, "optimizer": Part}
@@ -104,52 +120,59 @@ def find_module(group: str, name: str) -> ModuleType:
 
     A name without a dot is a file or a folder in one of the PLACES of the group; with a dot, any module.
     """
-    path = name if "." in name else find_path(group, name)
-    try:
-        module = importlib.import_module(path)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything
-        reason = f"cannot be imported ({one_line(error)})"
-        raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
-    missing = missing_names(module)
-    if not missing:
-        return module
-    if "." in name:
-        raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
-    raise unknown(group, name)  # a file that others share
+    path = name if "." in name else paths(group).get(name)
+    if not path:
+        raise unknown(group, name)
+    with naming(f"{group}.name", name):
+        return importlib.import_module(path)
 
 
 def find_part(group: str, name: str) -> Part:
-    """Returns what the file has that `find_module` finds."""
-    names = vars(find_module(group, name))
+    """Returns what the module has that `find_module` finds. Raises BadInput for a wrong or missing field, also of what
+    `make` of a module outside of the package gives."""
+    module = find_module(group, name)
+    if "." in name:
+        named = naming(f"{group}.name", name, TypeError)
+        part = named(read)(group, module)
+        return replace(part, make=named(part.make))
+    try:
+        return read(group, module)
+    except TypeError:  # a file that others share
+        raise unknown(group, name) from None
+
+
+def part_of(config, group: str) -> Part:
+    """Returns what the module has that a group of the config names, see `find_part`."""
+    return find_part(group, config[group].name)
+
+
+def read(group: str, module: ModuleType) -> Part:
+    """Returns the Part of a module; raises TypeError, which names the field, if it has none."""
     part = PARTS[group]
+    names = vars(module)
     return part(**{each.name: names[each.name] for each in fields(part) if each.name in names})
 
 
-def missing_names(module: ModuleType) -> list[str]:
-    """Returns the fields of a Part without a default that a module lacks."""
-    return [name for name in ("DEFAULTS", "check", "make") if name not in vars(module)]
+@contextlib.contextmanager
+def naming(key: str, name: str, errors=(Exception, SystemExit)) -> Iterator[None]:
+    """Makes BadInput, which names a module or a function and its key, of errors in the context; by default of all, as a
+    user's code may raise anything."""
+    try:
+        yield
+    except errors as error:
+        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from error
 
 
 @contextlib.contextmanager
 def own_function(key: str, name: str) -> Iterator[Callable]:
     """Yields the function whose dotted name is the value of a key. Errors of its import, and of the calls within the
-    context, become BadInput: a user's code may raise anything."""
-    try:
+    context, become BadInput."""
+    with naming(key, name):
         path, _, last = name.rpartition(".")
         function = getattr(importlib.import_module(path), last)
         if not callable(function):
             raise TypeError("not a function")
         yield function
-    except (Exception, SystemExit) as error:
-        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from None
-
-
-def find_path(group: str, name: str) -> str:
-    """Returns the dotted path of a file of bert_jax. Raises BadInput if there is none."""
-    for place in PLACES[group]:
-        if name in file_names(place):
-            return f"{place}.{name}"
-    raise unknown(group, name)
 
 
 def unknown(group: str, name: str) -> BadInput:
@@ -159,18 +182,20 @@ def unknown(group: str, name: str) -> BadInput:
     return BadInput(f"config.{group}.name={name!r}: {hint}")
 
 
-def file_names(package: str) -> set[str]:
-    """Returns the names of the files and folders in a package."""
-    folder = importlib.import_module(package).__path__
-    return {module.name for module in pkgutil.iter_modules(folder)}
+def paths(group: str) -> dict[str, str]:
+    """Returns {name: dotted path} of the files and folders in the PLACES of a group."""
+    result = {}
+    for place in PLACES[group]:
+        for module in pkgutil.iter_modules(importlib.import_module(place).__path__):
+            result[module.name] = f"{place}.{module.name}"
+    return result
 
 
 def registered(group: str) -> set[str]:
-    """Returns the names in the PLACES of a group that `find_module` accepts."""
+    """Returns the names among `paths` that `find_part` accepts."""
     names = set()
-    for place in PLACES[group]:
-        for name in file_names(place):
-            module = importlib.import_module(f"{place}.{name}")
-            if not missing_names(module):
-                names.add(name)
+    for name, path in paths(group).items():
+        with contextlib.suppress(TypeError):
+            read(group, importlib.import_module(path))
+            names.add(name)
     return names

@@ -8,7 +8,9 @@ from kits.small import small_config
 
 from bert_jax import config
 from bert_jax.errors import BadInput
+from bert_jax.objectives import base as objectives
 from bert_jax.runs import continuation, workdir
+from bert_jax.tasks import base as tasks
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,14 @@ def test_a_model_needs_no_width_and_no_longest_row():
     with keys.unlocked():
         del keys.model["width"], keys.model["max_length"]
     assert config.longest_row(keys) == 16 and config.differences(keys, keys) == {}
+
+
+def test_the_size_of_feed_forward_layers_follows_the_width_of_a_saved_config(tmp_path):
+    keys = small_config("model.feed_forward=0")
+    assert config.differences(keys, small_config("model.feed_forward=128")) == {}
+    config.save(keys, tmp_path / "config.json")
+    wide = config.load(str(tmp_path / "config.json"), ["model.width=64"])
+    assert config.resolve_model(wide).model.feed_forward == 256 and wide.model.feed_forward == 0
 
 
 def test_a_run_names_its_config(tmp_path, monkeypatch):
@@ -275,6 +285,23 @@ OWN = {
     ),
     "broken.py": "raise SystemExit('two\\nlines')",
     "empty.py": "DEFAULTS = {}",
+    "wrong.py": "DEFAULTS = {}\nNEEDS = ['sep']\ndef make(config, store): ...",
+    "task_without_rows.py": """
+from bert_jax.data.dataset import Dataset
+
+DEFAULTS = {}
+
+def make(config, store):
+    return Dataset(shapes=print, splits=("train", "heldout"), make=print)
+""",
+    "objective_of_texts.py": """
+from bert_jax.objectives.base import Objective
+
+DEFAULTS = {}
+
+def make(config, vocabulary):
+    return Objective(init=print, weights=print, loss="loss", outputs=print)
+""",
 }
 NAMES = ["model.name=own.model", "objective.name=own.objective", "task.name=own.task"]
 
@@ -341,6 +368,21 @@ def test_wrong_keys_and_modules_are_named(own, override):
     with pytest.raises(BadInput) as error:
         config.load("demo", [*NAMES, override])
     assert override.partition("=")[0] in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name, field", [("empty", "make"), ("wrong", "NEEDS")])
+def test_a_wrong_or_missing_field_of_a_module_is_named(own, name, field):
+    with pytest.raises(BadInput, match=f"config.task.name='own.{name}': .*{field}"):
+        config.load("demo", [f"task.name=own.{name}"])
+
+
+def test_a_wrong_or_missing_field_of_what_a_module_makes_is_named(own):
+    keys = config.load("demo", [*NAMES[:2], "task.name=own.task_without_rows"])
+    with pytest.raises(BadInput, match="config.task.name='own.task_without_rows': .*'rows'"):
+        tasks.make(keys)
+    keys = config.load("demo", ["objective.name=own.objective_of_texts"])
+    with pytest.raises(BadInput, match="config.objective.name='own.objective_of_texts': .*loss"):
+        objectives.make(keys, None)
 
 
 @pytest.mark.parametrize("name", ["classify", "base", "feed", "text", "labelled", "masked_rows"])

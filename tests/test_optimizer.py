@@ -271,10 +271,10 @@ def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
     sizes = {"network": {"pooler": {"bias": 3}, "blocks_0": {"kernel": 2}}, "label": {"bias": 4}}
     params = jax.tree.map(jnp.ones, sizes)
     objective = base.Objective(
-        init=None,
+        init=pytest.fail,
         weights=lambda batch: {"label": 1.0},
         loss=lambda params, *_, train: (sum(x.sum() for x in jax.tree.leaves(params)), {}),
-        outputs=None,
+        outputs=pytest.fail,
     )
     update = optimizer.make(config, lambda step: 1e-3, lambda step: 1e-3)
     options = step.Options(select=partial(select_trained, config))

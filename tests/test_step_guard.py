@@ -1,5 +1,6 @@
 """Steps that are not finite are never applied, in any pattern, and are logged; losses that are spikes."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import jax
@@ -37,7 +38,7 @@ def make_step(apply_if=step_guard.apply_if):
         value, values = original.loss(params, rows, *others, **kwargs)
         return poison(value, rows["bad"].sum()), values
 
-    objective = original._replace(loss=loss)
+    objective = replace(original, loss=loss)
     update = optimizer.make(config, rate_of("linear", 1e-2, 2, 20), None)
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
     options = step.StepOptions(apply_if=apply_if)

@@ -109,7 +109,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
 
 def check_run(run, name: str, form: str) -> None:
     """Raises BadInput for a model or an objective that the format does not have."""
-    values = configs.flatten(run.config)
+    values = configs.flatten(configs.resolve_model(run.config))
     for key, supported in names.exportable(form, run.config).items():
         if values.get(key, supported[0]) not in supported:
             choices = " or ".join(map(str, supported))

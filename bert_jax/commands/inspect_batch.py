@@ -1,5 +1,6 @@
 """`inspect`: shows the batch of a step as the model reads it, or saves the batches of many steps."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) 
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
     check_unscored(config)
     feed = prepare_feed(config, log)
-    feed.dataset = feed.dataset._replace(sizes=None)  # evaluated rows are saved uncut
+    feed.dataset = dataclasses.replace(feed.dataset, sizes=None)  # evaluated rows are saved uncut
     if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)

@@ -1,15 +1,13 @@
 """Declares what transformers has for a model of bert_jax: classes, names of parameters, and settings."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from bert_jax.registry import nothing
+from bert_jax.registry import Interface, nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(Interface):
     """An architecture of transformers whose network is a model of bert_jax.
 
     prefix: beginning of its classes in transformers.
@@ -58,29 +56,29 @@ class Architecture:
 
     parts: tuple
     is_transposed: bool = True
-    body: tuple[str, ...]
-    bare: tuple[str, ...]
-    buffers: tuple[str, ...] = ()
-    zeros: tuple[str, ...] = ()
-    tied: dict[str, str]
-    label_layers: dict[str, str] = field(default_factory=dict)
+    body: tuple
+    bare: tuple
+    buffers: tuple = ()
+    zeros: tuple = ()
+    tied: dict
+    label_layers: dict = field(default_factory=dict)
 
-    keys: dict[str, tuple]
+    keys: dict
     fixed: dict
-    tokens: dict[str, str] = field(default_factory=dict)
+    tokens: dict = field(default_factory=dict)
     plain: dict = field(default_factory=dict)
-    choices: Callable[..., dict[str, tuple]] = nothing
-    pools: tuple[str, ...] = ("summary",)
-    objectives: dict[str, tuple[str, str]] = field(default_factory=dict)
+    choices: Callable = nothing
+    pools: tuple = ("summary",)
+    objectives: dict = field(default_factory=dict)
     objective: str = ""
-    sizes: Callable[..., dict[str, int]] = nothing
-    orders: Callable[..., dict[str, np.ndarray]] = nothing
+    sizes: Callable = nothing
+    orders: Callable = nothing
 
-    read_settings: Callable[..., dict]
-    write_settings: Callable[..., dict]
-    write_label_settings: Callable[..., dict] = nothing
-    write_generation: Callable[..., dict] = nothing
-    default_keys: Callable[..., Iterable[str]] = nothing
+    read_settings: Callable
+    write_settings: Callable
+    write_label_settings: Callable = nothing
+    write_generation: Callable = nothing
+    default_keys: Callable = nothing
 
     @property
     def generates(self) -> bool:

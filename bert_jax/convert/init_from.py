@@ -17,6 +17,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.parallel.processes import Cluster
+from bert_jax.registry import part_of
 from bert_jax.runs import continuation, open_run, workdir
 from bert_jax.storage import checksums
 from bert_jax.tasks.supervised import examples
@@ -80,8 +81,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
 def open_source(config: ConfigDict) -> open_run.OpenModel:
     """Opens the model of config.init_from; of another program's with the heads of pretraining, if the run pretrains and
     they are those of names.py."""
-    # With these keys, JAX remains set up as for this run.
-    setup = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
+    setup = [f"dtype={config.dtype}"]
     if config.init_moments:
         setup.append("checkpoint.average=1")  # a mean has none
     if examples.of(config):
@@ -149,7 +149,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     Of two models, the keys that both have are compared. `pooling`, which fine-tuning takes from the source, changes no
     vector of a token. A phase may have other values of the model than the whole config.
     """
-    keys = models.part_of(config).PHASE_DEFAULTS
+    keys = part_of(config, "model").PHASE_DEFAULTS
     bases = [f"model.{key}" for key in keys]
     free = [*continuation.CHANGEABLE, "model.pooling", *bases]
     if "model.rotary_base" in bases:  # no array has a row for each position

@@ -250,7 +250,7 @@ def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tup
         "2": 2,
         "C": model.get("outputs"),
         "D": model["width"],
-        "F": model["feed_forward"] or 4 * model["width"],
+        "F": model["feed_forward"],
         "P": model["max_length"],
         "S": model.get("type_vocabulary"),
         "V": vocabulary,

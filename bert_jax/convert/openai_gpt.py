@@ -31,7 +31,7 @@ def choices(model) -> dict[str, tuple]:
     """Returns {key of config.model: the values that GPT has}."""
     return {
         "activation": tuple(ACTIVATIONS.values()),
-        "feed_forward": (0, 4 * model.width),
+        "feed_forward": (4 * model.width,),
     }
 
 

@@ -67,10 +67,10 @@ def labeler_from_huggingface(values: dict, path: Path, architecture: Architectur
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def to_huggingface(model, vocabulary, architecture: Architecture) -> dict:
+def to_huggingface(config, vocabulary, architecture: Architecture) -> dict:
     """Converts config.model and special tokens to keys of config.json, which transformers reads from 4.48 on."""
-    keys = {**model, "feed_forward": model.feed_forward or 4 * model.width}
-    values = {key: keys[ours] for key, (ours, _) in architecture.keys.items()}
+    model = configs.resolve_model(config).model
+    values = {key: model[ours] for key, (ours, _) in architecture.keys.items()}
     values |= architecture.fixed | {
         "model_type": architecture.model_type,
         "vocab_size": vocabulary.size,

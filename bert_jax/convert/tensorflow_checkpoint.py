@@ -145,7 +145,7 @@ def write(
         raise BadInput(f"a {tokenizer.kind} tokenizer: {hint}")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     _, tensors = names.tensors(params, config, vocabulary.size, "google")
-    settings = conversion.to_huggingface(config.model, vocabulary, bert.BERT)
+    settings = conversion.to_huggingface(config, vocabulary, bert.BERT)
     json_file.write(directory / CONFIG, bert.to_google(settings))
     tokenizer.write(directory)
     json_file.write(directory / SETTINGS, {"do_lower_case": tokenizer.lowercase})

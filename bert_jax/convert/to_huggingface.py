@@ -41,7 +41,7 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
     """Returns the content of config.json."""
     end = next(end for heads, end in ARCHITECTURES if heads <= set(parts))
     architecture = names.find_architecture(config.model, config.objective.name)
-    values = settings.to_huggingface(config.model, vocabulary, architecture)
+    values = settings.to_huggingface(config, vocabulary, architecture)
     end, _ = names.find_class(config, end, "")
     if "label" in parts:
         values |= settings.labels_to_huggingface(config)

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data.dataset import Dataset, draw_key, sizes_of
+from bert_jax.data.dataset import Dataset, draw_key
 from bert_jax.data.epochs import Epochs
 
 POOL = 64  # batches among which rows are sorted by their sizes
@@ -39,7 +39,7 @@ class Order:
         if split not in dataset.splits:
             split, _, self.source = split.partition("_")
         self.split = dataset.splits.index(split)
-        self.sizes = sizes_of(dataset, split)
+        self.sizes = dataset.sizes_of(split)
         self.permutation = functools.lru_cache(maxsize=2)(self.make_permutation)
         rows = self.epochs.open(0)
         self.count = len(rows)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax.data import batch as contract
-from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.data.dataset import Dataset
 from bert_jax.data.mixture import Mixed
 from bert_jax.data.order import Order
 
@@ -53,7 +53,7 @@ class Pipeline:
         self.phase = phase
         self.batch = batch
         self.positions = contract.positions_or_all(positions, batch)
-        self.lengths = lengths(dataset, phase, split)
+        self.lengths = dataset.lengths(phase, split)
         if phase.mixture and limit is None:
             self.order = Mixed(dataset, phase, split, seed)
         else:

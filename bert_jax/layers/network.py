@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.checks import check_keys, require
+from bert_jax.config import resolve_model
 from bert_jax.errors import BadInput
 from bert_jax.layers import rotary
 from bert_jax.layers.attention_spec import Branches, Cache, Mask, Spec, empty_cache
@@ -204,7 +205,6 @@ class Network(nn.Module, kw_only=True):
         """
         options = self.options
         block_type = nn.remat(Block) if self.remat == "full" else Block
-        hidden = self.feed_forward or 4 * self.width
         blocks = []
         for number, spec in enumerate(specs):
             context = None
@@ -212,7 +212,7 @@ class Network(nn.Module, kw_only=True):
                 context = Attention(self.heads, spec.to_context(), options, parent=None)
             block = block_type(
                 self.make_attention(spec),
-                FeedForward(hidden, options, self.gated, dropouts.hidden, parent=None),
+                FeedForward(self.feed_forward, options, self.gated, dropouts.hidden, parent=None),
                 partial(LayerNorm, options.epsilon, bias=options.bias),
                 dropouts,
                 self.norm,
@@ -243,7 +243,7 @@ def make(network: type[Network], config, vocabulary_size: int, **fields) -> Netw
     fields: what the objective and the program decide.
     """
     names = {field.name for field in dataclasses.fields(network)} - {"name"}
-    keys = {name: value for name, value in config.model.items() if name in names}
+    keys = {name: value for name, value in resolve_model(config).model.items() if name in names}
     return network(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),

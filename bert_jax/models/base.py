@@ -11,10 +11,9 @@ from collections.abc import Iterable
 import jax
 from flax import linen as nn
 
-from bert_jax.layers import attention, counts
-from bert_jax.layers.network import check_mesh
+from bert_jax.layers import counts
 from bert_jax.parallel.mesh import RULES, by_path, match, path_name
-from bert_jax.registry import Model, find_part
+from bert_jax.registry import part_of
 
 NETWORK = "network"  # the field of the module of an objective
 # (path pattern, whether weight decay applies): the first match wins. Biases and scales of layer norms are excluded, as
@@ -25,39 +24,17 @@ DECAY = (
 )
 
 
-def part_of(config) -> Model:
-    """Returns what the file has that `config.model.name` names."""
-    return find_part("model", config.model.name)
-
-
 def make(config, vocabulary_size: int, **fields) -> nn.Module:
     """Returns the network that `config.model.name` names. The file name is the registry.
 
     fields: what the objective and the program decide about it, such as causal=True; see attention_spec.Spec.
     """
-    return part_of(config).make(config, vocabulary_size, **fields)
-
-
-def resolve(config, phase, mesh, **fields) -> str:
-    """Returns the implementations of attention that train a phase on a mesh, such as `xla and xla`, each kind of layers
-    by itself; '' if the network has no `specs`.
-
-    `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length. Raises BadInput if the
-    model is not divisible by the mesh, or for what an implementation does not support.
-    """
-    specs = getattr(make(config, 0, **fields), "specs", ())
-    if not specs:
-        return ""
-    check_mesh(config, mesh)
-    shape = phase.length, config.model.heads // mesh.shape["tensor"], config.dtype
-    case = attention.Case(*attention.device_and_kernels(mesh), *shape, keys=phase.length)
-    names = [attention.choose(spec, case, f"phases.{phase.name}.") for spec in dict.fromkeys(specs)]
-    return " and ".join(names)
+    return part_of(config, "model").make(config, vocabulary_size, **fields)
 
 
 def body(config) -> tuple[str, ...]:
     """Returns the BODY of the model's file, as subtrees of all parameters."""
-    return tuple(map(in_network, part_of(config).BODY))
+    return tuple(map(in_network, part_of(config, "model").BODY))
 
 
 def parameters(config, params, vocabulary: int) -> dict[str, int]:
@@ -77,13 +54,13 @@ def in_network(subtree: str) -> str:
 def taken(config, name: str) -> dict[str, str]:
     """Returns {subtree of the body of another model: subtree of this one}, by the TAKES of the model's file; of all
     parameters."""
-    subtrees = part_of(config).TAKES.get(name, {})
+    subtrees = part_of(config, "model").TAKES.get(name, {})
     return {in_network(source): in_network(target) for source, target in subtrees.items()}
 
 
 def shardings(config) -> tuple:
     """Returns the RULES of the model's file, and then those of mesh.py."""
-    return (*part_of(config).RULES, *RULES)
+    return (*part_of(config, "model").RULES, *RULES)
 
 
 def decayed(config, params):
@@ -91,7 +68,7 @@ def decayed(config, params):
 
     Raises BadInput for a parameter that no rule names.
     """
-    rules = (*part_of(config).DECAY, *DECAY)
+    rules = (*part_of(config, "model").DECAY, *DECAY)
     return jax.tree.map_with_path(lambda path, _: match(path_name(path), rules)[1], params)
 
 

@@ -17,7 +17,7 @@ DEFAULTS = {
     "layers": 22,  # Transformer blocks
     "width": 768,  # size of the hidden states; a multiple of `heads`
     "heads": 12,  # attention heads
-    "feed_forward": 1152,  # size of the feed-forward layers, behind the gate
+    "feed_forward": 1152,  # size of the feed-forward layers, behind the gate; 0: four times the width
     "max_length": 8192,  # no row may be longer; there are no position embeddings
     "full_every": 3,  # layers 0, 3, 6, ... attend to the whole row, and the others to a window
     "window": 128,  # tokens to which a local layer attends besides each token itself, half of them on each side
@@ -101,7 +101,7 @@ def check(config) -> None:
     check_keys(
         config,
         choices={"model.pooling": ("first", "mean")},
-        at_least_one=["model.feed_forward", "model.full_every"],
+        at_least_one=["model.full_every"],
     )
     model = config.model
     is_even = model.window > 0 and model.window % 2 == 0

@@ -11,7 +11,7 @@ one table of word embeddings. A network reads, besides the source in the arrays 
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.checks import check_keys, require
+from bert_jax.checks import require
 from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Branches, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks
@@ -26,7 +26,7 @@ DEFAULTS = {
     "decoder_layers": 6,  # blocks of the decoder
     "width": 512,  # size of the hidden states; a multiple of `heads`
     "heads": 8,  # attention heads
-    "feed_forward": 2048,  # size of the feed-forward layers
+    "feed_forward": 2048,  # size of the feed-forward layers; 0: four times the width
     "max_length": 1024,  # no side of a row may be longer; positions are sines and cosines
     "dropout": 0.1,  # dropout rate on embeddings and on the output of each layer
     "attention_dropout": 0.0,  # dropout rate on attention probabilities
@@ -181,4 +181,3 @@ def check(config) -> None:
     is_lm = config.objective.name in ("mlm", "causal_lm")
     hint = "model.name='transformer' reads a source and a target; use translation"
     require(not is_lm, "objective.name", config, hint)
-    check_keys(config, at_least_one=["model.feed_forward"])

@@ -1,13 +1,11 @@
 """The one abstraction: a training objective as four pure functions; and the parts that objectives share.
 
-The file of an objective has `make(config, vocabulary, **fields) -> Objective`.
-
 B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +18,27 @@ from bert_jax.layers import counts
 from bert_jax.layers.network import unused_positions
 from bert_jax.optimizers.base import select_trained
 from bert_jax.parallel.mesh import by_path
-from bert_jax.registry import find_part
+from bert_jax.registry import Interface, part_of
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
-class Objective(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Objective(Interface):
     """A model with its loss. The step and the loop use nothing but the first four functions.
+
+    init: (rng, batch) -> params.
+    weights: (batch) -> {term: total weight}, before any forward pass.
+    loss: (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)}).
+    outputs: (params, batch) -> {name: array[B, ...]}, which predictions and scores read.
+    module: the Flax module that has the parameters.
+    method: (params, name of a method of the module) -> the method.
+    capture: (params, batch, is_chosen, key, *, train) -> the module's outputs, and {path/method/[number of the call]:
+        what it returned} of the methods that is_chosen(module, name) selects. It sees only what runs: what costs
+        something runs if module.is_mutable_collection("intermediates").
+    reads: names of arrays, besides those of the batch contract; a task without one of them is refused.
+    headline: the metric to watch, a loss in nats that has to fall below the unigram entropy.
+    can: {what it can do: the parts of the parameters that this needs besides the model's body}: fill masks, continue or
+        translate texts, label texts or words, answer questions, score sentences. All have features.
 
     The scalar of `loss` is the sum over terms of sum / totals[term]. The totals come from `weights` of the whole global
     batch, so the scalars and gradients of micro-batches add up to exactly those of the large batch. Each term is also
@@ -35,22 +48,16 @@ class Objective(NamedTuple):
     prng.EVALUATION, which `outputs` has, too, so that losses and outputs are of one forward pass.
     """
 
-    init: Callable  # (rng, batch) -> params
-    weights: Callable  # (batch) -> {term: total weight}, before any forward pass
-    loss: Callable  # (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)})
-    outputs: Callable  # (params, batch) -> {name: array[B, ...]}
+    init: Callable
+    weights: Callable
+    loss: Callable
+    outputs: Callable
     module: nn.Module | None = None
-    method: Callable | None = None  # (params, name of a method of the module) -> the method
-    # (params, batch, is_chosen, key, *, train) -> the module's outputs, and {path/method/[number of the call]: what it
-    # returned} of the methods that is_chosen(module, name) selects. It sees only what runs: what costs something runs
-    # if module.is_mutable_collection("intermediates").
+    method: Callable | None = None
     capture: Callable | None = None
-    reads: tuple[str, ...] = ()  # names of arrays, besides those of the batch contract
-    # the metric to watch, a loss in nats that has to fall below the unigram entropy
+    reads: tuple = ()
     headline: str = ""
-    # {what it can do: the parts of the parameters that this needs besides the model's body}: fill masks, continue or
-    # translate texts, label texts or words, answer questions, score sentences. All have features
-    can: dict = {}
+    can: dict = field(default_factory=dict)
 
 
 def from_module(
@@ -122,7 +129,16 @@ def from_module(
             raise BadInput(f"capture: no method is kept; {hint}")
         return outputs, arrays
 
-    return Objective(init, weights, loss, outputs, module, method, capture, **fields)
+    return Objective(
+        init=init,
+        weights=weights,
+        loss=loss,
+        outputs=outputs,
+        module=module,
+        method=method,
+        capture=capture,
+        **fields,
+    )
 
 
 # --- What the files that a config names say -------------------------------------------------------
@@ -133,10 +149,9 @@ def make(config, vocabulary: Vocabulary, **fields) -> Objective:
 
     fields: of the network, that the program decides: `sequences`, `is_counted` (see attention_spec.Spec).
     """
-    module = find_part("objective", config.objective.name)
     if config.objective.get("causal", False):
         fields["causal"] = True
-    return module.make(config, vocabulary, **fields)
+    return part_of(config, "objective").make(config, vocabulary, **fields)
 
 
 def warnings(config) -> list[str]:

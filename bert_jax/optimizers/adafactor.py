@@ -9,10 +9,6 @@ from bert_jax.models import base as models
 DEFAULTS = {}
 
 
-def check(config) -> None:
-    """It has no keys of its own."""
-
-
 def make(config, peak) -> optax.GradientTransformationExtraArgs:
     return optax.chain(
         optax.scale_by_factored_rms(),

@@ -1,10 +1,10 @@
 """The interface of optimizers, and which parameters they train.
 
-The file of an optimizer has `DEFAULTS`, its keys beside those of all runs, `check(config)`, and
+registry.Part names what the file of an optimizer has: `DEFAULTS` are its keys beside those of all runs, and
 
     make(config, peak) -> optax.GradientTransformation
 
-which applies the weight decay (to what `models.decayed` names), but neither the clipping nor the learning rate: its
+applies the weight decay (to what `models.decayed` names), but neither the clipping nor the learning rate: its
 updates have the sign of the gradient, as those of `optax.scale_by_adam`, and the chain multiplies them by -rate.
 
 config: all keys.

@@ -17,6 +17,7 @@ from bert_jax.planning import compilation, search, slices, topology, tpus
 from bert_jax.planning.compilation import Job
 from bert_jax.planning.estimate import estimate, tokens_of, total
 from bert_jax.planning.topology import Target
+from bert_jax.runs import jax_setup
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
 from bert_jax.tasks import base as tasks
@@ -130,10 +131,9 @@ def make_job(config: ConfigDict, phase: str | None, log, tokens: float | None = 
 
 
 def resolve(config: ConfigDict, log: Callable) -> tuple:
-    """Returns the config as on devices with bfloat16, its vocabulary, and its store if that is on this disk."""
-    config = config.copy_and_resolve_references()
-    if config.dtype == "auto":
-        config.dtype = "bfloat16"
+    """Returns the config as on a TPU, whose data type GPUs have, too, its vocabulary, and its store if that is on this
+    disk."""
+    config = jax_setup.resolve(config, "tpu")
     store = tasks.local_store(config, log)
     return config, expected_vocabulary(config, log), store
 

@@ -12,10 +12,11 @@ from bert_jax.runs import environment
 from bert_jax.storage import remote
 
 
-def resolve(config: ConfigDict) -> ConfigDict:
-    """Returns a copy of the config with `dtype` resolved for the backend."""
+def resolve(config: ConfigDict, backend: str = "") -> ConfigDict:
+    """Returns a copy of the config with the `dtype` that `auto` stands for on devices of a kind, see `find_backend`: by
+    default on those of this process."""
     config = config.copy_and_resolve_references()
-    backend = find_backend()
+    backend = backend or find_backend()
     if config.dtype == "auto":
         config.dtype = "float32" if backend == "cpu" else "bfloat16"
     return config

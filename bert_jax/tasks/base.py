@@ -7,9 +7,11 @@ from bert_jax.checks import require
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
+from bert_jax.layers.attention import Case, choose, device_and_kernels
+from bert_jax.layers.network import check_mesh
 from bert_jax.models import base as models
 from bert_jax.objectives import base as objectives
-from bert_jax.registry import find_part
+from bert_jax.registry import part_of
 from bert_jax.storage import remote
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -20,7 +22,7 @@ def make(config, store: Store | None = None) -> Dataset:
 
     Raises BadInput if the store has too few documents.
     """
-    return find_part("task", config.task.name).make(config, store)
+    return part_of(config, "task").make(config, store)
 
 
 def tokens_per_step(config, phase) -> int:
@@ -48,7 +50,7 @@ def fill(config, store: Store) -> None:
 
     A store of labelled examples has their `labels`. Raises BadInput if the task cannot use them.
     """
-    task = find_part("task", config.task.name)
+    task = part_of(config, "task")
     values = {}
     if "labels" in store.manifest:
         values["labels"] = store.manifest["labels"]
@@ -60,7 +62,7 @@ def fill(config, store: Store) -> None:
 def take_filled(config, values: dict) -> None:
     """Sets the empty keys of the task, () or 0 of FILLED, to those of `values`, {key: value}, such as the task's keys
     in a saved config."""
-    numbers = find_part("task", config.task.name).FILLED
+    numbers = part_of(config, "task").FILLED
     for key, value in values.items():
         empty = config.task.get(key)
         if value and (empty == () or (key in numbers and empty == 0)):
@@ -68,13 +70,26 @@ def take_filled(config, values: dict) -> None:
 
 
 def attention(config, phase, mesh) -> str:
-    """Returns the attention implementations of a phase on a mesh, see `models.resolve`."""
-    return models.resolve(config, phase, mesh, sequences=make(config).sequences(phase))
+    """Returns the implementations of attention that train a phase on a mesh, such as `xla and xla`, each kind of layers
+    by itself; '' if the network has no `specs`.
+
+    `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length. Raises BadInput if the
+    model does not divide over the mesh, or for what an implementation does not support.
+    """
+    network = models.make(config, 0, sequences=make(config).sequences(phase))
+    specs = getattr(network, "specs", ())
+    if not specs:
+        return ""
+    check_mesh(config, mesh)
+    shape = phase.length, config.model.heads // mesh.shape["tensor"], config.dtype
+    case = Case(*device_and_kernels(mesh), *shape, keys=phase.length)
+    names = [choose(spec, case, f"phases.{phase.name}.") for spec in dict.fromkeys(specs)]
+    return " and ".join(names)
 
 
 def check_scores(config) -> None:
     """Raises BadInput if the scores of a task cannot be computed."""
-    find_part("task", config.task.name).check_scores(config)
+    part_of(config, "task").check_scores(config)
 
 
 def check_prepared(config) -> None:
@@ -90,7 +105,7 @@ def local_store(config, log) -> Store | None:
     damaged.
     """
     if remote.is_address(config.store) or not download.exists(config.store):
-        assumed = find_part("task", config.task.name).assume(config)
+        assumed = part_of(config, "task").assume(config)
         for key, value in assumed.items():
             if config.task[key] == ():
                 log(f"config.task.{key}=(): not known without the store; {value} is assumed")

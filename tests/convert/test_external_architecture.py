@@ -67,7 +67,7 @@ def test_axes_of_an_architecture_have_its_sizes(monkeypatch):
     rows = [("VE", "words", "words.weight"), ("ED", "up", "up"), ("DHK", "query/kernel", "q", 0, 1)]
     table = replace(
         decoder_names.DECODER,
-        parts=[("network", "", "", rows)],
+        parts=(("network", "", "", rows),),
         is_transposed=True,
         sizes=lambda model: {"E": 3, "H": model["heads"], "K": model["width"] // model["heads"]},
     )

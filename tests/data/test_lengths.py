@@ -1,5 +1,6 @@
 """Length by batch: rows of similar sizes share a batch, which is cut to one of a few lengths."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,6 @@ from kits import labelled
 from kits.rows import check_starts_and_hosts
 
 from bert_jax import config as configs
-from bert_jax.data import dataset as datasets
 from bert_jax.data import stream
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.supervised import examples
@@ -39,7 +39,7 @@ def batches(task, first, last, positions=None):
 
 
 def test_a_batch_is_as_long_as_its_longest_row_needs(task):
-    lengths = datasets.lengths(*task, "train")
+    lengths = task[0].lengths(task[1], "train")
     assert lengths == [8, 16, 24, 32, 64]
     seen, made = set(), pipeline(task)
     for step, batch in enumerate(batches(task, 0, 18)):
@@ -52,9 +52,9 @@ def test_a_batch_is_as_long_as_its_longest_row_needs(task):
 
 
 def test_rows_that_are_full_are_cut_where_they_are_evaluated_alone(task):
-    dataset = task[0]._replace(cuts_training=False)
-    assert datasets.lengths(dataset, task[1], "train") == [LENGTH]
-    assert datasets.lengths(dataset, task[1], "dev") == [16, 32, LENGTH]
+    dataset = replace(task[0], cuts_training=False)
+    assert dataset.lengths(task[1], "train") == [LENGTH]
+    assert dataset.lengths(task[1], "dev") == [16, 32, LENGTH]
     full = (dataset, task[1])
     assert {batch["tokens"].shape[1] for batch in batches(full, 0, 18)} == {LENGTH}
     evaluated = stream.Evaluation(*full, "dev", ROWS, BATCH)

@@ -13,7 +13,9 @@ ROWS = 50
 
 def dataset(sizes=None):
     rows = lambda phase, split, epoch: np.arange(ROWS)  # noqa: E731
-    return Dataset(None, ("train", "heldout"), rows, None, sizes=sizes)
+    return Dataset(
+        shapes=pytest.fail, splits=("train", "heldout"), rows=rows, make=pytest.fail, sizes=sizes
+    )
 
 
 def phases_of(*shapes):

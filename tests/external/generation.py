@@ -11,9 +11,6 @@ DEFAULTS = {}
 NEW = 12  # tokens of a continuation, at most
 
 
-def check(config): ...
-
-
 class Generator(nn.Module):
     network: nn.Module
 

@@ -62,4 +62,11 @@ def make(config, store=None):
             hits.append(is_exact and not decoded[size + 1 :].any())
         return {"exact": float(np.mean(hits))}
 
-    return Dataset(shapes, splits, rows, make_batch, score=score, sequences=lambda phase: PACKED)
+    return Dataset(
+        shapes=shapes,
+        splits=splits,
+        rows=rows,
+        make=make_batch,
+        score=score,
+        sequences=lambda phase: PACKED,
+    )

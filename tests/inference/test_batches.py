@@ -1,5 +1,7 @@
 """Batches of texts in NumPy: equal to those of TensorFlow, array by array; and the loop over them."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -136,7 +138,7 @@ def test_each_shape_is_traced_once(model):
         traced.append(batch["tokens"].shape)
         return {"mlm_logits": jax.nn.one_hot(batch["masked_targets"], model.vocabulary.size)}
 
-    own = model._replace(objective=model.objective._replace(outputs=outputs))
+    own = model._replace(objective=replace(model.objective, outputs=outputs))
     lines = ["the [MASK] fox", "[MASK] sleeps", "jumps over " * 12 + "[MASK]"]
     for _ in range(2):
         for part in (lines, lines[:2], lines[1:2]):

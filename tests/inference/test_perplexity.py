@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +96,7 @@ def test_models_of_different_vocabularies_compare(evaluate, models):
     """A uniform model has the logarithm of its vocabulary's size for each token."""
     byte = models["byte_bpe"]
     blank = lambda params, batch: {"lm_logits": jnp.zeros((*batch["tokens"].shape, 400))}  # noqa: E731
-    uniform = byte._replace(objective=byte.objective._replace(outputs=blank))
+    uniform = byte._replace(objective=replace(byte.objective, outputs=blank))
     values = evaluate(["wordpiece", "byte_bpe", "u", "byte_bpe"], u=uniform)
     words, pieces, last, again = values.pop("models")
     counts = {"documents": 1, "words": len(TEXT.split())}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import pytest
@@ -68,7 +69,7 @@ def test_a_model_does_what_it_can_and_says_what_it_cannot(directory, objective):
         with pytest.raises(BadInput, match=f"{objective}: objective '{objective}' cannot") as error:
             call(name)
         assert "\n" not in str(error.value)
-    model.loaded = model.loaded._replace(objective=model.loaded.objective._replace(can={}))
+    model.loaded = model.loaded._replace(objective=replace(model.loaded.objective, can={}))
     for name in CAN[objective]:
         with pytest.raises(BadInput, match="cannot"):
             call(name)

@@ -41,4 +41,5 @@ def make(config, store=None):
         arrays = masked_rows.mask(config, phase, split, store, None, keys, arrays)
         return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
 
-    return Dataset(shapes, examples.split_names(config), rows, make_batch)
+    splits = examples.split_names(config)
+    return Dataset(shapes=shapes, splits=splits, rows=rows, make=make_batch)

@@ -26,7 +26,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.preparation import corpus, encode, pool, report, splits
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.registry import find_part
+from bert_jax.registry import part_of
 from bert_jax.storage import atomic, checksums, remote
 
 # The bits of a store depend on the code of this package and on the versions of these libraries.
@@ -153,7 +153,7 @@ def build(
     result["unusable_files"] = [str(path) for source in sources for path in sorted(source.refused)]
     finish(config, text, store, tokenizer, result)
     # Raises BadInput for too little text.
-    find_part("task", config.task.name).make(config, stores.open_store(store))
+    part_of(config, "task").make(config, stores.open_store(store))
     atomic.rename(store, path)
     seconds = time.monotonic() - start  # of this start
     return result | {"seconds": seconds, "megabytes_per_second": size / 1e6 / seconds}

@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_jax.data.preparation import report
 from bert_jax.data.store import Store, count_split
-from bert_jax.registry import find_part
+from bert_jax.registry import part_of
 from bert_jax.tasks.supervised import examples
 
 
@@ -24,7 +24,7 @@ def build(config, store: Store) -> dict:
         "cleaned": store.manifest.get("cleaned", {}),
         "copies": store.manifest.get("copies", {}),
         "labels": count_labels(store),
-        "keys": find_part("task", config.task.name).fill(config, store),
+        "keys": part_of(config, "task").fill(config, store),
         **report.describe_vocabulary(tokenizer, unigrams),
         "unknown_share": float(unigrams[unknown].sum() / unigrams.sum()),
         "mean_text": float(sizes.mean()),

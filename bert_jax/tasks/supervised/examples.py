@@ -21,7 +21,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.sources import files, tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.errors import BadInput, Unfinished, log
-from bert_jax.registry import find_part
+from bert_jax.registry import Interface, part_of
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers.special_tokens import check_task
 
@@ -61,7 +61,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class Examples(Interface):
     """The EXAMPLES of a task's file, whose keys include DEFAULTS, or UNLABELLED.
 
     load: (config, path) -> [Example]; reads a file, which may lack labels; an example without texts for a row that
@@ -89,12 +89,12 @@ class Examples:
     clean: Callable | None = None
     widen: Callable | None = None
     decode: Callable | None = None
-    free: tuple[str, ...] = ()
+    free: tuple = ()
 
 
 def of(config) -> Examples | None:
     """Returns the EXAMPLES of the task; None if its data is running text."""
-    return find_part("task", config.task.name).EXAMPLES
+    return part_of(config, "task").EXAMPLES
 
 
 def sources(config) -> dict[str, Path | str]:

@@ -126,7 +126,7 @@ def of_ranges(config, store: Store | None, word_starts, rows: Callable, packed=F
         return survey(config, phase, sizes + frame.size())
 
     return Dataset(
-        shapes,
+        shapes=shapes,
         rows=rows,
         make=make_batch,
         survey=survey_rows,

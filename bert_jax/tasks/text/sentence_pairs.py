@@ -83,7 +83,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         return masked_rows.mask(config, phase, split, store, word_starts, keys, arrays)
 
     return Dataset(
-        shapes,
+        shapes=shapes,
         rows=rows,
         make=make_batch,
         survey=partial(survey, config, store),

@@ -78,7 +78,7 @@ def make(config, store: Store | None = None) -> Dataset:
         return Survey(share, f"{share:.0%} full", [])
 
     return Dataset(
-        shapes,
+        shapes=shapes,
         rows=rows,
         make=make_batch,
         survey=survey,

@@ -11,6 +11,7 @@ A sentence that is longer than a row has several, of which each shares half of i
 of both are added. The examples of transformers leave the words out that do not fit into one row.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from itertools import chain
 
@@ -135,7 +136,7 @@ def make(config, store=None) -> Dataset:
         result = dataset.survey(phase)
         return result._replace(text=f"{result.text}; labels are read as {scheme}")
 
-    return dataset._replace(survey=survey)
+    return dataclasses.replace(dataset, survey=survey)
 
 
 def windows(split, length: int, frame: Frame) -> np.ndarray:

@@ -197,12 +197,12 @@ def make(config, store: Store | None = None) -> Dataset:
         return survey(store, phase, splits, rows(phase, splits[0], 0), special)
 
     return Dataset(
-        shapes,
-        splits,
-        rows,
-        make_batch,
-        survey_rows,
-        score if config.task.metrics else None,
+        shapes=shapes,
+        splits=splits,
+        rows=rows,
+        make=make_batch,
+        survey=survey_rows,
+        score=score if config.task.metrics else None,
         sequences=sequences,
         sizes=sizes,
         cuts_training=False,
