@@ -1,6 +1,5 @@
 """`average`: writes the mean of checkpoints as a run that can be read, exported and started from."""
 
-import shutil
 from pathlib import Path
 
 import jax
@@ -50,7 +49,7 @@ def average(names: list[str], output: Path | str) -> dict:
         info = first.info | {"run": workdir.new_run_id(), "mean_of": names}
         info["config"] = continuation.digest(config)
         configs.save(config, run.directory / "config.json")
-        shutil.copytree(source.directory / "tokenizer", run.directory / "tokenizer")
+        first.tokenizer.save(run.directory / "tokenizer")
         writer.save_params(run.checkpoints, mean, info["run"], first.step)
         workdir.write_info(run.directory, info)
         workdir.write_status(run.directory, "done", step=first.step, steps=first.step)

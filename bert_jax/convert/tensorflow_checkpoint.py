@@ -115,12 +115,9 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     pieces = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False).pieces
     lowercase = json_file.read_optional(directory / SETTINGS).get("do_lower_case")
     if not isinstance(lowercase, bool):
-        lowercase = not has_capitals(pieces)
+        ordinary = [piece for piece in pieces if not re.fullmatch(r"\[.*\]", piece)]
+        lowercase = all(piece == piece.lower() for piece in ordinary)
     return wordpiece.WordPiece(pieces, lowercase)
-
-
-def has_capitals(pieces: list[str]) -> bool:
-    return any(piece != piece.lower() for piece in pieces if not re.fullmatch(r"\[.*\]", piece))
 
 
 # --- Writing --------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def test_the_mean_is_a_model(finished, tmp_path, capsys):
     ):
         assert main([*command.split(), str(mean)]) == 0
     text = refused(*pretraining(settings, mean))
-    assert "a mean of checkpoints, without an optimizer's state" in text
+    assert str(mean) in text and "config.init_from" in text
     text = refused(*pretraining(settings, tmp_path / "run", continue_from=mean))
-    assert "a mean of checkpoints" in text
+    assert str(mean) in text and "config.init_from" in text
     keys = {"init_from": mean, "optimizer.learning_rate": 0.0, "evaluate.every": 0}
     assert train.pretrain(load(settings, **keys), tmp_path / "run") == 0
     assert_same_bits(params(tmp_path / "run"), expected)
@@ -84,4 +84,4 @@ def test_the_best_checkpoints_are_kept(finished, tmp_path):
 def test_keeping_the_best_needs_evaluated_checkpoints(finished, tmp_path):
     keys = {"checkpoint.keep_best": 2, "evaluate.every": 0}
     text = refused(*pretraining(finished[0], tmp_path / "run", **keys))
-    assert "config.checkpoint.keep_best=2: needs evaluate.every=0" in text
+    assert "config.checkpoint.keep_best=2: " in text and "evaluate.every=0" in text

@@ -55,7 +55,7 @@ def test_commands_read_the_checkpoint_of_the_step(run, tmp_path):
 
 def test_steps_that_were_not_kept_are_refused(run, tmp_path):
     text = refused("predict", "--model", f"{run}@15", "a [MASK]")
-    assert "@15: no such checkpoint; the run has 20, 10" in text
+    assert f"{run}@15: " in text and "20, 10" in text
     (tmp_path / "a@5").mkdir()  # a directory of this name is itself
     assert workdir.split_step(tmp_path / "a@5") == (str(tmp_path / "a@5"), None)
     assert workdir.split_step("gs://bucket/a@5") == ("gs://bucket/a", 5)

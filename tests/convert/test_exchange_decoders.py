@@ -89,7 +89,7 @@ def test_a_window_of_one_token_is_refused(tmp_path):
     assert main(["export", "--model", f"{tmp_path}/decoder", "--output", str(source)]) == 0
     values = read_json(source / "config.json") | {"local_attention": 2}
     external_models.write_config(source / "config.json", values)
-    assert "config.model.window=0: expected an even number" in refused_import(source)
+    assert "config.model.window=0: " in refused_import(source)
 
 
 @pytest.mark.full

@@ -199,11 +199,11 @@ def test_moments_are_kept_from_step_0_on(finished, tmp_path, monkeypatch, name):
     [
         (
             {"optimizer.name": "external.lamb"},
-            "optimizer.name='external.lamb': .* another one: .*'adam'",
+            "optimizer.name='external.lamb': .*'adam'",
         ),
-        ({"model.layers": 2}, "model.layers=2: .* has moments of another one"),
-        ({"init_from": "export"}, "init_moments=True: .*export.* has no state of an optimizer"),
-        ({"init_from": "mean"}, "init_moments=True: .*mean.*/20 has no state of an optimizer"),
+        ({"model.layers": 2}, "model.layers=2: .*config.init_from="),
+        ({"init_from": "export"}, "init_moments=True: .*export"),
+        ({"init_from": "mean"}, "init_moments=True: .*mean.*/20 "),
         ({"init_from": ""}, "init_moments=True: needs init_from"),
     ],
 )
