@@ -6,19 +6,19 @@ in process 0; arrays are exchanged only by compiled programs.
 The failure protocol: if one process raises an error, the others end within seconds, and say why. Without it they would
 wait for that process in a collective, until JAX aborts them without a reason. There are one message and one barrier:
 
-    FAILED   a key of the store: number, exit code and reason of the first process that failed. The store refuses to
-             set a key again, so a later failure does not replace it.
+    FAILED   a key of the store: exit code and reason of the first process that failed. The store refuses to set a key
+             again, so a later failure does not replace it.
     ENDING   the barrier that every process reaches before it exits.
 
 In each process, the main thread runs the command, and a second thread, in `watch`, waits for FAILED: the main thread
 may be in a collective, which waits for the failed process. For example, process 1 of two raises BadInput:
 
-    process 1, main thread                      process 0, thread of `watch`
-    sets FAILED to [1, 2, "config.seed ..."]    waits for FAILED, since the start
-    prints "bert-jax: config.seed ..."          reads FAILED
-                                                prints "bert-jax: process 1: config.seed ...", writes status.json
-    waits at ENDING                             waits at ENDING
-    exits with code 2                           exits with code 2, GRACE seconds later
+    process 1, main thread                          process 0, thread of `watch`
+                                                    waits for FAILED, from the start on
+    sets FAILED to [2, "process 1: config.seed"]    reads FAILED
+    prints "bert-jax: config.seed"                  prints "bert-jax: process 1: config.seed", writes status.json
+    waits at ENDING                                 waits at ENDING
+    exits with code 2                               exits with code 2, GRACE seconds later
 
 Process 0 exits last, because JAX aborts processes that outlive the coordinator. A process that hangs or was killed does
 not reach ENDING; the others wait for it no longer than LONGEST_WAIT.
@@ -94,7 +94,7 @@ class Cluster:
         self.client = client
         self.calls = 0  # all processes make the same calls in the same order
         self.exiting = threading.Lock()  # of the thread that ends this process
-        self.on_failure: Callable[[str, int], None] = lambda reason, code: None
+        self.on_failure = lambda reason, code: None  # called before this process ends
 
     @property
     def is_main(self) -> bool:
@@ -182,15 +182,15 @@ class Cluster:
 
     def watch(self) -> None:
         """Ends this process when another one fails. Runs in a thread."""
-        failure = None
-        while failure is None:
+        while True:
             try:
                 failure = self.read_failure(HOUR)
             except jax.errors.JaxRuntimeError as error:
                 if not is_late(error):
                     return  # the run has ended without a failure
-        with self.exiting:
-            self.exit(failure)
+            else:
+                with self.exiting:
+                    self.exit(failure)
 
     @contextlib.contextmanager
     def ending_together(self):
@@ -206,21 +206,20 @@ class Cluster:
 
     def fail(self, failure: Failure) -> None:
         """Tells the other processes of a failure of this one, and ends this process."""
-        message = json.dumps([self.process, failure.code, failure.reason])
-        # Refused if another process failed first, or if the coordinator is gone.
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
+        message = json.dumps([failure.code, f"process {self.process}: {failure.reason}"])
+        try:
             self.client.key_value_set(FAILED, message)
-        if failure.code == LOST:
-            with contextlib.suppress(jax.errors.JaxRuntimeError):
-                failure = self.read_failure(SECOND)
+        except jax.errors.JaxRuntimeError:
+            # Another process failed first, or the coordinator is gone.
+            if failure.code == LOST:
+                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                    failure = self.read_failure(SECOND)
         self.exit(failure)
 
     def read_failure(self, milliseconds: int) -> Failure:
         """Waits for FAILED. Raises JaxRuntimeError after this time, and if the coordinator is gone."""
         text = self.client.blocking_key_value_get(FAILED, milliseconds)
-        process, code, reason = json.loads(text)
-        if process != self.process:
-            reason = f"process {process}: {reason}"
+        code, reason = json.loads(text)
         return Failure(code, reason, f"bert-jax: {reason}")
 
     def exit(self, failure: Failure) -> None:
