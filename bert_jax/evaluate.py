@@ -127,15 +127,20 @@ def batch_size(config, phase, mesh) -> int:
     return math.ceil(rows / shards) * shards
 
 
+def id_check(feed, config) -> Callable:
+    """Returns check(arrays of a batch), which raises BadInput for ids that the model or the task does not have."""
+    size = feed.vocabulary.size
+    ranges = tasks.make(config).ranges(size)
+    return partial(check_ids, config, size, ranges=ranges)
+
+
 class Batches:
     """The global batches of a split in a phase; every iteration yields the same batches."""
 
     def __init__(self, feed, config, phase, split: str, mesh):
         self.mesh = mesh
         self.batch = batch_size(config, phase, mesh)
-        size = feed.vocabulary.size
-        ranges = tasks.make(config).ranges(size)
-        self.check = partial(check_ids, config, size, ranges=ranges)
+        self.check = id_check(feed, config)
         self.positions = meshes.host_rows(mesh, self.batch)
         self.local = feed.evaluation(phase, split, self.batch, self.positions)
         self.score = feed.score and partial(feed.score, split)

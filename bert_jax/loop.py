@@ -6,7 +6,8 @@ This file decides the order. step.py and the objective compute, runs/report.py r
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,6 @@ from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
-from bert_jax.data.batch import check_ids
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
@@ -27,17 +27,18 @@ from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import metrics, open_run, out_of_memory, profiler, report, signals, timing
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
-from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import SavedFeed, StoreFeed
 
 Data = StoreFeed | SavedFeed
+add_in_place = jax.jit(metrics.add, donate_argnums=0)
 
 
 class Actions(NamedTuple):
     """The actions after a step, in this order."""
 
     report: bool
-    save: bool
+    save: bool  # unless the step was not finite
+    must_save: bool  # in any case: the phase or the run ends with the step
     compare: bool  # the devices' copies of the state
     evaluate: bool
 
@@ -54,9 +55,30 @@ def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> 
     return Actions(
         report=save or evaluate or is_time(config.log.every),
         save=save,
+        must_save=is_last,
         compare=not save and is_time(config.checkpoint.compare),
         evaluate=evaluate and not is_stopped,
     )
+
+
+class Evaluation(Enum):
+    """How an evaluation ended."""
+
+    COMPLETE = "complete"  # each split has its line of metrics
+    STOPPED = "stopped"  # a signal came first; the next start evaluates the other splits
+
+
+@dataclass
+class Progress:
+    """The results of the steps since the last line of training metrics, and what the host knows of earlier ones."""
+
+    steps: int = 0
+    sums: dict | None = None  # of their metrics, {name: (sum, weight)}, on the devices
+    flops: float = 0.0
+    verdict: step_guard.Verdict | None = None  # on the last step, until the host has read it
+    is_line_due: bool = False  # whether a line ends with the last step
+    bad_in_a_row: int = 0  # steps that were not finite, up to the last verdict that was read
+    best_steps: list[int] = field(default_factory=list)  # of the best checkpoints, see `find_best`
 
 
 @dataclass
@@ -74,26 +96,24 @@ class Loop:
     id: str  # of the run; its checkpoints carry it
 
     def __post_init__(self):
-        self.phases = configs.phases(self.config)
-        self.last_step = self.phases[-1].stop
-        self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
-        self.combine = jax.jit(metrics.add, donate_argnums=0)
+        self.last_step = configs.total_steps(self.config)
+        self.progress = Progress()
         self.clock = timing.Clock()
+        self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
         traced_steps = self.config.profile.steps if self.processes.is_main else ()
         self.traces = profiler.Traces(
             traced_steps, self.workdir.directory / TRACES, self.reporter.log
         )
-        # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
-        self.verdict = self.unreported = None
-        self.bad_in_a_row = 0  # steps in a row that were not finite, up to the last fetched verdict
-        self.kept_steps = []  # the steps of the best checkpoints, see `best`
 
     def run(self, newest: Path | None) -> int:
         """Trains from the checkpoint `newest`, or from the initial state if None; returns the exit code."""
-        keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every, self.kept_steps
+        phases = configs.phases(self.config)
+        keep = self.config.checkpoint
         with (
             jax.set_mesh(self.trainer.mesh),
-            writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
+            writer.manager(
+                self.workdir.checkpoints, keep.keep, keep.keep_every, self.progress.best_steps
+            ) as self.checkpoints,
             self.processes.ending_together(),  # inside the manager, whose exit waits for the other processes
             self.explain_disk_errors(),
             self.traces,
@@ -101,20 +121,20 @@ class Loop:
             with self.watchdog.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step, self.trainer.compile_seconds)
-            stopped = self.stop.requested()
-            if newest is not None and not stopped:
-                stopped = not self.evaluate_missed(step, state.params) or self.is_over()
-            for phase in self.phases:
-                if step < phase.stop and not stopped:
+            ends = self.stop.requested()
+            if newest is not None and not ends:
+                ends = self.ends_after(self.evaluate_missed(step, state.params))
+            for phase in phases:
+                if step < phase.stop and not ends:
                     # Some devices report only at run time that they are out of memory.
                     with out_of_memory.explain(f"phase {phase.name}"):
-                        step, state, stopped = self.run_phase(phase, step, state)
+                        step, state, ends = self.run_phase(phase, step, state)
             self.watchdog.arm("save")
-            with self.clock.paused():
-                writer.finish(self.checkpoints)
-            is_last = step == self.last_step or self.is_over()
-            if is_last and self.finish(step, state.params):
-                return 0
+            writer.finish(self.checkpoints)
+            if step == self.last_step or self.is_over():
+                if self.evaluate(phases[-1], step, state.params) is Evaluation.COMPLETE:
+                    self.summarize(step)
+                    return 0
             return self.stop.code
 
     @contextlib.contextmanager
@@ -162,80 +182,93 @@ class Loop:
             raise type(error)(f"step {step}: {error}; {last}") from None
 
     def run_phase(self, phase, step: int, state):
-        """Trains until the end of the phase or a signal; returns (step, state, whether a signal came).
+        """Trains until the phase or the run ends; returns (step, state, whether the run ends).
 
-        Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
+        The host dispatches a step before it reads the results of the step before, so that the devices do not wait for
+        it. Before a save it reads those of the last step, too. For example, 4 steps with log.every=2:
+
+            dispatch step 1
+            dispatch step 2    read the verdict on step 1
+            dispatch step 3    read the verdict on step 2, write the line of steps 1 and 2
+            dispatch step 4    read the verdict on step 3
+                               read the verdict on step 4, write the line of steps 3 and 4, save
         """
         train = self.trainer.train[phase.name]
-        sums = None
-        flops = 0.0
-        stopped = False
+        progress = self.progress
+        ends = False
         self.clock.start()
-        self.reported = step  # that of the newest training line
         self.watchdog.arm("compile")  # the first step may wait until the row index is built
         for rows in self.batches(phase, step):
             self.trace(step, state)
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 state, values, verdict = train(state, rows)
+            self.read_results(phase, step)  # of the step before
             step += 1
-            self.catch_up()
-            self.verdict = step - 1, verdict
-            sums = values if sums is None else self.combine(sums, values)
-            flops += self.trainer.flops[phase.name][rows["tokens"].shape[1]]
+            progress.verdict = verdict
+            progress.steps += 1
+            progress.sums = values if progress.sums is None else add_in_place(progress.sums, values)
+            progress.flops += self.trainer.flops[phase.name][rows["tokens"].shape[1]]
             self.reporter.advance(step)
             # Called once per step, equally often in all processes; a later signal waits for the next step.
             stopped = self.stop.requested()
             actions = due(step, self.config, phase.stop, self.last_step, stopped)
-            if actions.report:
-                self.unreported = phase, step, sums, flops
-                sums = None
-                flops = 0.0
-            if actions.save or actions.evaluate:
-                self.catch_up()
-            # If the last step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
-            is_end = stopped or step == phase.stop
-            saves = actions.save and (is_end or not self.bad_in_a_row)
-            if saves:
-                self.save(step, state)
-            elif actions.compare and self.trainer.mesh.size > 1:
-                self.fingerprints(step, state)
-            if actions.evaluate and (saves or not self.config.evaluate.patience):
-                stopped = not self.evaluate(phase, step, state.params) or self.is_over()
-                if stopped and not saves:
-                    self.save(step, state)
-            if stopped:
+            progress.is_line_due = actions.report
+            ends = self.act(actions, phase, step, state) or stopped
+            if ends:
                 break
             self.watchdog.arm("step")  # the deadline includes the wait for the next batch
         if self.traces.running:
             self.trace(step, state)
-        return step, state, stopped
+        return step, state, ends
 
-    def catch_up(self) -> None:
-        """Fetches the pending verdict, and writes the pending report; called after each dispatch.
+    def read_results(self, phase, step: int) -> None:
+        """Reads the verdict on the last of the first `step` steps, and writes the line that ends with it, if one does;
+        if it was read before, does nothing.
 
-        Fetching waits for the previous step, so at most two steps are in flight: signals are handled soon, and batches
-        do not fill the memory.
+        Reading waits for that step. After each dispatch, it leaves at most two steps in flight: signals are handled
+        soon, and batches do not fill the memory.
         """
-        verdict, unreported = self.verdict, self.unreported
-        self.verdict = self.unreported = None
-        if verdict:
-            self.check_verdict(*verdict)
-        if unreported:
-            self.report(*unreported)
+        progress = self.progress
+        if progress.verdict is None:
+            return
+        self.check_verdict(step - 1, progress.verdict)
+        progress.verdict = None
+        if progress.is_line_due:
+            self.report(phase, step)
+            progress.steps = 0
+            progress.sums = None
+            progress.flops = 0.0
+
+    def act(self, actions: Actions, phase, step: int, state) -> bool:
+        """Saves, compares and evaluates after a step; returns whether the evaluation ends the run."""
+        if actions.save or actions.evaluate:
+            self.read_results(phase, step)
+        # If the step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
+        saves = actions.must_save or (actions.save and not self.progress.bad_in_a_row)
+        if saves:
+            self.save(step, state)
+        elif actions.compare and self.trainer.mesh.size > 1:
+            self.fingerprints(step, state)
+        # With patience, an evaluation may be the best one, whose checkpoint is kept.
+        if not actions.evaluate or (self.config.evaluate.patience and not saves):
+            return False
+        ends = self.ends_after(self.evaluate(phase, step, state.params))
+        if ends and not saves:
+            self.save(step, state)
+        return ends
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Yields the global batches of a phase from `step` on, built from this host's rows."""
         mesh = self.trainer.mesh
         positions = meshes.host_rows(mesh, phase.batch)
         data = iter(self.data.train(phase, step, phase.stop, positions))
-        size = self.data.vocabulary.size
-        ranges = tasks.make(self.config).ranges(size)
+        check = evaluate.id_check(self.data, self.config)
         while True:
             with self.clock.input_wait():
                 arrays = next(data, None)
                 if arrays is None:
                     return
-                check_ids(self.config, size, arrays, ranges)
+                check(arrays)
                 rows = meshes.to_devices(mesh, arrays, positions, phase.batch)
             yield rows
 
@@ -253,41 +286,35 @@ class Loop:
         verdict = jax.device_get(verdict)
         if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
-        self.bad_in_a_row = int(verdict.bad_in_a_row)
-        if self.bad_in_a_row < min(self.config.guard.stop_after, self.last_step):
+        bad_in_a_row = self.progress.bad_in_a_row = int(verdict.bad_in_a_row)
+        if bad_in_a_row < min(self.config.guard.stop_after, self.last_step):
             return
-        first = step - self.bad_in_a_row + 1
+        first = step - bad_in_a_row + 1
         command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
         raise FloatingPointError(
-            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.bad_in_a_row} steps in a row"
+            f"steps {first} to {step}: {step_guard.reason(verdict)}, {bad_in_a_row} steps in a row"
             f" (see config.guard.stop_after); to see the first batch: {command}"
         )
 
-    def report(self, phase, step: int, sums, flops: float) -> None:
-        """Writes one line of training metrics: means over the steps applied since the previous line.
-
-        flops: of all steps since then.
-        """
+    def report(self, phase, step: int) -> None:
+        """Writes a line of training metrics: means over the steps applied since the previous line."""
         writer.check(self.checkpoints)
-        sums = jax.device_get(sums)
-        times = self.clock.split(step - self.reported)
-        self.reported = step
+        sums = jax.device_get(self.progress.sums)
+        times = self.clock.split(self.progress.steps)
         seconds = times["seconds"]
         devices = self.trainer.mesh.devices.flatten()
-        values = metrics.means(sums)
-        values |= {
+        values = metrics.means(sums) | {
             "learning_rate": float(self.trainer.rate(step - 1)),
             "tokens_per_second": float(sums["real_token_share"][0]) / seconds,
             "rows_per_second": float(sums["loss"][1]) * phase.batch / seconds,
-            "model_flops_utilization": chips.utilization(flops / seconds, devices),
+            "model_flops_utilization": chips.utilization(self.progress.flops / seconds, devices),
             **times,
             "peak_bytes": chips.peak_bytes(self.trainer.mesh.local_devices),
         }
         self.reporter.report(step, "train", values)
 
-    def evaluate(self, phase, step: int, params) -> bool:
-        """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a
-        signal came before all were written. The next start then evaluates the others."""
+    def evaluate(self, phase, step: int, params) -> Evaluation:
+        """Writes a line of metrics for each split that is evaluated and has no line of this step."""
         for split in self.data.splits:
             started = time.monotonic()
             key = phase.name, split
@@ -302,7 +329,7 @@ class Loop:
                 batches = self.evaluated[key]
                 values = evaluate.measure(program, params, batches, self.stop.requested)
                 if values is None:
-                    return False
+                    return Evaluation.STOPPED
                 values["seconds"] = time.monotonic() - started
                 if self.config.evaluate.metric and split == self.data.splits[0]:
                     arrays = multihost_utils.process_allgather(params, tiled=True)
@@ -311,42 +338,43 @@ class Loop:
                         model = open_run.with_params(run, self.config, step, arrays)
                         values |= evaluate.user_metrics(model, values)
                 self.reporter.report(step, split, values)
-        return True
+        return Evaluation.COMPLETE
 
-    def evaluate_missed(self, step: int, params) -> bool:
+    def evaluate_missed(self, step: int, params) -> Evaluation:
         """Evaluates the restored state if its step was due for an evaluation that was not done: the run stopped before
-        it, or the state is an import (step 0), whose loss is the baseline. Returns False if a signal came."""
+        it, or the state is an import (step 0), whose loss is the baseline."""
         if step == 0 or due(step, self.config, self.last_step, self.last_step, False).evaluate:
             return self.evaluate(configs.phase_at(self.config, step), step, params)
-        return True
+        return Evaluation.COMPLETE
+
+    def ends_after(self, evaluation: Evaluation) -> bool:
+        """Returns whether the run ends after an evaluation: by a signal, or early."""
+        return evaluation is Evaluation.STOPPED or self.is_over()
 
     def is_over(self) -> bool:
         """Returns whether the run ends early, see `evaluate.patience`."""
-        return metrics.is_over(self.config, self.best())
+        return metrics.is_over(self.config, self.find_best())
 
-    def best(self) -> dict:
+    def find_best(self) -> dict:
         """Returns the best evaluation, see `metrics.best`. From now on, its checkpoint is kept, and with
         `checkpoint.keep_best` those of so many best ones."""
         found = self.config, self.reporter.read(), self.checkpoints.all_steps()
         best = metrics.best(*found)
-        kept = metrics.ranking(*found)[: self.config.checkpoint.keep_best]
-        steps = [each["step"] for each in (best, *kept) if each]
-        self.kept_steps[:], best = self.processes.from_main((steps, best))
+        ranked = metrics.ranking(*found)[: self.config.checkpoint.keep_best]
+        steps = [each["step"] for each in (best, *ranked) if each]
+        # In place: the checkpoint manager reads this list.
+        self.progress.best_steps[:], best = self.processes.from_main((steps, best))
         return best
 
     def save(self, step: int, state) -> None:
         """Starts saving a checkpoint, after comparing the devices' copies of the state."""
-        with self.clock.paused():
-            with self.watchdog.watch("save"):
-                leaves = self.fingerprints(step, state)
-                self.workdir.upload()  # first, so that every checkpoint has its lines of metrics
-                writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
+        with self.clock.paused(), self.watchdog.watch("save"):
+            leaves = self.fingerprints(step, state)
+            self.workdir.upload()  # first, so that every checkpoint has its lines of metrics
+            writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
 
-    def finish(self, step: int, params) -> bool:
-        """Evaluates the last step and writes the summary; returns False if a signal came before that."""
-        if not self.evaluate(self.phases[-1], step, params):
-            return False
+    def summarize(self, step: int) -> None:
+        """Writes the summary after the last step."""
         if step < self.last_step:
             self.reporter.log(f"ends early, after step {step}: see config.evaluate.patience")
-        self.reporter.summarize(self.best())
-        return True
+        self.reporter.summarize(self.find_best())

@@ -15,12 +15,14 @@ EVERY = ("log.every=2", "checkpoint.every=6", "evaluate.every=4", "checkpoint.co
         (2, False, "report"),
         (3, False, "compare"),
         (4, False, "report evaluate"),
-        (4, True, "report save"),  # the next start does the evaluation that a signal prevented
-        (5, True, "report save"),
+        # The next start does the evaluation that a signal prevented.
+        (4, True, "report save must_save"),
+        (5, True, "report save must_save"),
         (6, False, "report save"),
-        (10, False, "report save"),  # the last step of a phase
+        (10, False, "report save must_save"),  # the last step of a phase
         (12, False, "report save evaluate"),
-        (20, False, "report save"),  # the last evaluation belongs to the run, not to the step
+        # The last evaluation belongs to the run, not to the step.
+        (20, False, "report save must_save"),
     ],
 )
 def test_actions_after_a_step(step, is_stopped, actions):

@@ -170,6 +170,31 @@ def _forward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
 
 
 def _backward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
+    """Computes the gradients of queries, keys and values, by the blocks of queries of the forward pass.
+
+    In full attention, each block sees all keys. In local attention it sees those near it. For example, a row of 512
+    tokens and a window of 128, so that each of 4 blocks of 128 queries sees 256 keys, from `starts` on:
+
+        keys                  0       128     256     384
+        queries   0 to 127    [==============]                      keys   0 to 255
+        queries 128 to 255        [==============]                  keys  64 to 319
+        queries 256 to 383                [==============]          keys 192 to 447
+        queries 384 to 511                    [==============]      keys 256 to 511
+
+    A query is in one block, so the block's gradient of it, q_total, is final. A key is seen by several: key 200 by the
+    first three. Each adds its part, k_total and v_total, to the sums d_key and d_value, which are written at the end of
+    the row.
+
+    The gradient dO of a head's output O = D(P) V, with P = softmax(Q K^T), and D, the dropout, becomes
+
+        dV = D(P)^T dO
+        dP = D(dO V^T)              d_probabilities
+        dS = P (dP - sum(P dP))     d_scores, of Q K^T; the sum over a query's keys is `mean`
+        dQ = dS K
+        dK = dS^T Q
+
+    Q and K are rotated, so dQ and dK are rotated back. `lanes` selects the head: it is 0 in the others' lanes.
+    """
     *angles, q, k, v, gradient, d_q, d_k, d_v, rotated, d_key, d_value = refs
     for row in range(q.shape[0]):
         row_angles = [x[row] for x in angles]
@@ -195,11 +220,10 @@ def _backward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options)
                 d_probabilities = drop_others(d_probabilities, survivors, options.rate)
                 mean = (probabilities * d_probabilities).sum(-1, keepdims=True)
                 d_scores = (probabilities * (d_probabilities - mean)).astype(q.dtype)
-                probabilities = drop_others(probabilities, survivors, options.rate)
-                probabilities = probabilities.astype(q.dtype)
+                dropped = drop_others(probabilities, survivors, options.rate).astype(q.dtype)
                 q_total += product(d_scores, key * lanes)
                 k_total += product(d_scores.T, head_query)
-                v_total += product(probabilities.T, head_d_out)
+                v_total += product(dropped.T, head_d_out)
             q_total = rotate(q_total, block_angles, options.size, back=True)
             d_q[row, at] = q_total.astype(q.dtype)
             d_key[near] += k_total

@@ -178,15 +178,33 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
     A row ends when it has N finished hypotheses, and no open one can surpass the last of them at any length. So do the
     originals, but that of gnmt may end with fewer, if all of them surpass what the open ones can reach.
 
+    For example, the second turn of a row, with N = 2, the rule gnmt, the tokens a, b and $, the end, and probabilities
+    instead of their logarithms:
+
+        open hypotheses      a 0.50, b 0.40; none is finished
+        continuations        aa 0.05, ab 0.25, a$ 0.20, ba 0.36, bb 0.03, b$ 0.01
+        the 2 N best         ba 0.36, ab 0.25, a$ 0.20, aa 0.05; their parents are the hypotheses 1, 0, 0, 0
+        finished by now      a$ 0.20 / length_penalty(2)
+        open for the next    ba 0.36, ab 0.25, with the caches of their parents, 1 and 0
+
+    The row goes on, because it has one finished hypothesis instead of two.
+
     first: as in `follow`.
     """
     count = search.beams
     limits = _row_limits(first, stop)
     cache = _map_own(partial(jnp.repeat, repeats=count, axis=0), cache)
     tokens = jnp.repeat(_start_tokens(first, stop)[:, None], count, axis=1)
-    nothing = jnp.full(tokens.shape[:2], -jnp.inf)
-    finished = Decoded(jnp.zeros_like(tokens), jnp.zeros_like(nothing, jnp.int32), nothing)
-    state = Beams(tokens, nothing.at[:, 0].set(0), finished)
+    impossible = jnp.full(tokens.shape[:2], -jnp.inf)
+    none_finished = Decoded(
+        jnp.zeros_like(tokens), jnp.zeros_like(impossible, jnp.int32), impossible
+    )
+    # The N hypotheses of a row are the same at first, so all but one are impossible.
+    state = Beams(tokens, impossible.at[:, 0].set(0), none_finished)
+
+    def highest_reachable(log_probs):
+        """Returns float32[B], a bound of what the open hypotheses can score: that of the best one at its limit."""
+        return log_probs[:, 0] / length_penalty(limits, search)
 
     def turn(length, cache, beams):
         logits, cache = step(_token_before(beams.tokens, length).reshape(-1), cache)
@@ -196,24 +214,25 @@ def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
         is_finished = is_end
         if search.rule == "transformers":
             is_finished |= (length == limits)[:, None]
-            is_finished &= jnp.arange(2 * count) < count
+            is_finished &= jnp.arange(2 * count) < count  # the first N
         scores = jnp.where(is_finished, log_probs / length_penalty(length, search), -jnp.inf)
         ended = Decoded(tokens, jnp.full_like(last, length), scores)
+        # The N best of the N that were finished before, and of those that are finished now.
         finished = jax.tree.map(_join, beams.finished, ended)
-        scores, order = _top_k(finished.scores, count)
+        _, order = _top_k(finished.scores, count)
         finished = _select(finished, order)
-        # At least N of the 2 N continuations are open, because each hypothesis has one continuation that ends.
-        log_probs, order = _top_k(jnp.where(is_end, -jnp.inf, log_probs), count)
+        # The N most probable of those that do not end: at least N, as each hypothesis has one continuation that ends.
+        open_log_probs, order = _top_k(jnp.where(is_end, -jnp.inf, log_probs), count)
         cache = _reorder(cache, _select(parents, order))
-        bound = log_probs[:, 0] / length_penalty(limits, search)
-        return cache, bound > scores[:, -1], Beams(_select(tokens, order), log_probs, finished)
+        can_improve = highest_reachable(open_log_probs) > finished.scores[:, -1]
+        return cache, can_improve, Beams(_select(tokens, order), open_log_probs, finished)
 
     tokens, log_probs, finished = _loop(turn, cache, limits, state, rooms(stop.length), count)
-    is_cut = log_probs[:, 0] / length_penalty(limits, search) > finished.scores[:, 0]
+    is_cut = highest_reachable(log_probs) > finished.scores[:, 0]
     if search.rule == "gnmt":
         lengths = jnp.where(log_probs > -jnp.inf, limits[:, None], 0)
-        is_finished = finished.scores[:, 0] > -jnp.inf
-        finished = _choose_rows(is_finished, finished, Decoded(tokens, lengths, log_probs))
+        has_finished = finished.scores[:, 0] > -jnp.inf
+        finished = _choose_rows(has_finished, finished, Decoded(tokens, lengths, log_probs))
     return _result(finished, stop, is_cut)
 
 

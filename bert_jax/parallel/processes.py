@@ -1,7 +1,33 @@
 """Several processes as one run: they connect, compare their settings, and end together.
 
-Only process 0 prints and writes. Messages here are short texts in the key-value store of JAX's coordinator; arrays are
-exchanged only by compiled programs.
+Only process 0 prints and writes. Messages here are short texts in the key-value store of JAX's coordinator, which runs
+in process 0; arrays are exchanged only by compiled programs.
+
+The failure protocol: if one process raises an error, the others end within seconds, and say why. Without it they would
+wait for that process in a collective, until JAX aborts them without a reason. There are one message and one barrier:
+
+    FAILED   a key of the store: exit code and reason of the first process that failed. The store refuses to set a key
+             again, so a later failure does not replace it.
+    ENDING   the barrier that every process reaches before it exits.
+
+In each process, the main thread runs the command, and a second thread, in `watch`, waits for FAILED: the main thread
+may be in a collective, which waits for the failed process. For example, process 1 of two raises BadInput:
+
+    process 1, main thread                          process 0, thread of `watch`
+                                                    waits for FAILED, from the start on
+    sets FAILED to [2, "process 1: config.seed"]    reads FAILED
+    prints "bert-jax: config.seed"                  prints "bert-jax: process 1: config.seed", writes status.json
+    waits at ENDING                                 waits at ENDING
+    exits with code 2                               exits with code 2, GRACE seconds later
+
+Process 0 exits last, because JAX aborts processes that outlive the coordinator. A process that hangs or was killed does
+not reach ENDING; the others wait for it no longer than LONGEST_WAIT.
+
+If several processes fail, each prints its own error, which may be another one. But a lost process or device is often
+lost because it failed first: then FAILED has the cause, which is printed instead.
+
+Both threads of a process may see a failure. The first one takes the lock `exiting` and never releases it, so that a
+process prints one error, with the exit code of that error.
 """
 
 import contextlib
@@ -12,6 +38,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
@@ -25,11 +52,10 @@ from bert_jax.storage.checksums import json_digest
 # Config keys that may differ between the processes of a run, such as paths on each host.
 LOCAL = ("store", "batches", "compilation_cache", "verify_store", "corpus.workers")
 
-# Keys of the coordinator's store.
 FAILED = "bert_jax/failed"
-HEARD = "bert_jax/heard"
-EXIT_WAIT = 5.0  # seconds that process 0 waits until the others have read why all end
-GRACE = 1.0  # seconds for them to exit: JAX aborts processes that outlive process 0
+ENDING = "bert_jax/ending"
+LONGEST_WAIT = 5000  # milliseconds that a process waits for the others at ENDING
+GRACE = 1.0  # seconds that process 0 gives the others to exit
 LONGEST = 1000  # characters of a reason
 # Prefixes of JAX's errors if a process or device was lost; other errors (out of memory, a wrong program) would recur.
 GONE = (
@@ -51,6 +77,14 @@ SECOND = 1000  # milliseconds
 HOUR = 3600 * SECOND
 
 
+class Failure(NamedTuple):
+    """Why a process ends."""
+
+    code: int  # its exit code
+    reason: str  # one line
+    text: str  # what it prints: the reason, or a traceback
+
+
 class Cluster:
     """This process among the processes of a run. A single process needs no coordinator."""
 
@@ -59,8 +93,8 @@ class Cluster:
         self.processes = processes
         self.client = client
         self.calls = 0  # all processes make the same calls in the same order
-        self.lock = threading.Lock()
-        self.on_failure: Callable[[str, int], None] = lambda reason, code: None
+        self.exiting = threading.Lock()  # of the thread that ends this process
+        self.on_failure = lambda reason, code: None  # called before this process ends
 
     @property
     def is_main(self) -> bool:
@@ -147,16 +181,16 @@ class Cluster:
                 raise BadInput(f"{key}: {a!r} in process 0, {b!r} in process {other}")
 
     def watch(self) -> None:
-        """Ends this process when another one fails, since it may be waiting in a collective. Runs in a thread."""
-        text = None
-        while text is None:
+        """Ends this process when another one fails. Runs in a thread."""
+        while True:
             try:
-                text = self.client.blocking_key_value_get(FAILED, HOUR)
+                failure = self.read_failure(HOUR)
             except jax.errors.JaxRuntimeError as error:
                 if not is_late(error):
                     return  # the run has ended without a failure
-        with self.lock:  # never released, so that a process prints only one line
-            self.leave(*read_failure(text))
+            else:
+                with self.exiting:
+                    self.exit(failure)
 
     @contextlib.contextmanager
     def ending_together(self):
@@ -167,56 +201,45 @@ class Cluster:
             if self.is_single:
                 raise
             # Not raised again: the exit of outer contexts may wait for other processes.
-            with self.lock:
-                self.fail(error)
+            with self.exiting:
+                self.fail(explain(error))
 
-    def fail(self, error: BaseException) -> None:
-        """Reports an error here and in all other processes, and ends this process."""
-        code, reason, text = explain(error)
+    def fail(self, failure: Failure) -> None:
+        """Tells the other processes of a failure of this one, and ends this process."""
+        message = json.dumps([failure.code, f"process {self.process}: {failure.reason}"])
         try:
-            self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
+            self.client.key_value_set(FAILED, message)
         except jax.errors.JaxRuntimeError:
-            # The first process to fail may be the cause; or the coordinator is gone.
-            if code == LOST:
+            # Another process failed first, or the coordinator is gone.
+            if failure.code == LOST:
                 with contextlib.suppress(jax.errors.JaxRuntimeError):
-                    failure = self.client.blocking_key_value_get(FAILED, SECOND)
-                    code, reason, text = read_failure(failure)
-        self.leave(code, reason, text.rstrip())
+                    failure = self.read_failure(SECOND)
+        self.exit(failure)
 
-    def leave(self, code: int, reason: str, text: str) -> None:
-        """Prints `text` and ends this process, whatever else fails."""
+    def read_failure(self, milliseconds: int) -> Failure:
+        """Waits for FAILED. Raises JaxRuntimeError after this time, and if the coordinator is gone."""
+        text = self.client.blocking_key_value_get(FAILED, milliseconds)
+        code, reason = json.loads(text)
+        return Failure(code, reason, f"bert-jax: {reason}")
+
+    def exit(self, failure: Failure) -> None:
+        """Prints a failure and ends this process, whatever else fails."""
         try:
             with contextlib.suppress(OSError):
-                log(text)
+                log(failure.text)
                 sys.stdout.flush()
             with contextlib.suppress(Exception):
-                self.on_failure(reason, code)
-            self.wait_for_others()
+                self.on_failure(failure.reason, failure.code)
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                self.client.wait_at_barrier(ENDING, LONGEST_WAIT)
+            if self.is_main:
+                time.sleep(GRACE)
         finally:
-            os._exit(code)
-
-    def wait_for_others(self) -> None:
-        """Waits in process 0, which runs the coordinator, until the others have read why all end."""
-        deadline = time.monotonic() + EXIT_WAIT
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            self.client.key_value_set(f"{HEARD}/{self.process}", "")
-            for number in range(1, self.processes if self.is_main else 1):
-                seconds = max(0.0, deadline - time.monotonic())
-                milliseconds = int(seconds * SECOND) + 1
-                self.client.blocking_key_value_get(f"{HEARD}/{number}", milliseconds)
-        if self.is_main:
-            time.sleep(GRACE)
+            os._exit(failure.code)
 
 
-def read_failure(text: str) -> tuple[int, str, str]:
-    """Returns (exit code, reason, line to print) of another process's failure, from its text under FAILED."""
-    process, code, reason = json.loads(text)
-    reason = f"process {process}: {reason}"
-    return code, reason, f"bert-jax: {reason}"
-
-
-def explain(error: BaseException) -> tuple[int, str, str]:
-    """Returns (exit code, reason in one line, text to print) of an error in this process."""
+def explain(error: BaseException) -> Failure:
+    """Returns the failure that an error of this process is."""
     code = 1
     reason = " ".join(str(error).split())[:LONGEST]
     if isinstance(error, KeyboardInterrupt):
@@ -230,8 +253,9 @@ def explain(error: BaseException) -> tuple[int, str, str]:
         code = LOST
         reason = f"another process of the run, or a device, was lost: {one_line(error, LONGEST)}"
     elif not isinstance(error, Unfinished | FloatingPointError):
-        return code, one_line(error, LONGEST), "".join(traceback.format_exception(error))
-    return code, reason, f"bert-jax: {reason}"
+        text = "".join(traceback.format_exception(error))
+        return Failure(code, one_line(error, LONGEST), text.rstrip())
+    return Failure(code, reason, f"bert-jax: {reason}")
 
 
 def is_loss(error: BaseException) -> bool:
