@@ -118,8 +118,14 @@ class Order:
     def make_permutation(self, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
-        The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
-        are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
+        Rows that are evaluated, the first `limit` of the random order in whole groups, are sorted by size. Rows to
+        train on are sorted within pools of batches; then the batches are put in random order. The last rows of the
+        random order, which fill no batch, stay the last ones; otherwise these would be the longest rows. For example,
+        with batches of 2 rows and POOL = 2, the sizes of the rows are
+
+            7 3 9 1   5 2   8    in random order
+            1 3 7 9   2 5   8    sorted within pools
+            2 5   1 3   7 9   8  in random order of batches
         """
         rows = self.epochs.open(epoch)
         count = len(rows)
@@ -132,19 +138,17 @@ class Order:
         sizes = np.zeros(count)
         if self.sizes:
             sizes = self.sizes(rows)
-        if self.split:
-            return sort_by_size(order, sizes)
-        # Rows that fill no batch are the last ones of the random order, not the longest ones.
         batches = count // self.batch
-        stop = batches * self.batch or count
-        pool = POOL * self.batch
-        for first in range(0, stop, pool):
-            places = slice(first, min(first + pool, stop))
-            order[places] = sort_by_size(order[places], sizes)
-        in_batches = order[: batches * self.batch].reshape(batches, self.batch)
-        moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
-        order[: in_batches.size] = in_batches[moved].ravel()
-        return order
+        if self.split or not batches:
+            return sort_by_size(order, sizes)
+        order, rest = np.split(order, [batches * self.batch])
+        size = POOL * self.batch
+        # The parts are views of `order`.
+        for pool in np.split(order, range(size, len(order), size)):
+            pool[:] = sort_by_size(pool, sizes)
+        in_batches = order.reshape(batches, self.batch)
+        moved = prng.shuffle(np.arange(batches), batches, self.key("batches", epoch))
+        return np.concatenate([in_batches[moved].ravel(), rest])
 
     def key(self, purpose: str, epoch: int) -> np.ndarray:
         key = draw_key(self.seed, purpose, self.split, self.phase.text, epoch)
