@@ -82,14 +82,10 @@ class Order:
 
     def take(self, steps: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows at these positions of the batches of steps, [N, P, ...], and the key of each, uint32."""
-        rows = []
-        keys = []
         epochs, firsts = self.locate(steps, self.start, self.batch)
         numbers = firsts[:, None] + positions
-        for epoch in np.unique(epochs).tolist():
-            chosen = self.read(numbers[epochs == epoch], epoch)
-            rows.append(chosen[0])
-            keys.append(chosen[1])
+        parts = [self.read(numbers[epochs == n], n) for n in np.unique(epochs).tolist()]
+        rows, keys = zip(*parts, strict=True)
         return np.concatenate(rows), np.concatenate(keys)
 
     def open_next(self, steps: np.ndarray, last: int) -> None:
@@ -118,10 +114,10 @@ class Order:
     def make_permutation(self, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
-        Rows that are evaluated, the first `limit` of the random order in whole groups, are sorted by size. Rows to
-        train on are sorted within pools of batches; then the batches are put in random order. The last rows of the
-        random order, which fill no batch, stay the last ones; otherwise these would be the longest rows. For example,
-        with batches of 2 rows and POOL = 2, the sizes of the rows are
+        Rows that are evaluated, the first `limit` of the random order in whole groups, are sorted by size, and so are
+        fewer rows than a batch. Other rows to train on are sorted within pools of batches; then the batches are put in
+        random order. The last rows of the random order, which fill no batch, stay the last ones; otherwise these would
+        be the longest rows. For example, with batches of 2 rows and POOL = 2, the sizes of the rows are
 
             7 3 9 1   5 2   8    in random order
             1 3 7 9   2 5   8    sorted within pools
@@ -130,14 +126,11 @@ class Order:
         rows = self.epochs.open(epoch)
         count = len(rows)
         order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
-        if self.limit is not None:
-            chosen = slice(self.limit)
-            if self.dataset.group:
-                chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
-            order = order[chosen]
-        sizes = np.zeros(count)
-        if self.sizes:
-            sizes = self.sizes(rows)
+        if self.dataset.group and self.limit is not None:
+            order = order[choose_groups(self.dataset.group(rows[order]), self.limit)]
+        else:
+            order = order[: self.limit]
+        sizes = self.sizes(rows) if self.sizes else np.zeros(count)
         batches = count // self.batch
         if self.split or not batches:
             return sort_by_size(order, sizes)
