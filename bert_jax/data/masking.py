@@ -211,7 +211,7 @@ def choose_words(predictions: int, pairs: Pairs, counts, maskable, starts, words
     ends = tf.cumsum(words_of_pairs, axis=1)
     word_pairs = Pairs(ends, ends - shift_right(ends), pairs.keys)
     order = draw_order(word_pairs, sizes > 0, length, pairs.draw("choose", spans))
-    is_taken = take_in_order(word_pairs, gather_by_row(sizes, order), counts)
+    is_taken = take_in_order(gather_by_row(sizes, order), ends, counts)
     is_taken = count_by_column(order, is_taken) > 0
     draws = pairs.draw("parts", number_columns(length))
     largest = np.uint32(2**32 - 1)
@@ -237,33 +237,43 @@ def sum_by_pair(numbers, ends):
     return sums - gather_by_pair(sums_before, owners), sums_at_ends - sums_before
 
 
-def take_in_order(words: Pairs, sizes, room):
+def take_in_order(sizes, ends, room):
     """Returns bool[B, L]: the words taken when each pair is filled from left to right, skipping words that do not fit.
 
-    sizes: int32[B, L], tokens of each word.
+    sizes: int32[B, L], tokens of each word; 0 if there is none.
+    ends: int32[B, S], where the words of each pair end.
     room: int32[B, S], tokens to take from each pair.
 
-    All pairs are processed at once. Each round takes the longest prefix of fitting words that fits as a whole. The
-    first word after it is larger than the remaining room. So the largest size that still fits decreases with every
-    round, and there are at most as many rounds as distinct sizes.
+    All pairs are filled at once, in rounds. The candidates of a round are the words that are not taken and fit by
+    themselves; it takes the longest prefix of them that fits as a whole. The candidate after the prefix is larger than
+    the room that is left. So the largest size that still fits decreases with every round, and there are at most as many
+    rounds as distinct sizes. For example, with room for 9 tokens:
+
+        1st round   candidates   4  3  5  1  2  1
+                    sums         4  7 12 13 15 16   takes 4 and 3, room for 2 is left
+        2nd round   candidates            1  2  1
+                    sums                  1  3  4   takes 1, room for 1 is left
+        3rd round   candidates                  1   takes 1
     """
-    owners = find_owners(words.ends, number_columns(sizes.shape[1]))
+    owners = find_owners(ends, number_columns(sizes.shape[1]))
 
-    def find_fitting(is_taken, room):
-        return ~is_taken & (sizes > 0) & (sizes <= gather_by_pair(room, owners))
+    def fit(tokens, room):
+        return tokens <= gather_by_pair(room, owners)
 
-    def is_any_left(is_taken, room):
-        return tf.reduce_any(find_fitting(is_taken, room))
+    def take_prefix(is_taken, is_candidate, room):
+        sums, _ = sum_by_pair(tf.where(is_candidate, sizes, 0), ends)
+        is_prefix = is_candidate & fit(sums, room)
+        _, totals = sum_by_pair(tf.where(is_prefix, sizes, 0), ends)
+        room -= totals
+        is_candidate &= ~is_prefix & fit(sizes, room)
+        return is_taken | is_prefix, is_candidate, room
 
-    def take_prefix(is_taken, room):
-        is_fitting = find_fitting(is_taken, room)
-        sums, _ = sum_by_pair(tf.where(is_fitting, sizes, 0), words.ends)
-        is_fitting &= sums <= gather_by_pair(room, owners)
-        _, total = sum_by_pair(tf.where(is_fitting, sizes, 0), words.ends)
-        return is_taken | is_fitting, room - total
+    def is_any_left(is_taken, is_candidate, room):
+        return tf.reduce_any(is_candidate)
 
     is_taken = tf.zeros_like(sizes, tf.bool)
-    is_taken, _ = tf.while_loop(is_any_left, take_prefix, (is_taken, room))
+    is_candidate = (sizes > 0) & fit(sizes, room)
+    is_taken, *_ = tf.while_loop(is_any_left, take_prefix, (is_taken, is_candidate, room))
     return is_taken
 
 

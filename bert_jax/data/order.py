@@ -82,14 +82,10 @@ class Order:
 
     def take(self, steps: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows at these positions of the batches of steps, [N, P, ...], and the key of each, uint32."""
-        rows = []
-        keys = []
         epochs, firsts = self.locate(steps, self.start, self.batch)
         numbers = firsts[:, None] + positions
-        for epoch in np.unique(epochs).tolist():
-            chosen = self.read(numbers[epochs == epoch], epoch)
-            rows.append(chosen[0])
-            keys.append(chosen[1])
+        parts = [self.read(numbers[epochs == n], n) for n in np.unique(epochs).tolist()]
+        rows, keys = zip(*parts, strict=True)
         return np.concatenate(rows), np.concatenate(keys)
 
     def open_next(self, steps: np.ndarray, last: int) -> None:
@@ -118,33 +114,34 @@ class Order:
     def make_permutation(self, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
 
-        The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
-        are evaluated, the first `limit` of the random order in whole groups, are sorted as a whole.
+        Rows that are evaluated, the first `limit` of the random order in whole groups, are sorted by size, and so are
+        fewer rows than a batch. Other rows to train on are sorted within pools of batches; then the batches are put in
+        random order. The last rows of the random order, which fill no batch, stay the last ones; otherwise these would
+        be the longest rows. For example, with batches of 2 rows and POOL = 2, the sizes of the rows are
+
+            7 3 9 1   5 2   8    in random order
+            1 3 7 9   2 5   8    sorted within pools
+            2 5   1 3   7 9   8  in random order of batches
         """
         rows = self.epochs.open(epoch)
         count = len(rows)
         order = prng.shuffle(np.arange(count), count, self.key("order", epoch))
-        if self.limit is not None:
-            chosen = slice(self.limit)
-            if self.dataset.group:
-                chosen = choose_groups(self.dataset.group(rows[order]), self.limit)
-            order = order[chosen]
-        sizes = np.zeros(count)
-        if self.sizes:
-            sizes = self.sizes(rows)
-        if self.split:
-            return sort_by_size(order, sizes)
-        # Rows that fill no batch are the last ones of the random order, not the longest ones.
+        if self.dataset.group and self.limit is not None:
+            order = order[choose_groups(self.dataset.group(rows[order]), self.limit)]
+        else:
+            order = order[: self.limit]
+        sizes = self.sizes(rows) if self.sizes else np.zeros(count)
         batches = count // self.batch
-        stop = batches * self.batch or count
-        pool = POOL * self.batch
-        for first in range(0, stop, pool):
-            places = slice(first, min(first + pool, stop))
-            order[places] = sort_by_size(order[places], sizes)
-        in_batches = order[: batches * self.batch].reshape(batches, self.batch)
-        moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
-        order[: in_batches.size] = in_batches[moved].ravel()
-        return order
+        if self.split or not batches:
+            return sort_by_size(order, sizes)
+        order, rest = np.split(order, [batches * self.batch])
+        size = POOL * self.batch
+        # The parts are views of `order`.
+        for pool in np.split(order, range(size, len(order), size)):
+            pool[:] = sort_by_size(pool, sizes)
+        in_batches = order.reshape(batches, self.batch)
+        moved = prng.shuffle(np.arange(batches), batches, self.key("batches", epoch))
+        return np.concatenate([in_batches[moved].ravel(), rest])
 
     def key(self, purpose: str, epoch: int) -> np.ndarray:
         key = draw_key(self.seed, purpose, self.split, self.phase.text, epoch)

@@ -136,39 +136,54 @@ def choose(spec: Spec, case: Case, phase: str = "") -> str:
 
 
 def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str]:
-    """Yields each property of a case that an implementation does not support."""
+    """Yields each property of a case that an implementation does not support. `xla` supports all.
+
+    For example, `splash` yields "model.attention_dropout=0.1, only 0" and "length=100, only multiples of 128" for a row
+    of 100 tokens with dropout.
+
+    phase: as of `choose`.
+    """
     if name == "xla":
         return
-    can_have_other_keys = name == "fused" and case.keys == case.length
+    supports_other_keys = name == "fused" and case.keys == case.length
     for description in (*spec.needs, *case.properties):
-        if description != OTHER_KEYS or not can_have_other_keys:
+        if description != OTHER_KEYS or not supports_other_keys:
             yield description
     if name not in case.kernels:
         yield f"{case.device}, only {DEVICES[name]}"
     if spec.dropout and name != "fused":
         yield f"model.attention_dropout={spec.dropout}, only 0"
-    if name in ("fused", "splash") and case.length % LANES:
-        yield f"{phase}length={case.length}, only multiples of {LANES}"
+    multiple = 2 if name == "cudnn" else LANES
+    if case.length % multiple:
+        yield f"{phase}length={case.length}, only multiples of {multiple}"
     if name == "fused":
-        longest = LONGEST_LOCAL if spec.window else LONGEST
-        width = spec.head_size * case.heads
-        if case.length > longest:
-            yield f"{phase}length={case.length}, only up to {longest}"
-        if LANES % spec.head_size:
-            yield f"model.width/model.heads={spec.head_size}, only divisors of {LANES}"
-        if width % LANES:
-            yield f"a width of {width} per device, only multiples of {LANES}"
+        yield from fused_refusals(spec, case, phase)
     if name == "cudnn":
-        if case.length % 2:
-            yield f"{phase}length={case.length}, only even ones"
-        if case.dtype not in ("bfloat16", "float16"):
-            yield f"dtype={case.dtype}, only bfloat16"
-        if spec.head_size % 8 or spec.head_size > 128:
-            yield f"model.width/model.heads={spec.head_size}, only multiples of 8 up to 128"
-        has_mask = spec.sequences != 1 or spec.window
-        # cuDNN's deterministic operations for 10.x lack the gradient of a mask.
-        if has_mask and gpu.is_deterministic() and capability(case.device) == 10:
-            yield f"packed rows and local layers on {case.device} with XLA_FLAGS={gpu.DETERMINISTIC}"
+        yield from cudnn_refusals(spec, case)
+
+
+def fused_refusals(spec: Spec, case: Case, phase: str) -> Iterator[str]:
+    """Yields what fused alone does not support, see `refusals`."""
+    longest = LONGEST_LOCAL if spec.window else LONGEST
+    width = spec.head_size * case.heads
+    if case.length > longest:
+        yield f"{phase}length={case.length}, only up to {longest}"
+    if LANES % spec.head_size:
+        yield f"model.width/model.heads={spec.head_size}, only divisors of {LANES}"
+    if width % LANES:
+        yield f"a width of {width} per device, only multiples of {LANES}"
+
+
+def cudnn_refusals(spec: Spec, case: Case) -> Iterator[str]:
+    """Yields what cuDNN alone does not support, see `refusals`."""
+    if case.dtype not in ("bfloat16", "float16"):
+        yield f"dtype={case.dtype}, only bfloat16"
+    if spec.head_size % 8 or spec.head_size > 128:
+        yield f"model.width/model.heads={spec.head_size}, only multiples of 8 up to 128"
+    has_mask = spec.sequences != 1 or spec.window
+    # cuDNN's deterministic operations for 10.x lack the gradient of a mask.
+    if has_mask and gpu.is_deterministic() and capability(case.device) == 10:
+        yield f"packed rows and local layers on {case.device} with XLA_FLAGS={gpu.DETERMINISTIC}"
 
 
 def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:

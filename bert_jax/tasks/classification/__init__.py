@@ -77,7 +77,9 @@ def names(config, labelled: list[Example]) -> list[str]:
 def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     rows = texts.both_orders if config.task.both_orders else texts.pairs
-    return texts.make_labelled(config, store, len(config.task.text), rows)
+    sequences = 1 + config.task.both_orders
+    is_pair = len(config.task.text) == 2
+    return texts.make_labelled(config, store, rows, sequences, is_pair)
 
 
 def decode(config, store, split, outputs, rows) -> list[dict]:

@@ -62,7 +62,8 @@ def names(config, labelled: list[Example]) -> list[str]:
 
 def make(config, store=None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    return texts.make_labelled(config, store, 1 + len(config.task.endings), texts.pairs)
+    sequences = len(config.task.endings)
+    return texts.make_labelled(config, store, texts.pairs, sequences, paired=True)
 
 
 def decode(config, store, split, outputs, rows) -> list[dict]:

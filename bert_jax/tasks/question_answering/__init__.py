@@ -112,7 +112,8 @@ def make(config, store=None) -> Dataset:
             metrics |= answer_scores.best_scores(correct, results)
         return metrics
 
-    return texts.make(config, store, 2, shapes, look_up, score, rows)
+    parts = texts.Parts(rows, shapes, look_up, score, paired=True)
+    return texts.make(config, store, parts)
 
 
 def read_questions(store, split: str, rows) -> list[list]:

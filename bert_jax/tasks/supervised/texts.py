@@ -3,6 +3,9 @@
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import numpy as np
 
@@ -17,6 +20,19 @@ from bert_jax.tasks.text.documents import sequence_sizes
 from bert_jax.tokenizers.special_tokens import Frame, frame_of
 
 EXAMPLE = 4  # column of a row with the number of its example, in the place of the label of a pair
+
+
+class Parts(NamedTuple):
+    """The parts of a dataset in which tasks with labelled texts differ."""
+
+    rows: Callable  # (Split, L, Frame) -> int64[R, S, 5 or more], whose first columns are those of `pairs`
+    # Arrays of a batch that only the task's objective reads: (B, L) -> {name: jax.ShapeDtypeStruct}, and
+    # (Split, rows int64[B, S, 5 or more], L) -> {name: tensor[B, ...]}.
+    shapes: Callable
+    look_up: Callable
+    score: Callable  # (split, outputs, rows) -> {metric: number}
+    sequences: int = 1  # S
+    paired: bool = False  # whether a sequence has two texts
 
 
 def check(config, sequences: int = 1, least: int = 0, paired=False, hint="") -> None:
@@ -55,8 +71,8 @@ def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encode
     return Encoded(ids, {"targets": np.array(targets, dtype)})
 
 
-def make_labelled(config, store, texts: int, rows) -> Dataset:
-    """Returns the dataset of a store of examples with labels. texts: T. rows: see `make`."""
+def make_labelled(config, store, rows, sequences: int, paired: bool) -> Dataset:
+    """Returns the dataset of a store of examples with labels. rows, sequences, paired: see `Parts`."""
     kind = labels.kind_of(config)
 
     def shapes(rows, length) -> dict:
@@ -80,7 +96,8 @@ def make_labelled(config, store, texts: int, rows) -> Dataset:
             result |= scores.beside_majority(targets, predicted)
         return result
 
-    return make(config, store, texts, shapes, look_up, score, rows)
+    parts = Parts(rows, shapes, look_up, score, sequences, paired)
+    return make(config, store, parts)
 
 
 def example_numbers(rows):
@@ -103,21 +120,25 @@ def pairs(split: Split, length: int, frame: Frame) -> np.ndarray:
 
     The columns are the start and size of the first text, those of the second one or zeros, and the number of the
     example. Each sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are
-    cut, as in arXiv:1810.04805.
+    cut, as in arXiv:1810.04805: with room for 10 tokens, 9 and 3 become 7 and 3, 9 and 8 become 5 and 5.
     """
     starts, sizes = locate_texts(split)
     sequences = starts.shape[1] - 1
-    if sequences:
-        room = length // sequences - frame.size(2)
-    else:
-        room = length - frame.size()
-        starts, sizes = (np.pad(array, [(0, 0), (0, 1)]) for array in (starts, sizes))
+    if not sequences:
+        return single_texts(split, length - frame.size())
+    room = length // sequences - frame.size(2)
     a_size = sizes[:, :1]
-    b_size = np.minimum(sizes[:, 1:], np.maximum(room - a_size, room // 2))
+    # B gets what A leaves, but at least half of the room; then A gets what B leaves.
+    most = np.maximum(room - a_size, room // 2)
+    b_size = np.minimum(sizes[:, 1:], most)
     a_size = np.minimum(a_size, room - b_size)
-    numbers = np.arange(len(starts))[:, None]
-    columns = starts[:, :1], a_size, starts[:, 1:], b_size, numbers
-    return np.stack(np.broadcast_arrays(*columns), axis=2)
+    return as_rows(starts[:, :1], a_size, starts[:, 1:], b_size)
+
+
+def as_rows(*columns) -> np.ndarray:
+    """Returns int64[N, S, 5]: columns that broadcast to [N, S], and the number of the example."""
+    numbers = np.arange(len(columns[0]))[:, None]
+    return np.stack(np.broadcast_arrays(*columns, numbers), axis=2)
 
 
 def both_orders(split: Split, length: int, frame: Frame) -> np.ndarray:
@@ -131,9 +152,7 @@ def single_texts(split: Split, room: int | np.ndarray) -> np.ndarray:
     """Returns int64[N, T, 5], each text alone, cut to fit, of which assemble.gather reads [:, t : t + 1]. Columns are
     those of `pairs`, without a second text. room: tokens of a text at most, or int64[T] of each."""
     starts, sizes = locate_texts(split)
-    numbers = np.arange(len(starts))[:, None]
-    columns = starts, np.minimum(sizes, room), 0, 0, numbers
-    return np.stack(np.broadcast_arrays(*columns), axis=2)
+    return as_rows(starts, np.minimum(sizes, room), 0, 0)
 
 
 def cut_windows(sizes: np.ndarray, rooms, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -155,31 +174,23 @@ def count_cut(split: Split, rows) -> int:
     return int((~np.isin(split.sentence_ends, ends)).sum())
 
 
-def make(config, store, texts: int, shapes, look_up, score, rows) -> Dataset:
+def make(config, store, parts: Parts) -> Dataset:
     """Returns the dataset of a store of examples.
 
-    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads.
+    A batch has, besides the arrays of the batch contract, label_weights float32[B] and those of `parts`.
 
     store: a Store or None.
-    texts: T.
-    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of what the objective reads.
-    look_up: (Split, rows, L) -> {name: tensor[B, ...]} of these.
-    score: (split, outputs, rows) -> {metric: number}; or None.
-    rows: (Split, L, Frame) -> int64[R, S, 5 or more], which begin as those of `pairs`.
     """
     splits = examples.split_names(config)
     frame = frame_of(config)
-    sequences = max(1, texts - 1)
-    if rows is both_orders:
-        sequences = 2
 
-    def all_shapes(phase, rows) -> dict:
-        structs = batch.shapes(rows, phase.length, sequences)
+    def shapes(phase, rows: int) -> dict:
+        structs = batch.shapes(rows, phase.length, parts.sequences)
         structs |= batch.structs({"label_weights": (rows,)})
-        return structs | shapes(rows, phase.length)
+        return structs | parts.shapes(rows, phase.length)
 
-    def all_rows(phase, split, epoch):
-        return rows(store.splits[split], phase.length, frame)
+    def rows(phase, split, epoch):
+        return parts.rows(store.splits[split], phase.length, frame)
 
     def make_batch(phase, split, rows, keys) -> dict:
         from bert_jax.data import assemble
@@ -188,30 +199,32 @@ def make(config, store, texts: int, shapes, look_up, score, rows) -> Dataset:
         tokens = assemble.map_file(part.path / "tokens.npy")
         special = store.manifest["special"]
         around = frame.ids(special), special["pad"]
-        arrays = assemble.gather(tokens, rows[..., :5], phase.length, *around, texts > 1)
+        columns = rows[..., : EXAMPLE + 1]
+        arrays = assemble.gather(tokens, columns, phase.length, *around, parts.paired)
         arrays["label_weights"] = assemble.as_weights(rows[:, 0, A_SIZE] > 0)
-        arrays |= look_up(part, rows, phase.length)
-        return {name: arrays[name] for name in all_shapes(phase, 1) if name in arrays}
+        arrays |= parts.look_up(part, rows, phase.length)
+        return {name: arrays[name] for name in shapes(phase, 1) if name in arrays}
 
     def sizes(rows):
-        return sequence_sizes(rows, frame.size(1 + (texts > 1))).sum(axis=-1)
+        special_tokens = frame.size(1 + parts.paired)
+        return sequence_sizes(rows, special_tokens).sum(axis=-1)
 
     def survey(phase) -> Survey:
-        sample = all_rows(phase, splits[0], 0)
-        share = float(sizes(sample).mean() / phase.length)
         part = store.splits[splits[0]]
+        sample = rows(phase, splits[0], 0)
+        share = float(sizes(sample).mean() / phase.length)
         cut = count_cut(part, sample)
         text = f"{share:.0%} full, {cut:,} of {len(part.sentence_ends):,} texts are cut to fit"
         return Survey(share, text, [])
 
     return Dataset(
-        shapes=all_shapes,
+        shapes=shapes,
         splits=splits,
-        rows=all_rows,
+        rows=rows,
         make=make_batch,
         survey=survey,
-        score=score,
-        sequences=lambda phase: sequences,
+        score=parts.score,
+        sequences=lambda phase: parts.sequences,
         sizes=sizes,
         group=example_numbers,
     )

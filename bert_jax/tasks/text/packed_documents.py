@@ -10,8 +10,6 @@ Rows are no file: the stream of documents.py with two separators is cut into equ
 epoch, and a range loses the separators at its ends.
 """
 
-from functools import partial
-
 import numpy as np
 
 from bert_jax import prng
@@ -34,32 +32,42 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
     def rows(phase, split: str, epoch: int) -> documents.Rows:
         room = phase.length - width
         part = store.splits[split]
+        ends = documents.separators(part, width)
         begin, stop = documents.stream_range(part, width)
         key = draw_key(config.seed, "cuts", number_of(split), phase.text, epoch)
         first = begin - int(prng.below(key, room)[0])
-        number = -((first - stop) // room)
-        ends = documents.separators(part, width)
-        return documents.Rows(number, partial(cut, ends, (begin, stop), width, room, first))
+        number = -(-(stop - first) // room)
+
+        def read(numbers: np.ndarray) -> np.ndarray:
+            starts = first + room * numbers
+            stops = np.minimum(starts + room, stop)
+            return trim(np.maximum(starts, begin), stops, ends, width)
+
+        return documents.Rows(number, read)
 
     return masked_rows.of_ranges(config, store, word_starts, rows, packed=True)
 
 
-def cut(ends: np.ndarray, limits: tuple, width: int, room: int, first: int, numbers) -> np.ndarray:
-    """Returns the rows with these numbers, int64[..., 2]: start and size in the stream.
+def trim(starts: np.ndarray, stops: np.ndarray, ends: np.ndarray, width: int) -> np.ndarray:
+    """Returns ranges of the stream without the separators at their beginning and at their end: int64[..., 2], start and
+    size of each.
 
-    ends: int64[D], where the documents end there.
-    limits: where the first row begins and the last one ends.
+    For example, documents of 3 and 4 tokens, a and b, with two separators after each, so `ends` are 3 and 9:
+
+        position           0 1 2 3 4 5 6 7 8 9 10
+        stream             a a a | | b b b b |  |
+        from 0 to 4        a a a                     returns 0, 3
+        from 4 to 8                b b b             returns 5, 3
+
+    starts, stops: int64[...], of ranges that have a token each.
+    ends: int64[D], the first separator after each document.
     width: separators between two documents.
-    room: places of a range.
-    first: where the first one begins.
     """
-    begins = first + room * np.asarray(numbers)
-    cuts = np.stack([begins, begins + room], axis=-1)
-    cuts = np.clip(cuts, *limits)
-    document = np.searchsorted(ends, cuts, "right") - 1
-    # Places since the last end of a document; negative in the first one.
-    passed = cuts - ends[document]
-    is_separator = (passed >= 0) & (passed <= width)
-    passed = np.where(is_separator, passed, [width, 0])
-    start, end = np.moveaxis(cuts + [width, 0] - passed, -1, 0)
-    return np.stack([start, end - start], axis=-1)
+    # The first document that ends after the start, and the first one whose separators reach the stop.
+    places = np.stack([starts + 1, stops - width], axis=-1)
+    first, last = np.moveaxis(np.searchsorted(ends, places), -1, 0)
+    # A start on separators moves behind them, a stop on separators or behind them moves in front of them.
+    begins = np.where(first > 0, ends[first - 1] + width, 0)
+    starts = np.maximum(starts, begins)
+    stops = np.minimum(stops, ends[last])
+    return np.stack([starts, stops - starts], axis=-1)
