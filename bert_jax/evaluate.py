@@ -15,7 +15,7 @@ from bert_jax.models import base as models
 from bert_jax.parallel import initial
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
-from bert_jax.registry import own_function
+from bert_jax.registry import user_function
 from bert_jax.runs import jax_setup, metrics, open_run, run_info, workdir
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
@@ -108,7 +108,7 @@ def user_metrics(model: open_run.OpenModel, names: Iterable[str]) -> dict[str, f
     """
     # Not on the mesh of the run, over which its rows need not divide.
     on_one = jax.set_mesh(Mesh(jax.local_devices()[:1], "one"))
-    with own_function("evaluate.metric", model.config.evaluate.metric) as function, on_one:
+    with user_function("evaluate.metric", model.config.evaluate.metric) as function, on_one:
         values = {name: float(value) for name, value in function(model).items()}
         same = values.keys() & {*names, "step", "split", "time", "headline"}
         if same:

@@ -52,7 +52,7 @@ class Part(Interface):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model(Part):
+class ModelPart(Part):
     """That of a model.
 
     FRAME: of its texts, see tokenizers/special_tokens.py; by default that of BERT.
@@ -74,7 +74,7 @@ class Model(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Part):
+class TaskPart(Part):
     """That of a task.
 
     NEEDS: special tokens without which a vocabulary is refused, separated by blanks; [UNK] is for empty texts.
@@ -93,7 +93,7 @@ class Task(Part):
     EXAMPLES: object = None
 
 
-PARTS = {"model": Model, "objective": Part, "task": Task, "optimizer": Part}
+PARTS = {"model": ModelPart, "objective": Part, "task": TaskPart, "optimizer": Part}
 GROUPS = tuple(PARTS)  # of the config, whose keys are in the files that they name
 # {group: the packages in which the module of a name is looked up, one after the other}
 PLACES = {
@@ -164,7 +164,7 @@ def naming(key: str, name: str, errors=(Exception, SystemExit)) -> Iterator[None
 
 
 @contextlib.contextmanager
-def own_function(key: str, name: str) -> Iterator[Callable]:
+def user_function(key: str, name: str) -> Iterator[Callable]:
     """Yields the function whose dotted name is the value of a key. Errors of its import, and of the calls within the
     context, become BadInput."""
     with naming(key, name):

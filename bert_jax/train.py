@@ -21,7 +21,7 @@ from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
-from bert_jax.registry import own_function
+from bert_jax.registry import user_function
 from bert_jax.runs import (
     continuation,
     jax_setup,
@@ -245,7 +245,7 @@ def check_start(config: ConfigDict, run: Workdir) -> None:
     tasks.check_scores(config)
     weights_and_biases.check(config)
     if name := config.evaluate.metric:
-        with own_function("evaluate.metric", name):
+        with user_function("evaluate.metric", name):
             pass
     if not config.init_from:  # which decides keys of the model
         make_mesh(config, configs.phases(config))

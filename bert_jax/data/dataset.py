@@ -13,10 +13,11 @@ from bert_jax import prng
 from bert_jax.registry import Interface
 
 # The columns of a row as assemble.gather reads it: where text A begins in the tokens of its split, and its size; the
-# same of B; and the label of the pair.
+# same of B; and the label of the pair, or in supervised tasks the index of the row's example.
 A_START, A_SIZE, B_START, B_SIZE, LABEL = range(5)
+EXAMPLE = LABEL
 SHARES = 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its shorter batches
-LEAST = 16  # the least length if only evaluated batches are cut
+MIN_LENGTH = 16  # the least length if only evaluated batches are cut
 
 
 class Survey(NamedTuple):
@@ -86,7 +87,7 @@ class Dataset(Interface):
                 multiple = -(-phase.length * share // 128) * 8
                 result.add(min(phase.length, multiple))
         else:
-            while min(result) > LEAST:
+            while min(result) > MIN_LENGTH:
                 result.add(-(-min(result) // 16) * 8)
         return sorted(result)
 

@@ -12,7 +12,7 @@ from bert_jax.data.preparation import corpus
 from bert_jax.data.sources import files, tables
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
-from bert_jax.registry import own_function
+from bert_jax.registry import user_function
 from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import training
@@ -36,7 +36,7 @@ def made_from(config) -> dict:
     if any(names := source_names(config)):
         values["corpus.source: names"] = names
     if name := config.corpus.map:
-        with own_function("corpus.map", name) as function:
+        with user_function("corpus.map", name) as function:
             # Of the whole file: functions and tables that it uses decide the text as its own lines do.
             digest = checksums.digest(inspect.getfile(inspect.unwrap(function)))
             values["corpus.map"] = [name.rpartition(".")[2], digest]

@@ -3,7 +3,7 @@
 B batch, L length of the queries, M length of the keys, H heads, K head size.
 
 - `xla` is the reference (attention_xla.py). It supports every case and keeps all probabilities in memory, but on GPUs
-  those of long rows, see LONGEST_SAVED.
+  those of long rows, see MAX_SAVED_LENGTH.
 - `fused` is this project's TPU kernel (attention_kernel.py). It reads whole rows, and rotates and drops out itself. The
   keys may be of a second sequence with rows as long.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
@@ -33,7 +33,7 @@ from bert_jax.layers import (
     gpu,
     rotary,
 )
-from bert_jax.layers.attention_kernel import LANES, LONGEST, LONGEST_LOCAL
+from bert_jax.layers.attention_kernel import LANES, MAX_LENGTH, MAX_LOCAL_LENGTH
 from bert_jax.layers.attention_spec import OTHER_KEYS, Mask, Spec
 from bert_jax.parallel import constraints
 from bert_jax.parallel.cards import CARDS
@@ -55,13 +55,13 @@ SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 # Row length in windows up to which cudnn computes local layers, all pairs with the window in its mask; xla computes
 # blocks. With a window of 128:
 #     RTX 4090, length 1,024: 4.1 and 2.3;  2,048: 4.1 and 4.2.  H100, 1,024: 1.2 and 0.6;  2,048: 1.2 and 1.1
-MOST_WINDOWS = 8
+MAX_WINDOWS = 8
 # Row length up to which xla on a GPU saves probabilities for the backward pass, as it does on other devices. Those of
 # longer rows it computes again, in local layers with their copies of keys and values. A micro-batch on an H100 by the
 # compiled program, saved and computed again:
 #     BERT-base, 64 rows of 512: 28.5 and 12.8 GiB, 178 and 209 GB read and written
 #     ModernBERT-base, 64 rows of 1,024: 62.9 and 34.5 GiB, 633 and 710 GB
-LONGEST_SAVED = 512
+MAX_SAVED_LENGTH = 512
 # Kernels of TPUs before v5. fused compiles to five times as many instructions for a v4 as for a v5p.
 OLD_TPUS = {"TPU v2": (), "TPU v3": (), "TPU v4": ("splash",)}
 
@@ -100,7 +100,7 @@ def attend(spec: Spec, mask: Mask, q_BLHK, k_BMHK, v_BMHK, keys):
 def is_recomputed(spec: Spec, length: int) -> bool:
     """Returns whether the backward pass computes probabilities of plain operations again. length: the longer one of
     queries and keys."""
-    return spec.remat or (length > LONGEST_SAVED and gpu.is_target())
+    return spec.remat or (length > MAX_SAVED_LENGTH and gpu.is_target())
 
 
 def rotate(mask: Mask, q_BLHK, k_BMHK) -> tuple:
@@ -120,7 +120,7 @@ def choose(spec: Spec, case: Case, phase: str = "") -> str:
     phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
     name = spec.implementation
-    has_blocks = spec.window and case.length > MOST_WINDOWS * spec.window
+    has_blocks = spec.window and case.length > MAX_WINDOWS * spec.window
     if spec.is_counted or (has_blocks and name == "cudnn"):
         return "xla"
     if name == "auto":
@@ -164,7 +164,7 @@ def refusals(name: str, spec: Spec, case: Case, phase: str = "") -> Iterator[str
 
 def fused_refusals(spec: Spec, case: Case, phase: str) -> Iterator[str]:
     """Yields what fused alone does not support, see `refusals`."""
-    longest = LONGEST_LOCAL if spec.window else LONGEST
+    longest = MAX_LOCAL_LENGTH if spec.window else MAX_LENGTH
     width = spec.head_size * case.heads
     if case.length > longest:
         yield f"{phase}length={case.length}, only up to {longest}"

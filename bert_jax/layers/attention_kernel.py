@@ -27,14 +27,14 @@ from bert_jax.layers.dense import MASKED
 LANES = 128  # of a TPU's vector registers
 # Queries per block of full attention, at most: float32 scores with 1,024 keys take 2 MiB.
 BLOCK = 512
-LONGEST = 1024  # tokens of the longest row
-LONGEST_LOCAL = 8192  # the same of local attention
+MAX_LENGTH = 1024  # tokens of the longest row
+MAX_LOCAL_LENGTH = 8192  # the same of local attention
 TOKENS = 512  # per kernel step, which costs a third of a microsecond even if it does nothing
 # Vector memory that a kernel may use: per token of a row and score of a block in bfloat16, but no less than by default.
 # A v5p has the least of the TPUs from v5 on, 64 MiB; the longest rows compile for it.
 BYTES_PER_TOKEN = 7936
 BYTES_PER_SCORE = 48
-LEAST_MEMORY = 16 << 20
+MIN_MEMORY = 16 << 20
 
 
 class Drop(NamedTuple):
@@ -94,7 +94,7 @@ def call(kernel, results: int, vectors, ids, angles, drop: Drop, options: Option
     out_shapes = [jax.ShapeDtypeStruct(vectors[0].shape, dtype)] * results
 
     # The ids and angles of the next row are fetched early, if there is memory for them.
-    mode = pl.Buffered(2 if length <= LONGEST else 1)
+    mode = pl.Buffered(2 if length <= MAX_LENGTH else 1)
     row_specs = [
         pl.BlockSpec((rows, *shape), lambda i, j: (i, 0, 0), pipeline_mode=mode)
         for shape in ((length, 1), k_ids.shape[1:], *[(length, LANES)] * len(angles))
@@ -103,7 +103,7 @@ def call(kernel, results: int, vectors, ids, angles, drop: Drop, options: Option
     group_spec = pl.BlockSpec((rows, length, LANES), lambda i, j: (i, 0, j))
     sums = [pltpu.VMEM((length, LANES), jnp.float32)] * (results - 1)
     memory = rows * length * BYTES_PER_TOKEN + queries * keys * BYTES_PER_SCORE
-    memory = max(LEAST_MEMORY, memory * dtype.itemsize // 2)
+    memory = max(MIN_MEMORY, memory * dtype.itemsize // 2)
 
     # Each head has 2 matrix products forward and 5 backward, over all lanes; a float32 product is six of bfloat16.
     products = 5 if results == 3 else 2
@@ -156,7 +156,7 @@ def _forward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options):
             query = rotate(q[row, at], [x[row, at] for x in angles], options.size)
             key = rotated[near]
             value = v[row, near]
-            pairs = Pairs(q_ids[row, at], k_ids[row, number], at.start, near.start)
+            pairs = TokenPairs(q_ids[row, at], k_ids[row, number], at.start, near.start)
             visible = find_visible(pairs, options)
             total = jnp.zeros(query.shape, jnp.float32)
             for head, lanes in heads_of(options.size, first[0]):
@@ -208,7 +208,7 @@ def _backward_kernel(keys, first, starts, q_ids, k_ids, *refs, options: Options)
             d_out = gradient[row, at]
             key = rotated[near]
             value = v[row, near]
-            pairs = Pairs(q_ids[row, at], k_ids[row, number], at.start, near.start)
+            pairs = TokenPairs(q_ids[row, at], k_ids[row, number], at.start, near.start)
             visible = find_visible(pairs, options)
             q_total, k_total, v_total = (jnp.zeros(x.shape, jnp.float32) for x in (query, key, key))
             for head, lanes in heads_of(options.size, first[0]):
@@ -311,8 +311,8 @@ def product(a, b, transposed: bool = False):
     )
 
 
-class Pairs(NamedTuple):
-    """Pairs [L, M] of a block of queries and its keys."""
+class TokenPairs(NamedTuple):
+    """TokenPairs [L, M] of a block of queries and its keys."""
 
     q_ids: jax.Array  # int32[L, 1]
     k_ids: jax.Array  # int32[1, M]
@@ -326,7 +326,7 @@ class Pairs(NamedTuple):
         return query + self.first_query, key + self.first_key
 
 
-def find_visible(pairs: Pairs, options: Options):
+def find_visible(pairs: TokenPairs, options: Options):
     """Returns bool[L, M]: whether the query attends to the key."""
     visible = pairs.q_ids == pairs.k_ids
     query, key = pairs.positions()
@@ -346,7 +346,7 @@ def softmax(query, key, visible):
     return scores * (1 / scores.sum(-1, keepdims=True))
 
 
-def draw_survivors(keys, row: int, head, pairs: Pairs, shape: tuple, rate: float):
+def draw_survivors(keys, row: int, head, pairs: TokenPairs, shape: tuple, rate: float):
     """Returns bool[L, M], the pairs that dropout keeps; None without dropout. shape: R, L of the step."""
     if not rate:
         return None

@@ -4,7 +4,7 @@ A model decodes by `step(tokens int32[B N], cache) -> (logits float32[B N, V], c
 model's `start(batch, length)` returns with room for `length` tokens, the prompt's among them; every array in it has the
 rows B as its first axis. `step` appends a token to each row and returns the logits of the next one. A beam search calls
 it with a token of each of the N hypotheses of a row. It repeats and selects the arrays of the cache by hypotheses, but
-see `Split`.
+see `BranchedCache`.
 
 `greedy`, `follow` and `beam` are `lax.while_loop`s of fixed shapes, which end early when all rows have ended. Attention
 reads all of a cache, and most texts are short: what is made of a `Cache` and `Branches` has room for N rooms(T)[0]
@@ -33,12 +33,12 @@ RULES = ("gnmt", "transformers")
 ROOM = 16  # tokens of a hypothesis for which a cache has room at first
 
 
-class Split(NamedTuple):
+class BranchedCache(NamedTuple):
     """A cache of which all hypotheses of a row share a part, such as keys and values: that part is not copied for each
     of them, and a beam search does not select from it; see `attention_spec.Branches`."""
 
     shared: Any  # arrays [B, ...]
-    own: Any  # arrays [B, ...], or [B N, ...] in a beam search
+    branches: Any  # arrays [B, ...], or [B N, ...] in a beam search
 
 
 class Stop(NamedTuple):
@@ -279,8 +279,8 @@ def _reorder(cache, parents):
 
 def _map_own(function, cache):
     """Applies a function to the arrays of a cache that a row has for each hypothesis."""
-    if isinstance(cache, Split):
-        return cache._replace(own=jax.tree.map(function, cache.own))
+    if isinstance(cache, BranchedCache):
+        return cache._replace(branches=jax.tree.map(function, cache.branches))
     return jax.tree.map(function, cache)
 
 

@@ -25,7 +25,7 @@ from bert_jax.layers.blocks import (
     LayerOptions,
     apply_blocks,
 )
-from bert_jax.layers.decoding import Split
+from bert_jax.layers.decoding import BranchedCache
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.embeddings import Embedder
 from bert_jax.layers.heads import Head
@@ -141,7 +141,7 @@ class Network(nn.Module, kw_only=True):
         x = self.embed(batch, keys)
         return apply_blocks(self.blocks, x, keys, inputs, self.final_norm)[0]
 
-    def start(self, batch, length: int) -> Split:
+    def start(self, batch, length: int) -> BranchedCache:
         """Returns the cache of rows that have one sequence each, with padding at its end: it has all its tokens but the
         last, and room for `length`; see decoding.py. Attention is causal."""
         tokens = batch["tokens"]
@@ -150,15 +150,15 @@ class Network(nn.Module, kw_only=True):
         sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32) - 1
         visible = jnp.arange(length) < sizes[:, None]
         caches = [cache._replace(position=sizes) for cache in caches]
-        return Split(caches, Branches(visible, sizes))
+        return BranchedCache(caches, Branches(visible, sizes))
 
-    def read_next(self, tokens, cache: Split) -> tuple:
+    def read_next(self, tokens, cache: BranchedCache) -> tuple:
         """Returns the last states [B N, D] of one more token int32[B N] of each hypothesis, and the cache with it."""
         caches, branches = cache
         position = caches[0].position
         mask, branches = branches.append(position)
         x, caches = self.read(tokens.reshape(len(position), -1), caches, mask)
-        return x.reshape(len(tokens), -1), Split(caches, branches)
+        return x.reshape(len(tokens), -1), BranchedCache(caches, branches)
 
     def read(self, tokens, caches: list[Cache], mask: Mask) -> tuple:
         """Returns the last states [B, L, D] of tokens int32[B, L] behind those of the caches, and these with them.

@@ -1,6 +1,6 @@
 """Finds the model of a config, and what its file says about its parameters.
 
-registry.Model names what such a file has; its `make(config, vocabulary_size, **fields)` returns a network.
+registry.ModelPart names what such a file has; its `make(config, vocabulary_size, **fields)` returns a network.
 
 The network is the field `network` of an objective's module: its parameters are in the subtree `network` of all, beside
 those of heads. The layers of a subtree of the body are its parts `blocks_0`, `blocks_1`, ...

@@ -15,7 +15,7 @@ from bert_jax.checks import require
 from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Branches, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Block, Dropouts, Inputs, apply_blocks
-from bert_jax.layers.decoding import Split
+from bert_jax.layers.decoding import BranchedCache
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.heads import Head
 from bert_jax.layers.norm import LayerNorm
@@ -147,7 +147,7 @@ class Transformer(nn.Module):
         rows = len(source_ids)
         cache = empty_cache(rows, length, self.encoder.heads, self.spec, self.encoder.dtype)
         branches = Branches(jnp.zeros((rows, length), bool), jnp.zeros(rows, jnp.int32))
-        return Split((source_ids, memories, [cache] * self.decoder_layers), branches)
+        return BranchedCache((source_ids, memories, [cache] * self.decoder_layers), branches)
 
     def step(self, tokens, cache):
         """Returns float32[B N, V], the logits after one more token int32[B N] of each target, and the cache with it."""
@@ -162,7 +162,7 @@ class Transformer(nn.Module):
         ]
         x, caches = self.decoder(x, None, inputs)
         logits = self.vocabulary_logits(x.reshape(-1, x.shape[-1]))
-        return logits, Split((source_ids, memories, caches), branches)
+        return logits, BranchedCache((source_ids, memories, caches), branches)
 
 
 def make(config, vocabulary_size: int, **fields) -> Transformer:

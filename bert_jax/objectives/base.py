@@ -84,16 +84,6 @@ def from_module(
     step_key, uint32[], the same on all devices and in all micro-batches.
     """
 
-    def derive(key, purpose: str):
-        return prng.fold(jnp.uint32(key), jnp.uint32(prng.purpose(purpose)))
-
-    def row_keys(batch, key, purpose: str):
-        return prng.fold(derive(key, purpose), batch["rows"].astype(jnp.uint32))
-
-    def with_keys(batch, key=prng.EVALUATION):
-        draw_keys = row_keys(batch, key, "draws")
-        return batch | {"draw_keys": draw_keys, "step_key": derive(key, "step_draws")}
-
     def init(rng, batch):
         batch = with_keys(jax.tree.map(jnp.asarray, batch))
         return module.init(rng, batch, None)["params"]
@@ -139,6 +129,22 @@ def from_module(
         capture=capture,
         **fields,
     )
+
+
+def derive(key, purpose: str):
+    """Returns the key of a purpose, uint32[]."""
+    return prng.fold(jnp.uint32(key), jnp.uint32(prng.purpose(purpose)))
+
+
+def row_keys(batch, key, purpose: str):
+    """Returns the keys of a purpose for the rows of a batch, uint32[B]."""
+    return prng.fold(derive(key, purpose), batch["rows"].astype(jnp.uint32))
+
+
+def with_keys(batch, key=prng.EVALUATION):
+    """Returns a batch with keys of draws, see `from_module`."""
+    draw_keys = row_keys(batch, key, "draws")
+    return batch | {"draw_keys": draw_keys, "step_key": derive(key, "step_draws")}
 
 
 # --- What the files that a config names say -------------------------------------------------------

@@ -21,7 +21,7 @@ may be in a collective, which waits for the failed process. For example, process
     exits with code 2                               exits with code 2, GRACE seconds later
 
 Process 0 exits last, because JAX aborts processes that outlive the coordinator. A process that hangs or was killed does
-not reach ENDING; the others wait for it no longer than LONGEST_WAIT.
+not reach ENDING; the others wait for it no longer than MAX_WAIT.
 
 If several processes fail, each prints its own error, which may be another one. But a lost process or device is often
 lost because it failed first: then FAILED has the cause, which is printed instead.
@@ -54,9 +54,9 @@ LOCAL = ("store", "batches", "compilation_cache", "verify_store", "corpus.worker
 
 FAILED = "bert_jax/failed"
 ENDING = "bert_jax/ending"
-LONGEST_WAIT = 5000  # milliseconds that a process waits for the others at ENDING
+MAX_WAIT = 5000  # milliseconds that a process waits for the others at ENDING
 GRACE = 1.0  # seconds that process 0 gives the others to exit
-LONGEST = 1000  # characters of a reason
+MAX_REASON = 1000  # characters of a reason
 # Prefixes of JAX's errors if a process or device was lost; other errors (out of memory, a wrong program) would recur.
 GONE = (
     "UNKNOWN",
@@ -231,7 +231,7 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self.on_failure(failure.reason, failure.code)
             with contextlib.suppress(jax.errors.JaxRuntimeError):
-                self.client.wait_at_barrier(ENDING, LONGEST_WAIT)
+                self.client.wait_at_barrier(ENDING, MAX_WAIT)
             if self.is_main:
                 time.sleep(GRACE)
         finally:
@@ -241,7 +241,7 @@ class Cluster:
 def explain(error: BaseException) -> Failure:
     """Returns the failure that an error of this process is."""
     code = 1
-    reason = " ".join(str(error).split())[:LONGEST]
+    reason = " ".join(str(error).split())[:MAX_REASON]
     if isinstance(error, KeyboardInterrupt):
         code = 130
         reason = "interrupted"
@@ -251,10 +251,10 @@ def explain(error: BaseException) -> Failure:
         code = LOST
     elif is_loss(error):
         code = LOST
-        reason = f"another process of the run, or a device, was lost: {one_line(error, LONGEST)}"
+        reason = f"another process of the run, or a device, was lost: {one_line(error, MAX_REASON)}"
     elif not isinstance(error, Unfinished | FloatingPointError):
         text = "".join(traceback.format_exception(error))
-        return Failure(code, one_line(error, LONGEST), text.rstrip())
+        return Failure(code, one_line(error, MAX_REASON), text.rstrip())
     return Failure(code, reason, f"bert-jax: {reason}")
 
 

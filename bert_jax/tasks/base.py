@@ -1,4 +1,4 @@
-"""Finds the task of a config, and sets the keys that its data decides. registry.Task names what a task's file has."""
+"""Finds the task of a config, and sets the keys that its data decides. For the names in its file see registry.TaskPart."""
 
 import jax
 

@@ -13,11 +13,11 @@ from kits.small import overrides
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.data import store as stores
-from bert_jax.data.dataset import A_SIZE
+from bert_jax.data.dataset import A_SIZE, EXAMPLE
 from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.supervised import examples
-from bert_jax.tasks.supervised.texts import EXAMPLE, locate_texts
+from bert_jax.tasks.supervised.texts import locate_texts
 from bert_jax.tasks.translation import packing
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.train import pretrain

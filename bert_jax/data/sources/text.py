@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bert_jax.data.sources.fields import value_of
 from bert_jax.data.sources.problems import BYTES, add_problem
 from bert_jax.data.sources.wrapped import join_lines
-from bert_jax.registry import own_function
+from bert_jax.registry import user_function
 
 # Reasons in the counts of problems, to drop a line.
 NOT_UTF8 = "lines not UTF-8"
@@ -81,7 +81,7 @@ def parse(text: bytes, reading: Reading, problems: Counter) -> Iterator[list[str
             documents = split(decoded)
         for lines in documents:
             if reading.map and any(map(str.strip, lines)):
-                with own_function("corpus.map", reading.map) as change:
+                with user_function("corpus.map", reading.map) as change:
                     # TypeError unless it is text.
                     document = SURROGATES.sub("\ufffd", change("\n".join(lines)))
                 lines = document.split("\n")

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START
+from bert_jax.data.dataset import A_SIZE, B_SIZE, B_START, EXAMPLE
 from bert_jax.data.store import Split
-from bert_jax.tasks.supervised.texts import EXAMPLE, cut_windows, locate_texts
+from bert_jax.tasks.supervised.texts import cut_windows, locate_texts
 from bert_jax.tokenizers.special_tokens import Frame
 
 

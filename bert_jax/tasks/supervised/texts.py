@@ -11,15 +11,13 @@ import numpy as np
 
 from bert_jax.checks import check_keys, require
 from bert_jax.data import batch
-from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, Dataset, Survey
+from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, EXAMPLE, Dataset, Survey
 from bert_jax.data.store import Split
 from bert_jax.errors import BadInput
 from bert_jax.tasks.supervised import examples, labels, predictions, scores
 from bert_jax.tasks.supervised.examples import Encoded, Example
 from bert_jax.tasks.text.documents import sequence_sizes
 from bert_jax.tokenizers.special_tokens import Frame, frame_of
-
-EXAMPLE = 4  # column of a row with the number of its example, in the place of the label of a pair
 
 
 class Parts(NamedTuple):

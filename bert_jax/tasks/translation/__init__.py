@@ -28,7 +28,7 @@ import numpy as np
 from bert_jax.checks import check_keys, require
 from bert_jax.config import longest_row
 from bert_jax.data import batch
-from bert_jax.data.dataset import A_SIZE, Dataset, Survey, draw_key
+from bert_jax.data.dataset import A_SIZE, EXAMPLE, Dataset, Survey, draw_key
 from bert_jax.data.sources import tables
 from bert_jax.data.sources.text import has_visible
 from bert_jax.data.store import Split, Store
@@ -239,7 +239,7 @@ def survey(store: Store, phase, splits, rows: Rows, special: np.ndarray) -> Surv
 def read_texts(store, split: str, rows) -> list[list[str]]:
     """Returns [source, target] of each row, an empty target if it is not known."""
     pairs = store.splits[split].read("texts")
-    return [pairs[number] for number in rows[:, 0, 0, texts.EXAMPLE]]
+    return [pairs[number] for number in rows[:, 0, 0, EXAMPLE]]
 
 
 def decode(config, store, split: str, outputs, rows) -> list[dict]:
