@@ -1,4 +1,4 @@
-"""Finds the task of a config, and sets the keys that its data decides. For the names in its file see registry.TaskPart."""
+"""Finds the task of a config, and sets the keys that its data decides. registry.TaskPart has the names in its file."""
 
 import jax
 
