@@ -19,6 +19,7 @@ from bert_jax.inference import (
     token_scores,
 )
 
+BEAMS = predict.BEAMS
 Texts = str | Sequence[str]
 
 
@@ -90,7 +91,7 @@ class Model:
         return each(texts, run)
 
     def translate(
-        self, texts: Texts, beams: int = predict.BEAMS, length_penalty: float | None = None
+        self, texts: Texts, beams: int = BEAMS, length_penalty: float | None = None
     ) -> str | list[str]:
         """Returns the translation of a text, by a beam search; one beam is a greedy search."""
         self.check("translate")
