@@ -57,7 +57,6 @@ def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> 
     """
     a_source, a_size, b_source, b_size, labels = tf.unstack(pairs, axis=2)
     between = frame.between if paired else ()
-
     # Values of each pair, [B, S].
     sizes = a_size + b_size
     is_present = a_size > 0
@@ -69,7 +68,6 @@ def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> 
     # From a position in the row to the place of its token in the split.
     a_shifts = a_source - a_begins
     b_shifts = b_source - b_begins
-
     # Values of the pair at each position, [B, L].
     position = number_columns(length, tf.int64)
     owners = find_owners(ends, position)
@@ -77,7 +75,6 @@ def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> 
     start, a_end, end, a_shift, b_shift = tf.unstack(gather_by_pair(values, owners), axis=2)
     b_begin = a_end + len(between)
     b_end = end - len(frame.end)
-
     is_real = position < ends[:, -1:]
     in_a = (position >= start + len(frame.begin)) & (position < a_end)
     in_b = (position >= b_begin) & (position < b_end)
