@@ -45,44 +45,55 @@ def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> 
     frame: of ids.
     pad: the id of padding.
     paired: whether rows have B.
+
+    For example, a row of two pairs in the frame of BERT, the first of 2 and 3 tokens, the second of 1 and 1:
+
+        position    0  1  2  3  4  5  6  7  8  9 10 11 12 13
+        tokens      C  a  a  S  b  b  b  S  C  a  S  b  S  -     C: [CLS], S: [SEP], -: padding
+        owners      0  0  0  0  0  0  0  0  1  1  1  1  1  1     the pair of each position
+        start       0  0  0  0  0  0  0  0  8  8  8  8  8  8     where that pair begins
+        a_end       3  3  3  3  3  3  3  3 10 10 10 10 10 10     where its A ends
+        end         8  8  8  8  8  8  8  8 13 13 13 13 13 13     where it ends itself
     """
-    a_start, a_size, b_start, b_size, labels = tf.unstack(pairs, axis=2)
+    a_source, a_size, b_source, b_size, labels = tf.unstack(pairs, axis=2)
+    between = frame.between if paired else ()
+    # Values of each pair, [B, S].
     sizes = a_size + b_size
     is_present = a_size > 0
     ends = tf.cumsum(tf.where(is_present, sizes + frame.size(1 + paired), 0), axis=1)
     starts = shift_right(ends)
-    between = frame.between if paired else ()
     a_begins = starts + len(frame.begin)
     a_ends = a_begins + a_size
     b_begins = a_ends + len(between)
-    numbers = [starts, a_ends, ends, a_start - a_begins, b_start - b_begins]
+    # From a position in the row to the place of its token in the split.
+    a_shifts = a_source - a_begins
+    b_shifts = b_source - b_begins
+    # Values of the pair at each position, [B, L].
     position = number_columns(length, tf.int64)
     owners = find_owners(ends, position)
-    numbers = gather_by_pair(tf.stack(numbers, axis=2), owners)
-    start, a_end, end, before_a, before_b = tf.unstack(numbers, axis=2)
+    values = tf.stack([starts, a_ends, ends, a_shifts, b_shifts], axis=2)
+    start, a_end, end, a_shift, b_shift = tf.unstack(gather_by_pair(values, owners), axis=2)
     b_begin = a_end + len(between)
     b_end = end - len(frame.end)
+    is_real = position < ends[:, -1:]
     in_a = (position >= start + len(frame.begin)) & (position < a_end)
     in_b = (position >= b_begin) & (position < b_end)
     maskable = in_a | in_b
-    source = tf.where(in_a, before_a, before_b) + position
+    source = position + tf.where(in_a, a_shift, b_shift)
     ids = as_ids(tf.gather(tokens, tf.where(maskable, source, 0)))
-    real = position < ends[:, -1:]
-    *_, last = pad, *frame.begin, *between, *frame.end
-    around = last
-    for first, special in ((start, frame.begin), (a_end, between), (b_end, frame.end)):
-        for number, token in enumerate(special):
-            if token != last:
-                around = tf.where(position == first + number, token, around)
-    around = tf.where(real, around, pad)
-    segments = as_ids((position >= b_begin) & real & paired)
+    around = tf.constant(pad)
+    around = put(around, position, start, frame.begin)
+    around = put(around, position, a_end, between)
+    around = put(around, position, b_end, frame.end)
+    around = tf.where(is_real, around, pad)
+    segments = as_ids((position >= b_begin) & is_real & paired)
     if frame.last_segment is not None:
-        segments = tf.where(real & (position == end - 1), frame.last_segment, segments)
+        segments = tf.where(is_real & (position == end - 1), frame.last_segment, segments)
     return {
         "tokens": tf.where(maskable, ids, around),
         "segments": segments,
-        "positions": as_ids(tf.where(real, position - start, 0)),
-        "sequence_ids": tf.where(real, owners + 1, 0),
+        "positions": as_ids(tf.where(is_real, position - start, 0)),
+        "sequence_ids": tf.where(is_real, owners + 1, 0),
         "cls_positions": as_ids(tf.where(is_present, starts, 0)),
         "pair_labels": as_ids(labels),
         "pair_weights": as_weights(is_present & paired),
@@ -90,6 +101,13 @@ def gather(tokens, pairs, length: int, frame: Frame, pad: int, paired: bool) -> 
         "sizes": as_ids(sizes),
         "maskable": maskable,
     }
+
+
+def put(ids, position, first, tokens: tuple):
+    """Replaces ids by tokens from the position `first` of each row on."""
+    for number, token in enumerate(tokens):
+        ids = tf.where(position == first + number, token, ids)
+    return ids
 
 
 def pad_sequences(rows, sequences: int):
@@ -132,6 +150,15 @@ def gather_range(
     frame, pad: see `gather`. One token ends the frame.
     sequences: S; if more than 1, the separators after a document are the end of its frame and the beginning of the
         next one's, and each document is a sequence. Otherwise it is the token of the end.
+
+    For example, documents of 3 tokens a and 4 tokens b in the frame of BERT, packed, so their stream is a a a | | b b b
+    b | |, and the range from 1 of size 7:
+
+        position    0  1  2  3  4  5  6  7  8
+        stream         a  a  |  |  b  b  b
+        tokens      C  a  a  S  C  b  b  b  S     C: [CLS], S: [SEP]
+        owners      0  0  0  0  1  1  1  1  1     the sequence of each position
+        place       0  1  2  3  0  1  2  3  4     the position in its sequence
     """
     begin = len(frame.begin)
     around_document = frame.size() if sequences > 1 else 1
@@ -151,9 +178,8 @@ def gather_range(
     place = position - gather_by_pair(begins, owners)  # in its sequence
     maskable = inside & ~ends_there & (place >= begin)
     real = position < size + frame.size()
-    (around,) = frame.end
-    for number, token in enumerate(frame.begin):
-        around = tf.where(place == number, token, around)
+    (end,) = frame.end
+    around = put(end, place, 0, frame.begin)
     around = tf.where(real, around, pad)
     cls_positions = tf.where(begins < size, begins, 0)
     cls_positions = tf.pad(cls_positions, [[0, 0], [0, sequences]])

@@ -157,15 +157,15 @@ def spans_of_words(kind: str, pairs: Pairs, begins):
     return tf.cumsum(as_ids(begins), axis=1)
 
 
-def draw_order(pairs: Pairs, eligible, number: int, draws):
+def draw_order(ends, eligible, number: int, draws):
     """Returns int32[B, number]: the eligible positions of a row, pair by pair, by descending draws within each pair.
 
-    Positions that are not eligible, bool[B, L], come last. draws: uint32[B, L]; positions with the same draw stay
-    together, in their order.
+    Positions that are not eligible, bool[B, L], come last. ends: int32[B, S], where the positions of each pair end.
+    draws: uint32[B, L]; positions with the same draw stay together, in their order.
     """
     scores = as_ids(shift(draws, 1))
-    if pairs.ends.shape[1] > 1:
-        owners = find_owners(pairs.ends, number_columns(eligible.shape[1]))
+    if ends.shape[1] > 1:
+        owners = find_owners(ends, number_columns(eligible.shape[1]))
         scores = as_int64(scores) - as_int64(owners) * 2**31
     scores = tf.where(eligible, scores, scores.dtype.min)
     return tf.math.top_k(scores, number).indices
@@ -175,19 +175,27 @@ def choose_tokens(predictions: int, pairs: Pairs, counts, maskable, draws):
     """Returns int32[B, P]: the positions of each pair with the largest draws, uint32[B, L]; ascending, then L.
 
     counts: int32[B, S], positions of each pair.
+
+    For example, a row of two pairs, which have 4 and 3 maskable positions and get 2 and 1 predictions:
+
+        order        3 1 4 2   8 6 7    by descending draws
+        slots        0 1       2        of predictions
+        places       0 1       4        of the slots in the order
+        positions    3 1       8        returned as 1 3 8
     """
     length = maskable.shape[1]
     number = predictions
     if counts.shape[1] > 1:
         # Packed rows need a full sort; with one pair, the top P positions are cheaper.
         number = length
-    order = draw_order(pairs, maskable, number, draws)
-    ends = tf.cumsum(counts, axis=1)
+    order = draw_order(pairs.ends, maskable, number, draws)
+    order_begins = shift_right(tf.cumsum(pairs.sizes, axis=1))
+    slot_ends = tf.cumsum(counts, axis=1)
+    slot_begins = shift_right(slot_ends)
     slots = number_columns(predictions)
-    is_used = slots < ends[:, -1:]
-    # Where the order of a pair begins, less where its slots do.
-    offsets = shift_right(tf.cumsum(pairs.sizes, axis=1)) - shift_right(ends)
-    places = slots + gather_by_pair(offsets, find_owners(ends, slots))
+    is_used = slots < slot_ends[:, -1:]
+    owners = find_owners(slot_ends, slots)
+    places = slots + gather_by_pair(order_begins - slot_begins, owners)
     places = tf.where(is_used, places, 0)
     positions = tf.where(is_used, gather_by_row(order, places), length)
     return tf.sort(positions, axis=1)
@@ -206,12 +214,12 @@ def choose_words(predictions: int, pairs: Pairs, counts, maskable, starts, words
     """
     length = maskable.shape[1]
     sizes = count_by_column(words, maskable)
-    # Like `pairs`, but in units of words: a word is drawn by its number in the row.
+    # Where pairs end, in units of words.
     _, words_of_pairs = sum_by_pair(starts, pairs.ends)
     ends = tf.cumsum(words_of_pairs, axis=1)
-    word_pairs = Pairs(ends, ends - shift_right(ends), pairs.keys)
-    order = draw_order(word_pairs, sizes > 0, length, pairs.draw("choose", spans))
+    order = draw_order(ends, sizes > 0, length, pairs.draw("choose", spans))
     is_taken = take_in_order(gather_by_row(sizes, order), ends, counts)
+    # From the places of the order back to the numbers of words.
     is_taken = count_by_column(order, is_taken) > 0
     draws = pairs.draw("parts", number_columns(length))
     largest = np.uint32(2**32 - 1)
