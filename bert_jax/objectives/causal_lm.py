@@ -18,10 +18,6 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 DEFAULTS = {}
 
 
-def check(config) -> None:
-    """Does nothing: the objective has no keys."""
-
-
 class LanguageModel(nn.Module):
     """A network with causal attention and a head over the vocabulary, tied to the word embeddings."""
 

@@ -79,7 +79,3 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         headline="mlm_loss_masked",
         can=dict.fromkeys(("fill", "score"), {"mlm"}),
     )
-
-
-def check(config) -> None:
-    """Does nothing: the objective has no keys."""
