@@ -19,7 +19,7 @@ from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.optimizers.base import select_trained
-from bert_jax.parallel import initial
+from bert_jax.parallel import init_on_host
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
 from bert_jax.tasks import base as tasks
@@ -190,7 +190,7 @@ def start_from(trainer: Trainer, arrays: dict, moments: dict) -> Trainer:
             if array is None:
                 return leaf
             if array.shape == leaf.shape:
-                return initial.put(array.astype(leaf.dtype), leaf.sharding)
+                return init_on_host.put(array.astype(leaf.dtype), leaf.sharding)
             put = jax.jit(
                 lambda leaf, rows: leaf.at[: len(rows)].set(rows), out_shardings=leaf.sharding
             )
@@ -214,7 +214,7 @@ def compile_program(lowered, what: str):
 
 def lower_initialize(design: Design):
     """Lowers () -> state. To be called within `jax.set_mesh`."""
-    return initial.lower(design.initialize, design.mesh, design.shardings)
+    return init_on_host.lower(design.initialize, design.mesh, design.shardings)
 
 
 def lower_train(config, design: Design, phase):

@@ -38,7 +38,7 @@ COMMANDS = {
     "config": "Print every resolved key, and mark those that differ from base.",
     "inspect": "Show the batch of a step (rows, masks, real tokens, pair ratio, SHA-256), or save many batches.",
     "benchmark": "Time the training step of each phase on this machine's devices; needs no text and no workdir.",
-    "plan": "Estimate memory, time and cost of a run on a TPU slice, without one.",
+    "plan": "Estimate memory, time and cost of a run on TPU slices or GPUs, without one.",
     "status": "Print the state of a run.",
     "evaluate": "Evaluate a run on its held-out rows, or models with any vocabularies on the same text.",
     "verify": "Check the files of a store or a run, and list all problems.",

@@ -12,9 +12,9 @@ from bert_jax import config as configs
 from bert_jax import step
 from bert_jax.data.batch import check_ids, join
 from bert_jax.models import base as models
-from bert_jax.parallel import initial
+from bert_jax.parallel import init_on_host
 from bert_jax.parallel import mesh as meshes
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.registry import user_function
 from bert_jax.runs import jax_setup, metrics, open_run, run_info, workdir
 from bert_jax.tasks import base as tasks
@@ -39,7 +39,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     phase = configs.phase_at(run.config, run.step)
     metric = run.objective.headline
     params = jax.tree.map(
-        initial.put,
+        init_on_host.put,
         run.params,
         meshes.parameters(run.params, mesh, models.shardings(run.config)),
     )

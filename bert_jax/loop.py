@@ -23,7 +23,7 @@ from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.runs import metrics, open_run, out_of_memory, profiler, report, signals, timing
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import TRACES, Workdir
@@ -61,7 +61,7 @@ def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> 
     )
 
 
-class Evaluation(Enum):
+class EvaluationEnd(Enum):
     """How an evaluation ended."""
 
     COMPLETE = "complete"  # each split has its line of metrics
@@ -132,7 +132,7 @@ class Loop:
             self.watchdog.arm("save")
             writer.finish(self.checkpoints)
             if step == self.last_step or self.is_over():
-                if self.evaluate(phases[-1], step, state.params) is Evaluation.COMPLETE:
+                if self.evaluate(phases[-1], step, state.params) is EvaluationEnd.COMPLETE:
                     self.summarize(step)
                     return 0
             return self.stop.code
@@ -149,7 +149,8 @@ class Loop:
             raise Unfinished(f"{path}: {reason}; {last}") from None
 
     def restore(self, path: Path | None):
-        """Returns (step, state) of a checkpoint, or the initial ones if `path` is None; saves those of another run."""
+        """Returns (step, state) of a checkpoint, or the initial ones if `path` is None. A checkpoint of another run is
+        saved here, too."""
         if path is None:
             return 0, self.trainer.initialize()
         step = int(path.name)
@@ -313,7 +314,7 @@ class Loop:
         }
         self.reporter.report(step, "train", values)
 
-    def evaluate(self, phase, step: int, params) -> Evaluation:
+    def evaluate(self, phase, step: int, params) -> EvaluationEnd:
         """Writes a line of metrics for each split that is evaluated and has no line of this step."""
         for split in self.data.splits:
             started = time.monotonic()
@@ -329,7 +330,7 @@ class Loop:
                 batches = self.evaluated[key]
                 values = evaluate.measure(program, params, batches, self.stop.requested)
                 if values is None:
-                    return Evaluation.STOPPED
+                    return EvaluationEnd.STOPPED
                 values["seconds"] = time.monotonic() - started
                 if self.config.evaluate.metric and split == self.data.splits[0]:
                     arrays = multihost_utils.process_allgather(params, tiled=True)
@@ -338,18 +339,18 @@ class Loop:
                         model = open_run.with_params(run, self.config, step, arrays)
                         values |= evaluate.user_metrics(model, values)
                 self.reporter.report(step, split, values)
-        return Evaluation.COMPLETE
+        return EvaluationEnd.COMPLETE
 
-    def evaluate_missed(self, step: int, params) -> Evaluation:
+    def evaluate_missed(self, step: int, params) -> EvaluationEnd:
         """Evaluates the restored state if its step was due for an evaluation that was not done: the run stopped before
         it, or the state is an import (step 0), whose loss is the baseline."""
         if step == 0 or due(step, self.config, self.last_step, self.last_step, False).evaluate:
             return self.evaluate(configs.phase_at(self.config, step), step, params)
-        return Evaluation.COMPLETE
+        return EvaluationEnd.COMPLETE
 
-    def ends_after(self, evaluation: Evaluation) -> bool:
+    def ends_after(self, evaluation: EvaluationEnd) -> bool:
         """Returns whether the run ends after an evaluation: by a signal, or early."""
-        return evaluation is Evaluation.STOPPED or self.is_over()
+        return evaluation is EvaluationEnd.STOPPED or self.is_over()
 
     def is_over(self) -> bool:
         """Returns whether the run ends early, see `evaluate.patience`."""

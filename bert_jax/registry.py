@@ -21,7 +21,7 @@ def nothing(*_) -> dict:
 class Interface:
     """What files of models, objectives, tasks and optimizers give: frozen dataclasses with keywords alone.
 
-    Raises TypeError for a field that is missing, unknown or of another type.
+    Raises TypeError for a field that is missing or of another type.
     """
 
     def __post_init__(self):
@@ -53,7 +53,7 @@ class Part(Interface):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart(Part):
-    """That of a model.
+    """What the file of a model has, besides the names of Part.
 
     FRAME: of its texts, see tokenizers/special_tokens.py; by default that of BERT.
     TARGET_FRAME: of its targets.
@@ -75,7 +75,7 @@ class ModelPart(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPart(Part):
-    """That of a task.
+    """What the file of a task has, besides the names of Part.
 
     NEEDS: special tokens without which a vocabulary is refused, separated by blanks; [UNK] is for empty texts.
     fill: (config, store) -> {key of the task: value} of keys that its data decides and that are empty.

@@ -19,8 +19,8 @@ from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
-from bert_jax.parallel import processes as cluster
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel import cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.registry import user_function
 from bert_jax.runs import (
     continuation,
@@ -278,7 +278,7 @@ def check(config: ConfigDict, run: Workdir, start: Start, overrides=()) -> jax.s
 
 def open_data(config: ConfigDict, start: Start, processes: Cluster, watchdog: Watchdog):
     """Opens the data from the first step on, and for a new run the body of config.init_from; prepares a missing
-    store. Returns (Data, init_from.Body, or None for random weights).
+    store. Returns (Data, init_from.SourceModel, or None for random weights).
 
     Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the body.
     """

@@ -287,7 +287,7 @@ def get_config(
     config.evaluate.rows = 4096
     config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
     # dotted name of a function of the model, such as my_code.metric.probe, that gives more metrics of the first split
-    # which is evaluated, {name: number}; see docs/extending.md. '': none
+    # which is evaluated, {name: number}; see docs/reliability.md. '': none
     config.evaluate.metric = ""
     # evaluations in a row without a better one, after which the run ends; the model of the run is then that of the best
     # one. Better: a higher first metric of task.metrics or, without these, a lower loss, on the first split that is

@@ -19,7 +19,7 @@ from bert_jax.configs import base
 PAPER = 2019  # billions of tokens
 ENDS = {"long": 250, "decay": 50}  # billions of tokens of the last phases
 LENGTHS = 1024, 8192
-ROWS_STEP = 64  # rows of a batch; all are multiples of it, to divide over up to 64 devices
+ROWS_STEP = 64  # rows of a batch; all are multiples of it, so that 64 devices can share them
 
 
 def get_config(billions=PAPER):

@@ -30,7 +30,7 @@ def get_config():
     config.schedule.name = "inverse_sqrt"
     config.schedule.warmup = 4000
 
-    # 24,100 tokens on each side, since packed rows are 98 % full. The rows divide over up to 32 chips.
+    # 24,100 tokens on each side, since packed rows are 98 % full. Up to 32 chips can share the rows.
     config.phases.main = base.phase(steps=100_000, length=256, batch=96)
     # About ten minutes of the paper's machine.
     config.checkpoint.every = 1500

@@ -50,7 +50,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 SLOWEST = """
     test_mutants.py faults/test_ended.py faults/test_damaged.py fuzz/test_fuzz.py convert/test_parity.py
     commands/test_evaluate_models.py test_ends.py commands/test_benchmark.py
-    test_external_task.py test_micro_batches.py layers/test_attention.py runs/test_bucket.py parallel/test_processes.py
+    test_external_task.py test_micro_batches.py layers/test_attention.py runs/test_bucket.py parallel/test_cluster.py
     commands/test_import_model.py test_golden.py test_phases.py data/test_batch_files.py test_step.py
     parallel/test_meshes.py commands/test_export.py
     planning/test_plan.py test_wheel.py test_optimizer.py runs/test_jax_setup.py checkpoints/test_reader.py

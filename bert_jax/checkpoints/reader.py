@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.errors import BadInput, Unavailable, Unfinished, log, one_line
-from bert_jax.parallel import processes as cluster
+from bert_jax.parallel import cluster
 from bert_jax.parallel.mesh import with_shardings
 from bert_jax.storage import checksums, remote
 

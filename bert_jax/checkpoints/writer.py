@@ -18,7 +18,7 @@ from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSt
 
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.errors import Unavailable, Unfinished, one_line
-from bert_jax.parallel import processes as cluster
+from bert_jax.parallel import cluster
 from bert_jax.storage import remote
 
 # One device saves a smaller array. To cut it for all devices that have it, JAX would compile programs for every shape.

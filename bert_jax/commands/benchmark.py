@@ -15,7 +15,7 @@ from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import base as models
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
-from bert_jax.parallel.processes import Cluster, joined
+from bert_jax.parallel.cluster import Cluster, joined
 from bert_jax.planning import hlo
 from bert_jax.runs import jax_setup, out_of_memory, run_info
 from bert_jax.runs.profiler import Traces

@@ -5,7 +5,7 @@ from bert_jax import config as configs
 from bert_jax.commands import predict
 from bert_jax.errors import BadInput
 from bert_jax.inference import evaluate_texts, perplexity
-from bert_jax.parallel.processes import joined
+from bert_jax.parallel.cluster import joined
 
 OPTIONS = [
     cli.location("--model --workdir", "runs or models", action="append", **cli.REQUIRED),

@@ -33,8 +33,8 @@ OPTIONS = [
 class Trial(NamedTuple):
     """A config, which one or more runs with different seeds share."""
 
-    task: str  # its directory in the workdir, if there are several; the store beside it is that of all its trials
-    settings: str  # those of --search, in the table; its directory in that of the task
+    task: str  # its directory in the workdir, '' if there is one; the store beside it is that of all its trials
+    name: str  # learning_rate=1e-4: its row in the table, and its directory in that of the task
     config: ConfigDict
     overrides: list[str]  # those of the command line and of --search, which `config` has
 
@@ -55,15 +55,15 @@ def run(options, overrides) -> int:
 
 def train(options, overrides) -> tuple[int, dict]:
     """Trains all runs; returns the exit code, and {task and settings: {split and metric: [score of each seed]}}."""
-    chosen = trials(options.config, options.search, overrides)
-    config = chosen[0].config
+    all_trials = trials(options.config, options.search, overrides)
+    config = all_trials[0].config
     if options.search and examples.of(config):
         shared = ("init_from", "store", *examples.made_from(config))
         for search in options.search:
             if search.partition("=")[0] in shared:
                 reason = "all runs of a task share a store, which it decides"
                 raise BadInput(f"--search {search}: {reason}")
-    runs = [*itertools.product(chosen, range(options.seeds or 1))]
+    runs = [*itertools.product(all_trials, range(options.seeds or 1))]
     resolve = partial(finetuning.resolve, several=len(runs) > 1)
     from bert_jax.train import pretrain
 
@@ -71,19 +71,19 @@ def train(options, overrides) -> tuple[int, dict]:
     values = {}
     for trial, seed in runs:
         task = join(str(options.workdir), trial.task)
-        directory = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
+        directory = join(task, trial.name, f"seed{seed}" if options.seeds else "")
         config = trial.config.copy_and_resolve_references()
         config.seed += seed
         config.store = config.store or f"{download.absolute(task)}.store"
         try:
-            stopped = pretrain(config, directory, resolve, trial.overrides)
+            exit_code = pretrain(config, directory, resolve, trial.overrides)
         except FloatingPointError as error:  # others of a search may not diverge
             code = 1
             cli.print_error(f"{directory}: {error}")
             continue
-        if stopped:
-            return stopped, values
-        scores = values.setdefault(join(trial.task, trial.settings), {})
+        if exit_code:
+            return exit_code, values
+        scores = values.setdefault(join(trial.task, trial.name), {})
         for name, score in read_scores(config, directory).items():
             scores.setdefault(name, []).append(score)
     return code, values
@@ -107,17 +107,17 @@ def trials(name: str, search: list[str], overrides: list[str]) -> list[Trial]:
         keys[key] = split_list(values)
     if not all(keys.values()) or len(keys) < len(search):
         raise BadInput(f"--search {' '.join(search)}: expected KEY=VALUE,VALUE,..., each key once")
-    chosen = []
+    result = []
     for task in tasks or [""]:
         config_name = f"{path}:{task}" if task else name
         directory = task if len(tasks) > 1 else ""
         for values in itertools.product(*keys.values()):
             pairs = [*zip(keys, values, strict=True)]
-            short = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
-            settings = [*overrides, *(f"{key}={value}" for key, value in pairs)]
-            config = configs.load(config_name, settings, cli.log)
-            chosen.append(Trial(directory, short, config, settings))
-    return chosen
+            name_of_trial = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
+            searched = [f"{key}={value}" for key, value in pairs]
+            config = configs.load(config_name, [*overrides, *searched], cli.log)
+            result.append(Trial(directory, name_of_trial, config, [*overrides, *searched]))
+    return result
 
 
 def read_scores(config: ConfigDict, directory: str) -> dict[str, float]:
@@ -131,7 +131,7 @@ def read_scores(config: ConfigDict, directory: str) -> dict[str, float]:
     scores = {}
     for split in examples.split_names(config)[1:]:
         line = values[split]
-        # Beside the metrics: what says nothing reaches, and the score that this belongs to.
+        # Also the baselines: the share of the most frequent label with the accuracy to compare, the loss of the mean.
         baselines = sorted({"accuracy", "majority", "loss_of_mean"} & line.keys())
         for name in (*task.get("metrics", ["loss"]), *baselines):
             scores[f"{split} {name}"] = line.get(name)

@@ -17,8 +17,8 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
 
     Builds the store of the examples if it is missing.
 
-    overrides: those of the model's keys and of `objective.causal` are applied again, so that other shapes than those of
-        config.init_from are refused.
+    overrides: those of the model's keys and of `objective.causal` are applied again to the model of config.init_from.
+        Another shape is refused.
     several: whether other runs follow in this process.
 
     Raises BadInput.

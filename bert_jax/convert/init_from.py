@@ -16,7 +16,7 @@ from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.registry import part_of
 from bert_jax.runs import continuation, open_run, workdir
 from bert_jax.storage import checksums
@@ -25,7 +25,7 @@ from bert_jax.tasks.supervised import examples
 WORDS = "embedder/words"  # end of the path of the embeddings with a row for each piece
 
 
-class Body(NamedTuple):
+class SourceModel(NamedTuple):
     """The parameters of another model: its body and its heads, see models/base.py."""
 
     arrays: dict[str, np.ndarray]  # {path in params of this model: float32 array}
@@ -36,7 +36,7 @@ class Body(NamedTuple):
     moments: dict[str, np.ndarray]  # {path in opt_state: array}; {} without config.init_moments
 
 
-def read(config: ConfigDict, processes: Cluster) -> Body:
+def read(config: ConfigDict, processes: Cluster) -> SourceModel:
     """Reads the model that config.init_from names, in each process.
 
     Raises BadInput if the config's model does not take that of the source, or if the source differs between processes,
@@ -71,7 +71,7 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
     if tiling.fits(model.config, config) and not changed.isdisjoint(tiling.SIZES):
         layers = model.config.model.layers
     size = model.vocabulary.size
-    body = Body(arrays, source, size, tokenizer.rules, layers, moments)
+    body = SourceModel(arrays, source, size, tokenizer.rules, layers, moments)
     if not (config.batches or download.exists(config.store)):
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
         check_tokenizer(config, body, "tokenizer.path", tokenizer)
@@ -79,8 +79,8 @@ def read(config: ConfigDict, processes: Cluster) -> Body:
 
 
 def open_source(config: ConfigDict) -> open_run.OpenModel:
-    """Opens the model of config.init_from; of another program's with the heads of pretraining, if the run pretrains and
-    they are those of names.py."""
+    """Opens the model of config.init_from. In pretraining, reads the heads of another program's model, too, if names.py
+    has them."""
     setup = [f"dtype={config.dtype}"]
     if config.init_moments:
         setup.append("checkpoint.average=1")  # a mean has none
@@ -95,8 +95,8 @@ def open_source(config: ConfigDict) -> open_run.OpenModel:
 
 
 def reused_heads(config: ConfigDict, model: open_run.OpenModel) -> set[str]:
-    """Returns the paths of parameters outside of the body that the run keeps: all in pretraining with the same
-    architecture; otherwise those of which a task with labels has the same, as ModernBERT's head."""
+    """Returns the paths of parameters outside of the body that the run starts with: in pretraining all of the same
+    architecture, in fine-tuning those of the part `head` (ModernBERT)."""
     if config.model.name != model.config.model.name:
         return set()
     if not examples.of(config):
@@ -169,7 +169,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
             raise BadInput(text)
 
 
-def check_tokenizer(config: ConfigDict, body: Body, key: str, tokenizer) -> None:
+def check_tokenizer(config: ConfigDict, body: SourceModel, key: str, tokenizer) -> None:
     """Raises BadInput unless the body was trained with this tokenizer, that of the data, which `key` names."""
     require(
         tokenizer and tokenizer.rules == body.tokenizer,
@@ -198,7 +198,7 @@ def check_same(
     require(source["fingerprint"] == expected, "init_from", config, hint)
 
 
-def fit(config: ConfigDict, body: Body, params) -> dict[str, np.ndarray]:
+def fit(config: ConfigDict, body: SourceModel, params) -> dict[str, np.ndarray]:
     """Returns {path: array} of the parameters that start with those of a body, which may be of a smaller network.
 
     params: the run's parameters or their shapes.
@@ -225,7 +225,7 @@ def fit(config: ConfigDict, body: Body, params) -> dict[str, np.ndarray]:
     return fitted
 
 
-def describe(config: ConfigDict, body: Body, fitted: dict, params) -> dict:
+def describe(config: ConfigDict, body: SourceModel, fitted: dict, params) -> dict:
     """Returns what run.json says about a run that starts with a body, and prints it: the source as `imported`, and as
     `fresh` the names of the other parts.
 

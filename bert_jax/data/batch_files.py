@@ -118,7 +118,7 @@ def read_manifest(directory: Path) -> dict:
 
 
 class SavedFeed:
-    """A feed of the batches that `save` wrote; feed.py describes the interface."""
+    """A feed of the batches that `save` wrote; tasks/feed.py describes the interface."""
 
     key = "batches"
     score = None

@@ -25,9 +25,9 @@ class Epochs:
         return self.opened[epoch]
 
     def move(self, first: int, now: int, final: int) -> None:
-        """Opens epochs after `now`, as many as there are from `first` on but none after `final`, in a thread that ends
-        with the process: the caller of `open` gets its errors. Closes epochs before the one before `first`: a host that
-        is some steps behind still maps its files."""
+        """Opens the epochs after `now` in a thread that ends with the process: as many as those from `first` to `now`,
+        none after `final`. The caller of `open` gets its errors. Closes epochs before first - 1, whose files a host
+        that is some steps behind still maps."""
         for number in list(self.opened):  # a copy, since another thread may add an epoch
             if 0 < number < first - 1:  # the number of rows of epoch 0 is used for every epoch
                 del self.opened[number]

@@ -1,9 +1,10 @@
 """Mixtures of the sources of a store: in which order their rows come. Pure NumPy.
 
-Each source has rows and epochs of its own. A mixture has a factor for each: how often its text is seen, beside a source
-with factor 1, so that its share is as factor x rows, and therefore as factor x tokens. Row n of a phase is (source, its
-epoch, its row) by arithmetic: the sources are evenly interleaved in periods of PERIOD rows, the same ones again and
-again. Each source goes on where the phases before stopped that have rows of the same shape, whatever their mixtures.
+Each source has rows and epochs of its own. A mixture has a factor for each: the text of a source with factor 2 is seen
+twice as often as that of one with factor 1. So the share of a source is in proportion to factor x rows. Row n of a
+phase is (source, its epoch, its row) by arithmetic: the sources are evenly interleaved in periods of PERIOD rows, the
+same ones again and again. Each source goes on where the phases before stopped that have rows of the same shape,
+whatever their mixtures.
 
 K sources, N steps.
 """

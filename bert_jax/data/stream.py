@@ -110,7 +110,7 @@ def batches(pipeline: Pipeline, first: int, last: int, rows: float = np.inf):
             yield contract.weighted(arrays, pipeline.positions, is_used)
 
 
-class Evaluation:
+class EvaluationBatches:
     """Batches of the first `rows` rows of a split that is evaluated (all, if there are fewer), in a random order.
 
     The rows of a group are all among them or none, so they may be fewer, or as many more as the only group has.

@@ -1,1 +1,1 @@
-"""Uses trained models: fills masks, continues texts, scores them, computes their vectors, compares two models."""
+"""Uses trained models: fills masks, labels, translates and continues texts, scores them, computes their vectors."""

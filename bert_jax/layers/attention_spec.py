@@ -28,7 +28,7 @@ class Spec(NamedTuple):
     # Whether the backward pass of xla always recomputes the probabilities, as that of kernels does.
     remat: bool = False
     sequences: int = 0  # packed in a row, at most; 0: not known
-    # Whether the program is traced to count FLOPs: then a window's are those of its own pairs alone.
+    # Whether the program is traced to count FLOPs: then only pairs inside of the window have products.
     is_counted: bool = False
     needs: tuple[str, ...] = ()  # what the attention or its masks have, such as PAIRS
 

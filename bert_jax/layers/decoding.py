@@ -175,8 +175,8 @@ def _cut_below(logits, weights, least):
 def beam(step, cache, first, stop: Stop, search: Search) -> Decoded:
     """Searches the N hypotheses with the highest scores, and follows the N most probable open ones.
 
-    A row ends when it has N finished hypotheses, and no open one can surpass the last of them at any length. So do the
-    originals, but that of gnmt may end with fewer, if all of them surpass what the open ones can reach.
+    A row ends when it has N finished hypotheses, and no open one can surpass the last of them at any length. The
+    original of gnmt may stop earlier, with fewer than N finished, if no open one can surpass any of them.
 
     For example, the second turn of a row, with N = 2, the rule gnmt, the tokens a, b and $, the end, and probabilities
     instead of their logarithms:
@@ -293,7 +293,7 @@ def _join(first, second):
 
 def rooms(length: int) -> list[int]:
     """Returns the tokens of a hypothesis for which a cache has room in each loop: ROOM, twice as many, and so on, at
-    last `length`, which is at least half as many more. Each loop is compiled by itself."""
+    last `length`, such as 16, 32, 64, 100 for 100. Each loop is compiled by itself."""
     sizes = []
     size = ROOM
     while 3 * size <= 2 * length:

@@ -26,7 +26,7 @@ class Head(NamedTuple):
     embedding_width: int = 0  # of the word embeddings; 0: `width`
     has_dense: bool = True  # whether a dense layer and a norm are in front of the logits
     has_bias: bool = True  # whether the logits have one
-    # Whether vectors of a classifier pass through the head over the vocabulary without its logits. These parameters
+    # Whether a classifier has the dense layer and the norm of the masked LM head, too (ModernBERT). These parameters
     # have the names that they have in the masked LM, from which a fine-tuned model takes them.
     is_shared: bool = False
 

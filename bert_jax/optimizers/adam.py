@@ -30,11 +30,12 @@ def check(config) -> None:
 
 
 def make(config, peak) -> optax.GradientTransformationExtraArgs:
+    """Returns AdamW; see base.py."""
     return adamw(config, lambda step: config.optimizer.weight_decay)
 
 
 def adamw(config, decay) -> optax.GradientTransformationExtraArgs:
-    """Returns Adam with the weight decay of a step, (step) -> factor of the parameters.
+    """Returns Adam whose updates of decayed parameters p have decay(step) * p added. decay: step -> float.
 
     The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
     """
@@ -63,9 +64,9 @@ def adamw(config, decay) -> optax.GradientTransformationExtraArgs:
 def correct_bias(config, count, step, beta: float, moments):
     """Returns Adam's moments after `count` updates, without the bias to 0 of their start.
 
-    Those of a layer that is trained from a later step on start there. They are corrected even without
-    `bias_correction`: no warm-up makes up for it, and the layer's first updates would be up to seven times too large.
-    `step` counts skipped steps, too, which makes their updates smaller at most.
+    A layer that is trained from a later step on has its first moments there. These are always corrected: the warm-up is
+    over by then, and the layer's first updates would be up to seven times too large. `step` counts skipped steps, too,
+    which makes their updates smaller at most.
     """
 
     keys = config.optimizer

@@ -1,1 +1,1 @@
-"""Estimates of memory, time and cost of training on TPU slices, for `plan`."""
+"""Estimates of memory, time and cost of training on TPU slices and GPUs, for `plan`."""

@@ -71,9 +71,8 @@ def digest(config: ConfigDict | dict) -> str:
 
 
 def take_schedule(config: ConfigDict, old: ConfigDict, overrides: list[str]) -> None:
-    """Sets the warm-up and the peak rate to those of a run that continues, unless they are overridden: with other steps
-    than the run began with, others would follow, see `configs.adapt`. Then the warm-up differs, or the steps are
-    overridden. Prints what changes.
+    """Keeps the warm-up and the peak rate of a run that continues, unless they are overridden. Another number of steps
+    would change them, see `configs.adapt`. Prints what changes.
 
     old: the saved config of the run.
     """

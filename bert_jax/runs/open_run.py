@@ -46,10 +46,8 @@ def is_run(directory: Path) -> bool:
 
 
 def trained_positions(model: OpenModel) -> int:
-    """Returns the number of positions that training has reached, also that of the run whose network this one started
-    from.
-
-    Returns all of them for the network of another program, whose training is not known.
+    """Returns the number of positions that were trained, by this run or by the one that it started from; all of them
+    for the network of another program, whose training is not known.
     """
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
     positions = config.longest_row(model.config)

@@ -151,7 +151,7 @@ class Reporter:
             )
 
     def end(self, state: str, **values) -> None:
-        """Writes the final state. It is lost after another error, so that the reason of the end is not."""
+        """Writes the final state. An error of this would hide the one that ended the run, and is ignored."""
         with suppress(Exception):
             self.status(state, **values)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from jax.experimental import multihost_utils
 
 from bert_jax.errors import log, may_handle_signals
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 
 # Exit codes of a run that was stopped by a signal after saving.
 PREEMPTED = 75

@@ -74,7 +74,7 @@ def attention(config, phase, mesh) -> str:
     by itself; '' if the network has no `specs`.
 
     `config.dtype` must be resolved, not `auto`. All sequences have rows of the phase's length. Raises BadInput if the
-    model does not divide over the mesh, or for what an implementation does not support.
+    model is not divisible by the mesh, or for what an implementation does not support.
     """
     network = models.make(config, 0, sequences=make(config).sequences(phase))
     specs = getattr(network, "specs", ())

@@ -159,7 +159,7 @@ class StoreFeed:
         rows = self.config.evaluate.rows
         if self.tokens and split != self.splits[0]:  # of one source
             rows = max(1, rows // len(self.tokens))
-        return self.stream.Evaluation(self.dataset, phase, split, rows, batch, positions)
+        return self.stream.EvaluationBatches(self.dataset, phase, split, rows, batch, positions)
 
     def check_hashes(self) -> None:
         stores.open_store(self.path, hashes=True)

@@ -15,7 +15,7 @@ from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.convert import open_model
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.parallel import processes as cluster
+from bert_jax.parallel import cluster
 from bert_jax.runs import open_run
 from bert_jax.runs.workdir import Workdir
 from bert_jax.step import State

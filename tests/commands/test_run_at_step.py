@@ -11,7 +11,7 @@ from bert_jax.checkpoints import reader
 from bert_jax.cli import main
 from bert_jax.convert import init_from, open_model
 from bert_jax.convert.names import by_path
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.runs import workdir
 
 

@@ -23,7 +23,7 @@ from bert_jax.cli import main
 from bert_jax.commands import export as exporting
 from bert_jax.convert import init_from, names, open_model, settings
 from bert_jax.errors import BadInput
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.tokenizers import huggingface
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import TEXT_END

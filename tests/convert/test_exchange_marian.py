@@ -38,7 +38,7 @@ from bert_jax.errors import BadInput
 from bert_jax.inference import predict
 from bert_jax.layers import decoding
 from bert_jax.objectives import base
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import parse_frame
 

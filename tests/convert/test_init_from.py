@@ -19,7 +19,7 @@ from bert_jax.convert import init_from, open_model
 from bert_jax.convert.names import by_path
 from bert_jax.data.preparation import prepare
 from bert_jax.errors import BadInput
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tasks import feed
 from bert_jax.tokenizers import tokenizer

@@ -57,7 +57,7 @@ def test_rows_that_are_full_are_cut_where_they_are_evaluated_alone(task):
     assert dataset.lengths(task[1], "dev") == [16, 32, LENGTH]
     full = (dataset, task[1])
     assert {batch["tokens"].shape[1] for batch in batches(full, 0, 18)} == {LENGTH}
-    evaluated = stream.Evaluation(*full, "dev", ROWS, BATCH)
+    evaluated = stream.EvaluationBatches(*full, "dev", ROWS, BATCH)
     shapes = [batch["tokens"].shape[1] for batch in evaluated]
     assert shapes == sorted(shapes) and len({*shapes}) > 1
 
@@ -83,7 +83,7 @@ def test_any_start_and_any_hosts_have_the_same_batches(task):
 
 def test_rows_that_are_evaluated_depend_on_no_seed_and_come_once(task):
     dataset, phase = task
-    made = stream.Evaluation(dataset, phase, "dev", 20, BATCH)
+    made = stream.EvaluationBatches(dataset, phase, "dev", 20, BATCH)
     tokens = [row[row > 0] for batch in made for row in batch["tokens"][batch["row_weights"] > 0]]
     rows = made.chosen()
     assert len(tokens) == len(rows) == 20 == len(set(rows[:, 0, 4]))

@@ -11,7 +11,7 @@ from kits import faulty_program
 from kits.waiting import wait_until
 
 from bert_jax import errors
-from bert_jax.parallel import processes as cluster
+from bert_jax.parallel import cluster
 from bert_jax.runs import status
 from faults.world import ALONE, EVERY, HALF, KINDS, LIMIT, STEPS, TOGETHER, last_step
 

@@ -62,7 +62,7 @@ def train_batches(store, word_starts, spec, first, last, positions=None):
 
 def heldout(store, word_starts, spec, rows, positions=None):
     pairs = dataset(store, spec, word_starts)
-    return stream.Evaluation(pairs, spec.phase_keys, "heldout", rows, spec.batch, positions)
+    return stream.EvaluationBatches(pairs, spec.phase_keys, "heldout", rows, spec.batch, positions)
 
 
 def epoch_rows(store, spec, epoch=0, split="train"):

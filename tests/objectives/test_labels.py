@@ -44,7 +44,7 @@ def test_a_row_has_the_same_logits_in_a_batch_of_any_length(world):
     objective, params = labelled.random_params(config, store, batch)
     run = jax.jit(objective.outputs)
     whole = np.asarray(run(params, batch)["label_logits"])
-    evaluation = stream.Evaluation(dataset, phase, "train", len(rows), 8)
+    evaluation = stream.EvaluationBatches(dataset, phase, "train", len(rows), 8)
     lengths, places = set(), evaluation.order.places(np.arange(evaluation.rows), 0)
     for number, part in enumerate(evaluation):
         lengths.add(part["tokens"].shape[1])

@@ -13,7 +13,7 @@ from kits.small import VOCABULARY, mesh_keys, small_config
 from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.parallel import initial
+from bert_jax.parallel import init_on_host
 from bert_jax.runs import jax_setup
 
 
@@ -70,7 +70,7 @@ def test_initial_states_are_the_same_wherever_they_are_computed():
     """During compilation, afterwards, and on the host as for GPUs; values and shardings."""
     config = jax_setup.start(small_config(*mesh_keys((2, 2, 2))))
     design = build.design(config, build.make_mesh(config, configs.phases(config)), VOCABULARY)
-    host = initial.lower_on_host(design.initialize, design.mesh, design.shardings).compile()()
+    host = init_on_host.lower_on_host(design.initialize, design.mesh, design.shardings).compile()()
     for init_state in (True, False):
         made = build.build(config, design.mesh, VOCABULARY, init_state=init_state)
         assert_same_bits(made.initialize(), host)

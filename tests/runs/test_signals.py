@@ -8,7 +8,7 @@ import pytest
 from kits.runs import pretraining
 
 from bert_jax.cli import main
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 from bert_jax.runs import signals
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.storage import atomic

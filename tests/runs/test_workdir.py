@@ -3,12 +3,12 @@
 import pytest
 
 from bert_jax.errors import BadInput
-from bert_jax.parallel import processes
+from bert_jax.parallel import cluster
 from bert_jax.runs import preflight
 from bert_jax.runs.workdir import Workdir, write_info
 
 
-class Processes(processes.Cluster):
+class Processes(cluster.Cluster):
     """A Cluster whose other processes return fixed values."""
 
     def __init__(self, process: int, of_main: str = "", others=()):
@@ -25,7 +25,7 @@ class Processes(processes.Cluster):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(processes, "VISIBLE", 0.3)
+    monkeypatch.setattr(cluster, "VISIBLE", 0.3)
 
 
 def look(directory, run: str):

@@ -166,7 +166,7 @@ def test_targets_decode_to_the_answers(opened):
         assert {scores[name] for name in ("exact", "f1", "has_answer_f1", "best_f1")} == {1.0}
         assert len(rows) > 2 * len(questions)
     pieces, tokens = tokenizers.load(store.path / "tokenizer").pieces, set()
-    for arrays in stream.Evaluation(dataset, phase, "dev", 1000, 8):
+    for arrays in stream.EvaluationBatches(dataset, phase, "dev", 1000, 8):
         names = "tokens", "start_positions", "end_positions"
         for row, first, last in zip(*(arrays[name] for name in names), strict=True):
             tokens.add("".join(pieces[i] for i in row[first : last + 1]).replace("##", ""))
@@ -181,13 +181,13 @@ def test_a_part_of_the_rows_has_all_windows_of_its_questions(opened, most):
     dataset, phase = question_answering.make(config, store), configs.phases(config)[0]
     numbers, counts = np.unique(dataset.rows(phase, "dev", 0)[:, 0, 4], return_counts=True)
     windows_of = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-    rows = stream.Evaluation(dataset, phase, "dev", most, 8).chosen()
+    rows = stream.EvaluationBatches(dataset, phase, "dev", most, 8).chosen()
     found, counts = np.unique(rows[:, 0, 4], return_counts=True)
     assert {n: windows_of[n] for n in found.tolist()} == dict(zip(found, counts, strict=True))
     assert most - max(windows_of.values()) < len(rows) <= max(most, windows_of[found[0]])
     scores = dataset.score("dev", {"label_logits": point_at_targets(rows)}, rows)
     assert scores["exact"] == scores["f1"] == 1.0
-    other = stream.Evaluation(replace(dataset, sizes=None), phase, "dev", most, 8).chosen()
+    other = stream.EvaluationBatches(replace(dataset, sizes=None), phase, "dev", most, 8).chosen()
     assert sorted(map(tuple, other[:, 0])) == sorted(map(tuple, rows[:, 0]))
 
 

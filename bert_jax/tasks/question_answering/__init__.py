@@ -112,7 +112,7 @@ def make(config, store=None) -> Dataset:
             metrics |= answer_scores.best_scores(correct, results)
         return metrics
 
-    parts = texts.Parts(rows, shapes, look_up, score, paired=True)
+    parts = texts.TextRows(rows, shapes, look_up, score, paired=True)
     return texts.make(config, store, parts)
 
 

@@ -1,4 +1,4 @@
-"""Examples, with labels or without: their store is a token store (store.py) with the splits and arrays of a task.
+"""Examples, with labels or without: their store is a token store (data/store.py) with the splits and arrays of a task.
 
 A document of the store is an example, and its sentences are the example's texts.
 """

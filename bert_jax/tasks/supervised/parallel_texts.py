@@ -4,7 +4,7 @@ The file of a task of them takes DEFAULTS, `load`, `parse` and `encode` from her
 
     check(config)               composes texts.check
     make(config, store=None)    -> Dataset of rows with all texts (texts.pairs) or with each alone (texts.single_texts)
-    decode                      for `predict`, if its objective labels, answers or translates; see examples.py
+    EXAMPLES                    Examples(load=load, ...), with `decode` if its objective labels, answers or translates
 
 as in tests/kits/translation_pairs.py. Its objective is any that reads the arrays of its batches.
 """

@@ -20,7 +20,7 @@ from bert_jax.tasks.text.documents import sequence_sizes
 from bert_jax.tokenizers.special_tokens import Frame, frame_of
 
 
-class Parts(NamedTuple):
+class TextRows(NamedTuple):
     """The parts of a dataset in which tasks with labelled texts differ."""
 
     rows: Callable  # (Split, L, Frame) -> int64[R, S, 5 or more], whose first columns are those of `pairs`
@@ -70,7 +70,7 @@ def encode(config, tokenizer, chosen: list[Example], names: list[str]) -> Encode
 
 
 def make_labelled(config, store, rows, sequences: int, paired: bool) -> Dataset:
-    """Returns the dataset of a store of examples with labels. rows, sequences, paired: see `Parts`."""
+    """Returns the dataset of a store of examples with labels. rows, sequences, paired: see `TextRows`."""
     kind = labels.kind_of(config)
 
     def shapes(rows, length) -> dict:
@@ -94,7 +94,7 @@ def make_labelled(config, store, rows, sequences: int, paired: bool) -> Dataset:
             result |= scores.beside_majority(targets, predicted)
         return result
 
-    parts = Parts(rows, shapes, look_up, score, sequences, paired)
+    parts = TextRows(rows, shapes, look_up, score, sequences, paired)
     return make(config, store, parts)
 
 
@@ -172,7 +172,7 @@ def count_cut(split: Split, rows) -> int:
     return int((~np.isin(split.sentence_ends, ends)).sum())
 
 
-def make(config, store, parts: Parts) -> Dataset:
+def make(config, store, parts: TextRows) -> Dataset:
     """Returns the dataset of a store of examples.
 
     A batch has, besides the arrays of the batch contract, label_weights float32[B] and those of `parts`.

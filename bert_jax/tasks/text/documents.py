@@ -2,8 +2,9 @@
 
 The stream has a separator after each document, or `width` of them. Rows that may hold several documents are ranges of
 it. It is not a file: separators[d] is the position of the first separator after document d, and a position v that has
-none is that of token v - width * d of the split, where d is the first document whose separators are behind v. See
-assemble.gather_stream.
+none is that of token v - width * d of the split, where d is the first document whose separators are behind v. For
+example, documents of 3 and 2 tokens, with one separator each, are the stream t t t | t t |; separators are 3 and 6, and
+position 4 is token 3. See assemble.gather_stream.
 """
 
 from collections.abc import Callable, Iterator

@@ -104,8 +104,8 @@ def full_blocks(begin: int, end: int, length: int, key: np.ndarray) -> documents
 
 
 def windows(begin: int, ends: np.ndarray, length: int) -> documents.Rows:
-    """Returns windows of parts of the stream, int64[..., 2] start and size, in which each place of a part has another
-    before it once.
+    """Returns windows of parts of the stream, int64[..., 2] start and size. Windows overlap by one token, so each token
+    of a part is predicted once.
 
     begin: where the first part begins.
     ends: int64[N], the last separator of each part. The windows of a part begin with the separator before it; for the

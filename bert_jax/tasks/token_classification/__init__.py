@@ -125,7 +125,7 @@ def make(config, store=None) -> Dataset:
             "label_weights": assemble.as_weights(used),
         }
 
-    dataset = texts.make(config, store, texts.Parts(windows, shapes, look_up, score))
+    dataset = texts.make(config, store, texts.TextRows(windows, shapes, look_up, score))
 
     def survey(phase) -> Survey:
         names = config.task.labels

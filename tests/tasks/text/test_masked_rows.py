@@ -26,5 +26,5 @@ def test_each_phase_has_its_own_mask_rate(tmp_path, rate):
 
     trained = predicted(kit.batches(dataset, phase, 0, 9))
     assert trained == pytest.approx(rate or 0.2, rel=0.005)
-    heldout = predicted(stream.Evaluation(dataset, phase, "heldout", 500, 16))
+    heldout = predicted(stream.EvaluationBatches(dataset, phase, "heldout", 500, 16))
     assert heldout == pytest.approx(0.1, rel=0.005)

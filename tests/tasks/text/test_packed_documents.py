@@ -61,7 +61,7 @@ def test_hardly_any_place_is_padding(tmp_path, length):
 
 def test_held_out_rows_have_their_own_mask_rate(store):
     dataset, shape = make(store, 64, mask_rate=0.4, heldout_mask_rate=0.2), phase(64, 8, 30)
-    evaluated = stream.Evaluation(dataset, shape, "heldout", 8, 8)
+    evaluated = stream.EvaluationBatches(dataset, shape, "heldout", 8, 8)
     for rate, batches in ((0.4, kit.batches(dataset, shape, 0, 3)), (0.2, evaluated)):
         for batch in batches:
             number = np.rint(rate * (batch["sequence_ids"] > 0).sum(1)) * batch["row_weights"]

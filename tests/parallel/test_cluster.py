@@ -14,7 +14,7 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.errors import BadInput
 from bert_jax.evaluate import evaluate_run
-from bert_jax.parallel import processes as cluster
+from bert_jax.parallel import cluster
 from bert_jax.runs import status
 from bert_jax.runs.watchdog import Watchdog
 
@@ -110,7 +110,7 @@ def test_a_refusal_by_one_process_ends_all(finished, tmp_path, devices, override
 
 SECOND_ERROR = """
 from bert_jax.errors import BadInput
-from bert_jax.parallel.processes import Cluster
+from bert_jax.parallel.cluster import Cluster
 
 class Client:
     def key_value_set(self, *_): pass
