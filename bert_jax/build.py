@@ -184,24 +184,24 @@ def start_from(trainer: Trainer, arrays: dict, moments: dict) -> Trainer:
     moments: the same of the optimizer's state.
     """
 
-    def place_in(tree, arrays: dict):
-        def put(path, leaf):
+    def fill(tree, arrays: dict):
+        def take(path, leaf):
             array = arrays.pop(meshes.path_name(path), None)
             if array is None:
                 return leaf
             if array.shape == leaf.shape:
                 return init_on_host.put(array.astype(leaf.dtype), leaf.sharding)
-            put = jax.jit(
+            set_rows = jax.jit(
                 lambda leaf, rows: leaf.at[: len(rows)].set(rows), out_shardings=leaf.sharding
             )
-            return put(leaf, array)
+            return set_rows(leaf, array)
 
-        return jax.tree.map_with_path(put, tree)
+        return jax.tree.map_with_path(take, tree)
 
     def initialize():
         state = trainer.initialize()
-        params = place_in(state.params, arrays)
-        return state._replace(params=params, opt_state=place_in(state.opt_state, moments))
+        params = fill(state.params, arrays)
+        return state._replace(params=params, opt_state=fill(state.opt_state, moments))
 
     return trainer._replace(initialize=initialize)
 

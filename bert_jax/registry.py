@@ -5,8 +5,10 @@ import importlib
 import pkgutil
 import runpy
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -94,6 +96,8 @@ class TaskPart(Part):
 
 
 PARTS = {"model": ModelPart, "objective": Part, "task": TaskPart, "optimizer": Part}
+# Beginnings of the paths of files that are not a user's code.
+LIBRARIES = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen")
 GROUPS = tuple(PARTS)  # of the config, whose keys are in the files that they name
 # {group: the packages in which the module of a name is looked up, one after the other}
 PLACES = {
@@ -131,14 +135,14 @@ def find_part(group: str, name: str) -> Part:
     """Returns what the module has that `find_module` finds. Raises BadInput for a wrong or missing field, also of what
     `make` of a module outside of the package gives."""
     module = find_module(group, name)
-    if "." in name:
-        named = naming(f"{group}.name", name, TypeError)
-        part = named(read)(group, module)
-        return replace(part, make=named(part.make))
-    try:
-        return read(group, module)
-    except TypeError:  # a file that others share
-        raise unknown(group, name) from None
+    is_outside = "." in name
+    if not is_outside and missing_names(group, module):  # a file that others share
+        raise unknown(group, name)
+    named = naming(f"{group}.name", name, TypeError)
+    part = named(read)(group, module)
+    if is_outside:
+        part = replace(part, make=named(part.make))
+    return part
 
 
 def part_of(config, group: str) -> Part:
@@ -147,20 +151,32 @@ def part_of(config, group: str) -> Part:
 
 
 def read(group: str, module: ModuleType) -> Part:
-    """Returns the Part of a module; raises TypeError, which names the field, if it has none."""
+    """Returns the Part of a module; raises TypeError, which names a wrong or missing field."""
+    if missing := missing_names(group, module):
+        raise TypeError(f"{module.__name__} has no {', '.join(missing)}")
     part = PARTS[group]
     names = vars(module)
     return part(**{each.name: names[each.name] for each in fields(part) if each.name in names})
 
 
+def missing_names(group: str, module: ModuleType) -> list[str]:
+    """Returns the fields without a default that a module lacks."""
+    defaults = {each.name: (each.default, each.default_factory) for each in fields(PARTS[group])}
+    required = [name for name in defaults if defaults[name] == (MISSING, MISSING)]
+    return [name for name in required if name not in vars(module)]
+
+
 @contextlib.contextmanager
 def naming(key: str, name: str, errors=(Exception, SystemExit)) -> Iterator[None]:
-    """Makes BadInput, which names a module or a function and its key, of errors in the context; by default of all, as a
-    user's code may raise anything."""
+    """Makes BadInput, which names a module or a function, its key and its last line, of errors in the context; by
+    default of all, as a user's code may raise anything."""
     try:
         yield
     except errors as error:
-        raise BadInput(f"config.{key}={name!r}: {one_line(error)}") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        outside = [each for each in frames if not each.filename.startswith(LIBRARIES)]
+        line = f" ({outside[-1].filename}:{outside[-1].lineno})" if outside else ""
+        raise BadInput(f"config.{key}={name!r}: {one_line(error)}{line}") from error
 
 
 @contextlib.contextmanager
@@ -187,15 +203,14 @@ def paths(group: str) -> dict[str, str]:
     result = {}
     for place in PLACES[group]:
         for module in pkgutil.iter_modules(importlib.import_module(place).__path__):
-            result[module.name] = f"{place}.{module.name}"
+            result.setdefault(module.name, f"{place}.{module.name}")
     return result
 
 
 def registered(group: str) -> set[str]:
-    """Returns the names among `paths` that `find_part` accepts."""
+    """Returns the names among `paths` of files that are a Part."""
     names = set()
     for name, path in paths(group).items():
-        with contextlib.suppress(TypeError):
-            read(group, importlib.import_module(path))
+        if not missing_names(group, importlib.import_module(path)):
             names.add(name)
     return names

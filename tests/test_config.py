@@ -385,7 +385,7 @@ def test_a_wrong_or_missing_field_of_what_a_module_makes_is_named(own):
         objectives.make(keys, None)
 
 
-@pytest.mark.parametrize("name", ["classify", "base", "feed", "text", "labelled", "masked_rows"])
+@pytest.mark.parametrize("name", ["classify", "base", "feed", "text", "supervised", "masked_rows"])
 def test_a_task_that_does_not_exist_is_refused_with_those_that_do(name):
     with pytest.raises(BadInput) as error:
         config.load("demo", [f"task.name={name}"])

@@ -4,6 +4,7 @@ evaluated, planned and divided over devices as those of the package (kits/scored
 import json
 import os
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_saved_batches_of_it_have_its_labels(finished, tmp_path, monkeypatch):
 
     settings = finished[0]
     make = scored_task.make
-    unscored = lambda *inputs: make(*inputs)._replace(score=None)  # noqa: E731
+    unscored = lambda *inputs: replace(make(*inputs), score=None)  # noqa: E731
     monkeypatch.setattr(scored_task, "make", unscored)
     batch_files.save(open_feed(load(settings)), 0, 20, tmp_path / "saved", lambda line: None)
     (tmp_path / "run").mkdir()

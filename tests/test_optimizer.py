@@ -277,7 +277,7 @@ def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
         outputs=pytest.fail,
     )
     update = optimizer.make(config, lambda step: 1e-3, lambda step: 1e-3)
-    options = step.Options(select=partial(select_trained, config))
+    options = step.StepOptions(select=partial(select_trained, config))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, options=options)
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     batch = {"sequence_ids": np.ones((1, 1))}

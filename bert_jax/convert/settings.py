@@ -28,7 +28,7 @@ def from_huggingface(values: dict, path: Path, outside: str = "") -> tuple[dict,
     outside: see names.find_model. Raises BadInput with the file, the key and its value.
     """
     name, architecture = names.find_model(values, path, outside)
-    settings = architecture.read_settings(values, path) | architecture.plain
+    settings = architecture.plain | architecture.read_settings(values, path)
     return {"name": name} | settings, architecture
 
 

@@ -111,7 +111,7 @@ def attention(model, text: str) -> tuple[list[int], np.ndarray]:
 @partial(jax.jit, static_argnums=0)
 def read_attention(states: States, params, batch):
     """Returns float32[B, layers, heads, L, L], the probabilities of all layers."""
-    objective = base.from_module(states, None, None)
+    objective = base.from_module(states)
     _, arrays = objective.capture(params, batch, lambda module, name: name == "probabilities")
     paths = sorted(arrays, key=lambda path: [*map(int, re.findall(r"\d+", path))])
     return jnp.stack([arrays[path] for path in paths], axis=1)
@@ -155,4 +155,4 @@ def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tupl
 @partial(jax.jit, static_argnums=0)
 def read(states: States, params, batch):
     """Returns the vectors of a batch, as `States` does."""
-    return base.from_module(states, None, None).outputs(params, batch)
+    return base.from_module(states).outputs(params, batch)

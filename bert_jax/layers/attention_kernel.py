@@ -312,7 +312,7 @@ def product(a, b, transposed: bool = False):
 
 
 class TokenPairs(NamedTuple):
-    """TokenPairs [L, M] of a block of queries and its keys."""
+    """Pairs [L, M] of a block of queries and its keys."""
 
     q_ids: jax.Array  # int32[L, 1]
     k_ids: jax.Array  # int32[1, M]

@@ -27,7 +27,7 @@ class Objective(Interface):
     """A model with its loss. The step and the loop use nothing but the first four functions.
 
     init: (rng, batch) -> params.
-    weights: (batch) -> {term: total weight}, before any forward pass.
+    weights: (batch) -> {term: total weight}, before any forward pass; None if it has no loss.
     loss: (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)}).
     outputs: (params, batch) -> {name: array[B, ...]}, which predictions and scores read.
     module: the Flax module that has the parameters.
@@ -49,7 +49,7 @@ class Objective(Interface):
     """
 
     init: Callable
-    weights: Callable
+    weights: Callable | None
     loss: Callable
     outputs: Callable
     module: nn.Module | None = None
@@ -62,8 +62,8 @@ class Objective(Interface):
 
 def from_module(
     module: nn.Module,
-    weights: Callable,
-    terms: Callable,
+    weights: Callable | None = None,
+    terms: Callable | None = None,
     decode: Callable | None = None,
     captured: Callable | None = None,
     **fields,
@@ -72,7 +72,7 @@ def from_module(
 
     module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
     network, which derives a key for each dropout. Otherwise keys is None.
-    weights: (batch) -> {term: total weight}.
+    weights: (batch) -> {term: total weight}. Without weights and terms, it has no loss.
     terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
     decode: (call, batch) -> the objective's outputs, if these are not the module's. call: (name of a method of the
         module) -> the method as a function, such as `step` for decoding.py.

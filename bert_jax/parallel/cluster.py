@@ -8,7 +8,7 @@ wait for that process in a collective, until JAX aborts them without a reason. T
 
     FAILED   a key of the store: exit code and reason of the first process that failed. The store refuses to set a key
              again, so a later failure does not replace it.
-    ENDING   the barrier that every process reaches before it exits.
+    ENDING   the barrier that every process reaches before it exits after a failure.
 
 In each process, the main thread runs the command, and a second thread, in `watch`, waits for FAILED: the main thread
 may be in a collective, which waits for the failed process. For example, process 1 of two raises BadInput:
@@ -33,6 +33,7 @@ process prints one error, with the exit code of that error.
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -224,6 +225,7 @@ class Cluster:
 
     def exit(self, failure: Failure) -> None:
         """Prints a failure and ends this process, whatever else fails."""
+        signal.alarm(0)  # the time limit of a step would end the wait with another code
         try:
             with contextlib.suppress(OSError):
                 log(failure.text)

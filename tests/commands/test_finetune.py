@@ -12,7 +12,6 @@ from kits.small import overrides
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.commands import finetune
 from bert_jax.convert import finetuning, open_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -182,7 +181,7 @@ def test_a_run_that_diverges_does_not_end_a_search(tmp_path, monkeypatch, capsys
     def diverge(config, place, *_):
         raise FloatingPointError(f"the loss of {place} is nan")
 
-    monkeypatch.setattr(finetune, "finetune", diverge)
+    monkeypatch.setattr("bert_jax.train.pretrain", diverge)
     command = ["finetune", "--config", "glue", "--workdir", str(tmp_path / "run")]
     assert main([*command, "--search", "optimizer.learning_rate=1e-3,1"]) == 1
     assert "=1 is nan" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def run_of(directory, objective: str, *keys: str) -> tuple:
     config, vocabulary, tokenizer, _ = labeled_run(directory, "model.max_length=64", *keys)
     outputs, pool, *_ = HEADS[objective]
     module = heads.Classifier(models.make(config, vocabulary.size), outputs, "last", 0.1, pool)
-    functions = base.from_module(module, None, None)
+    functions = base.from_module(module)
     params = jax.jit(functions.init)(jax.random.key(1), run_batch(vocabulary))
     draw = np.random.default_rng(0)
     params = jax.tree.map(lambda x: x + draw.normal(0, 0.2, x.shape).astype(np.float32), params)

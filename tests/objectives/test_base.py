@@ -251,7 +251,7 @@ def capture_doubles(module, transform=lambda run: run):
 
     transform: applied to the function params -> both.
     """
-    objective = base.from_module(module, None, None)
+    objective = base.from_module(module)
     params = objective.init(jax.random.key(0), STATES)
     assert objective.outputs(params, STATES).shape == (2, 4)  # nothing else is refused
 
