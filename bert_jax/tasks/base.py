@@ -7,7 +7,7 @@ from bert_jax.checks import require
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
-from bert_jax.layers.attention import Case, choose, device_and_kernels
+from bert_jax.layers import attention as implementations
 from bert_jax.layers.network import check_mesh
 from bert_jax.models import base as models
 from bert_jax.objectives import base as objectives
@@ -82,8 +82,10 @@ def attention(config, phase, mesh) -> str:
         return ""
     check_mesh(config, mesh)
     shape = phase.length, config.model.heads // mesh.shape["tensor"], config.dtype
-    case = Case(*device_and_kernels(mesh), *shape, keys=phase.length)
-    names = [choose(spec, case, f"phases.{phase.name}.") for spec in dict.fromkeys(specs)]
+    device = implementations.device_and_kernels(mesh)
+    case = implementations.Case(*device, *shape, keys=phase.length)
+    prefix = f"phases.{phase.name}."
+    names = [implementations.choose(spec, case, prefix) for spec in dict.fromkeys(specs)]
     return " and ".join(names)
 
 
