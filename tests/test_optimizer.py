@@ -282,7 +282,7 @@ def test_the_moment_of_muon_may_be_rounded_once_a_step():
     "keys, count",
     [
         ((), 2 * 6),
-        (small.MODERN, 4 * 7),
+        ((*small.MODERN, "task.name=packed_documents"), 4 * 7),
         (GPT, 2 * 6),
         (TRANSFORMER, 2 * 6 + 2 * 10),
     ],
