@@ -60,7 +60,7 @@ class Schedule(NamedTuple):
     name: str  # of SCHEDULES in configs/base.py
     peak: float  # the highest rate
     warmup: int  # steps
-    decay: int  # steps; 0: all after the warm-up, and with `linear` all
+    decay: int  # steps; 0: all after the warm-up, and with `linear` and `root` all
     end: float  # share of the peak
     phases: list[Phase]  # in which it lasts
 

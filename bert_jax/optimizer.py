@@ -108,7 +108,7 @@ def share_of_peak(step, schedule, numpy):
     begin = risen
     if schedule.decay:
         begin = max(risen, schedule.stop - schedule.decay)
-    elif name == "linear":  # the warm-up replaces its first steps; then the rate drops a little
+    elif name in ("linear", "root"):  # the warm-up replaces its first steps; then the rate drops
         begin = schedule.first
     passed, left = progress(step, begin, schedule.stop, schedule, numpy)
     end = schedule.end
@@ -116,6 +116,8 @@ def share_of_peak(step, schedule, numpy):
         share = left
     elif name == "cosine":
         share = numpy.sin(numpy.pi / 2 * left) ** 2  # half a wave, (1 + cos(pi * passed)) / 2
+    elif name == "root":
+        share = numpy.sqrt(left)
     elif name == "sqrt":  # arXiv:2405.18392, section 4
         share = left / (1 + numpy.sqrt(passed))  # 1 - sqrt(passed)
     elif name == "inverse_sqrt":

@@ -186,7 +186,7 @@ def get_config(
 
     config.optimizer = ConfigDict(find_part("optimizer", optimizer).DEFAULTS)
     # likewise, in bert_jax/optimizers: adam (with decoupled weight decay: AdamW), stable_adamw (which needs no clip),
-    # adafactor
+    # adafactor, lamb (for large batches), muon (on the kernels of blocks, AdamW on the rest)
     config.optimizer.name = optimizer
     # peak learning rate, see `schedule`. 0 with inverse_sqrt: (model.width * schedule.warmup)^-0.5 (arXiv:1706.03762).
     # -1: 0.0384 / model.width, which is 5e-5 for BERT-base, 3e-4 for a width of 128: for fine-tuning
@@ -206,15 +206,16 @@ def get_config(
     config.optimizer.frozen = False
 
     config.schedule = ConfigDict()
-    # learning rate after the warm-up: constant, linear, cosine, sqrt (1 - sqrt of the progress), inverse_sqrt, or
-    # slanted (linear, from 1/32 of the peak and back to it, as in ULMFiT). Those of constant and sqrt proceed by
-    # tokens, of which the steps of phases have different numbers
+    # learning rate after the warm-up: constant, linear, cosine, sqrt (1 - sqrt of the progress), root (sqrt of 1 - the
+    # progress), inverse_sqrt, or slanted (linear, from 1/32 of the peak and back to it, as in ULMFiT). Those of
+    # constant and sqrt proceed by tokens, of which the steps of phases have different numbers
     config.schedule.name = "linear"
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
-    # the last steps of the schedule, in which linear, cosine and sqrt fall; before them the rate is at its peak. 0: all
-    # after the warm-up, and with linear from step 0 on, as in the original BERT. It may be changed before it begins
+    # the last steps of the schedule, in which linear, cosine, sqrt and root fall; before them the rate is at its peak.
+    # 0: all after the warm-up, and with linear and root from step 0 on, as in the original BERT. It may be changed
+    # before it begins
     config.schedule.decay = 0
-    config.schedule.end = 0.0  # where linear, cosine and sqrt end, as a share of the peak
+    config.schedule.end = 0.0  # where linear, cosine, sqrt and root end, as a share of the peak
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
     keys = find_part("task", task).PHASE_DEFAULTS | find_part("model", model).PHASE_DEFAULTS
@@ -312,7 +313,7 @@ def get_config(
 
 # --- Checks ---------------------------------------------------------------------------------------
 
-FALLING = ("linear", "cosine", "sqrt")  # schedules with a decay and an end
+FALLING = ("linear", "cosine", "sqrt", "root")  # schedules with a decay and an end
 SCHEDULES = (*FALLING, "constant", "inverse_sqrt", "slanted")
 CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),

@@ -43,7 +43,7 @@ def test_numbers_of_columns_and_labels_are_texts():
 
 WRONG = """
     seed seed=many seed=1.5 seed=-1 model=64
-    optimizer.name=lamb optimizer.name=no.module optimizer.name=os.path
+    optimizer.name=sgd optimizer.name=no.module optimizer.name=os.path
     optimizer.bias_correction=perhaps optimizer.learning_rate=1e999 optimizer.learning_rate=-1e-4
     model.heads=3 model.name=gpt model.name=layers model.initializer=-1
     objective.name=base objective.name=base.x task.pair_task=maybe task.mask_rate=1.5
@@ -71,6 +71,8 @@ WRONG = """
         ("train.micro_batches=2 train.tokens_per_device=4", "train.tokens_per_device=4"),
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
         ("optimizer.name=stable_adamw", "optimizer.weight_decay=0.01"),
+        ("optimizer.name=muon optimizer.momentum=1", "optimizer.momentum=1.0"),
+        ("optimizer.name=muon optimizer.newton_schulz_steps=0", "optimizer.newton_schulz_steps=0"),
         ("continue_from=a init_from=b", "continue_from='a'"),
         ("log.every=7 checkpoint.every=30", "checkpoint.every=30"),
         ("schedule.name=constant schedule.decay=5", "schedule.decay=5"),

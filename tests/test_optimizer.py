@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
+from kits import small
 from kits.small import (
     VOCABULARY,
     mesh_of,
@@ -26,8 +27,8 @@ from bert_jax.convert.names import by_path
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.objectives import base
-from bert_jax.optimizers import adam
-from bert_jax.optimizers.base import select_trained
+from bert_jax.optimizers import adam, muon
+from bert_jax.optimizers.base import bytes_per_parameter, select_trained
 
 STEPS = 10
 RATE = rate_of("linear", 0.1, 3, STEPS)  # differs at every step
@@ -47,14 +48,20 @@ def make_gradients(rows: int = 6, columns: int = 5):
 
 
 def run(chain, params, gradients, select=step.DEFAULTS.select):
-    """Applies these gradients like step.train; yields the parameters and the state before and after each step."""
+    """Applies these gradients like step.train, which skips those that are not finite; yields the parameters and the
+    state before and after each step."""
     chain = optax.with_extra_args_support(chain)
 
     @jax.jit
     def update(gradient, state, params, number):
-        extra = {"step": number, "gradient_norm": optax.tree.norm(gradient)}
-        updates, state = chain.update(gradient, state, params, **extra)
-        return select(number, optax.apply_updates(params, updates), params), state
+        norm = optax.tree.norm(gradient)
+
+        def apply(params, state):
+            extra = {"step": number, "gradient_norm": norm}
+            updates, state = chain.update(gradient, state, params, **extra)
+            return select(number, optax.apply_updates(params, updates), params), state
+
+        return step_guard.apply_if(jnp.isfinite(norm), apply, (params, state))
 
     state = jax.jit(chain.init)(params)
     yield params, state
@@ -69,14 +76,14 @@ def make(*overrides, rate=RATE):
 
 
 def test_an_optimizer_comes_from_outside():
-    """LAMB (tests/external/lamb.py), compared with that of optax; the learning rate is that of the config."""
-    keys = small_config("optimizer.name=external.lamb", "optimizer.clip=0")
+    """Lion (tests/external/lion.py), compared with that of optax; the learning rate is that of the config."""
+    keys = small_config("optimizer.name=external.lion", "optimizer.clip=0")
     parts = build.design(keys, mesh_of((1, 1, 1)), VOCABULARY)
     settings = keys.optimizer
-    betas = dict(b1=settings.beta1, b2=settings.beta2, eps=settings.epsilon)
+    betas = dict(b1=settings.beta1, b2=settings.beta2)
     decay = dict(weight_decay=settings.weight_decay, mask=partial(models.decayed, keys))
     rate = rate_of("linear", settings.learning_rate, keys.schedule.warmup, 20)
-    reference = optax.lamb(rate, **betas, **decay)
+    reference = optax.lion(rate, **betas, **decay)
     params, gradients = make_gradients()
     pairs = zip(
         run(parts.optimizer, params, gradients), run(reference, params, gradients), strict=True
@@ -116,6 +123,205 @@ def test_adafactor_equals_the_formulas_of_its_paper():
             values[i] = values[i] - float(RATE(number - 1)) * change
     for ours, expected in zip(jax.tree.leaves(actual), values, strict=True):
         np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=5e-6)
+
+
+def skipping(gradients: list) -> list:
+    """Returns the gradients, of which the fifth is not finite."""
+    wrong = jax.tree.map(lambda g: g + np.inf, gradients[4])
+    return [*gradients[:4], wrong, *gradients[5:]]
+
+
+def descend(params, gradients, update) -> dict:
+    """Returns {path: float64 array} after steps at RATE, without the skipped one. update: (path, gradient, parameter,
+    its memory, number of updates) -> change."""
+    values = {path: np.float64(leaf) for path, leaf in by_path(params).items()}
+    memories = {path: {} for path in values}
+    count = 0
+    for number, gradient in enumerate(gradients):
+        if not np.isfinite(optax.tree.norm(gradient)):
+            continue
+        count += 1
+        for path, g in by_path(gradient).items():
+            change = update(path, np.float64(g), values[path], memories[path], count)
+            values[path] = values[path] - float(RATE(number)) * change
+    return values
+
+
+def follow(memory: dict, name: str, value, beta: float):
+    """Returns the moment of this name after another value."""
+    memory[name] = beta * memory.get(name, 0) + (1 - beta) * value
+    return memory[name]
+
+
+def adam_in_numpy(g, memory, count, is_corrected):
+    first = follow(memory, "m", g, 0.9)
+    second = follow(memory, "v", g**2, 0.999)
+    if is_corrected:
+        first = first / (1 - 0.9**count)
+        second = second / (1 - 0.999**count)
+    return first / (np.sqrt(second) + 1e-6)
+
+
+def sharded(tree, shape):
+    """Returns a tree with its matrices split over a mesh."""
+    placed = jax.NamedSharding(mesh_of(shape), P("fsdp", "tensor"))
+    return jax.tree.map(lambda x: jax.device_put(x, placed) if x.ndim == 2 else x, tree)
+
+
+def assert_equal(actual, expected: dict, rtol=2e-5, atol=2e-6):
+    actual = by_path(jax.device_get(actual))
+    worst = max(np.abs(actual[path] - expected[path]).max() for path in expected)
+    print(f"largest difference {worst:.1e}")
+    for path in expected:
+        np.testing.assert_allclose(actual[path], expected[path], rtol, atol, err_msg=path)
+
+
+@pytest.mark.parametrize("is_corrected, shape", [(False, (1, 1, 1)), (True, (2, 2, 2))])
+def test_ten_steps_of_lamb_equal_the_formulas_of_its_code(is_corrected, shape):
+    """google-research/albert, lamb_optimizer.py; with bias correction arXiv:1904.00962, algorithm 2. Norms are those of
+    whole arrays, of which each device has a fourth."""
+
+    def update(path, g, p, memory, count):
+        change = adam_in_numpy(g, memory, count, is_corrected)
+        if not path.endswith("kernel"):
+            return change
+        change = change + 0.01 * p
+        return change * np.linalg.norm(p) / np.linalg.norm(change)
+
+    chain = make("name=lamb", "clip=0", f"bias_correction={is_corrected}")
+    params, gradients = make_gradients()
+    if shape != (1, 1, 1):
+        params, gradients = make_gradients(8, 6)
+    gradients = skipping(gradients)
+    *_, (actual, _) = run(chain, sharded(params, shape), gradients)
+    assert_equal(actual, descend(params, gradients, update))
+
+
+def test_lamb_with_bias_correction_equals_that_of_optax():
+    chain = make("name=lamb", "clip=0", "bias_correction=True")
+    params, gradients = make_gradients()
+    kernel = [{"kernel": tree["dense"]["kernel"]} for tree in (params, *gradients)]
+    *_, (ours, _) = run(chain, kernel[0], kernel[1:])
+    reference = optax.lamb(RATE, eps=1e-6, weight_decay=0.01)
+    *_, (theirs, _) = run(reference, kernel[0], kernel[1:])
+    np.testing.assert_allclose(ours["kernel"], theirs["kernel"], rtol=1e-6, atol=1e-7)
+
+
+def make_block(rows: int, columns: int):
+    """Returns the tree of `make_gradients`, in a block and in front of it."""
+    params, gradients = make_gradients(rows, columns)
+
+    def nest(tree):
+        return {"network": {"blocks_0": tree, "embedder": {"words": tree["dense"]["kernel"]}}}
+
+    return nest(params), [nest(gradient) for gradient in gradients]
+
+
+GPT = "model.name=gpt", "objective.name=causal_lm", "task.name=token_blocks"
+TRANSFORMER = (
+    *("model.name=transformer", "model.decoder_layers=2", "phases.main.batch=16"),
+    *("objective.name=translation", "task.name=translation", "task.max_pieces=30"),
+)
+MATRIX = "network/blocks_0/dense/kernel"
+
+
+@pytest.mark.parametrize("size, shape", [((6, 4), (1, 1, 1)), ((4, 16), (2, 2, 2))])
+@pytest.mark.parametrize("is_nesterov", [True, False])
+def test_ten_steps_of_muon_equal_its_formulas(size, shape, is_nesterov):
+    """Those of optax, which corrects the bias of the moment; the iteration is that of github.com/KellerJordan/Muon, the
+    scale that of arXiv:2502.16982, equation 4. All but the matrix is updated by AdamW."""
+
+    def orthogonalize(x):
+        if x.shape[0] > x.shape[1]:
+            return orthogonalize(x.T).T
+        x = x / np.linalg.norm(x)
+        for _ in range(5):
+            square = x @ x.T
+            x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+        return x
+
+    def update(path, g, p, memory, count):
+        if path != MATRIX:
+            decay = 0.01 if path.endswith("words") else 0
+            return adam_in_numpy(g, memory, count, True) + decay * p
+        moment = follow(memory, "m", g, 0.95)
+        if is_nesterov:
+            moment = moment * 0.95 / (1 - 0.95 ** (count + 1)) + g * 0.05 / (1 - 0.95**count)
+        change = 0.2 * max(size) ** 0.5 * orthogonalize(moment)
+        assert 0.13 < np.sqrt((change**2).mean()) < 0.25  # that of AdamW is 0.2 to 0.4
+        return change + 0.01 * p
+
+    chain = make("name=muon", "clip=0", f"nesterov={is_nesterov}")
+    params, gradients = make_block(*size)
+    gradients = skipping(gradients)
+    *_, (actual, _) = run(chain, sharded(params, shape), gradients)
+    assert_equal(actual, descend(params, gradients, update))
+
+
+def test_muon_equals_that_of_optax_on_a_matrix():
+    chain = make("name=muon", "clip=0")
+    params, gradients = make_block(6, 16)
+    *_, (ours, _) = run(chain, params, gradients)
+    matrices = [by_path(tree)[MATRIX] for tree in (params, *gradients)]
+    reference = optax.contrib.muon(RATE, weight_decay=0.01, consistent_rms=0.2)
+    *_, (theirs, _) = run(reference, matrices[0], matrices[1:])
+    np.testing.assert_allclose(by_path(ours)[MATRIX], theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_the_moment_of_muon_may_be_rounded_once_a_step():
+    chain = make("name=muon", "clip=0", "moment_dtype=bfloat16")
+    params, gradients = make_block(6, 16)
+    *_, (_, state) = run(chain, params, gradients[:2])
+    first, second = (0.05 * by_path(gradient)[MATRIX] for gradient in gradients[:2])
+    moment = 0.95 * jnp.float32(first.astype(jnp.bfloat16)) + second
+    (actual,) = (leaf for path, leaf in by_path(state).items() if path.endswith(f"mu/{MATRIX}"))
+    np.testing.assert_array_equal(actual, moment.astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize(
+    "keys, count",
+    [
+        ((), 2 * 6),
+        ((*small.MODERN, "task.name=packed_documents"), 4 * 7),
+        (GPT, 2 * 6),
+        (TRANSFORMER, 2 * 6 + 2 * 10),
+    ],
+)
+def test_muon_updates_the_kernels_of_blocks(keys, count):
+    """Neither embeddings nor heads, whatever their names; each is a matrix of its own."""
+    config = small_config("optimizer.name=muon", *keys)
+    design = build.design(config, mesh_of((1, 1, 1)), VOCABULARY)
+    params = by_path(design.shapes.params)
+    labels = by_path(muon.label(config, design.shapes.params))
+    matrices = {path for path, label in labels.items() if label == "muon"}
+    kernels = {path for path in params if "/blocks_" in path and path.endswith("kernel")}
+    assert matrices == kernels and len(kernels) == count
+    assert all(params[path].ndim == 2 for path in kernels)
+
+
+@pytest.mark.parametrize(
+    "keys, expected",
+    [
+        ("name=adam", 8),
+        ("name=adam moment_dtype=bfloat16", 6),
+        ("name=stable_adamw weight_decay=0", 8),
+        ("name=lamb", 8),
+        ("name=lamb moment_dtype=bfloat16", 6),
+        ("name=muon", 8),
+        ("name=muon moment_dtype=bfloat16", 6),
+        ("name=adafactor", 0),
+    ],
+)
+def test_the_state_has_so_many_bytes_for_each_parameter(keys, expected):
+    """Muon has no second moment of the kernels of blocks; Adafactor has rows and columns of those of 128 and more."""
+    keys = [f"optimizer.{key}" for key in keys.split()]
+    config = small_config(*keys, "model.width=256", "model.max_length=128")
+    shapes = build.design(config, mesh_of((1, 1, 1)), VOCABULARY).shapes
+    sizes = {path: leaf.size for path, leaf in by_path(shapes.params).items()}
+    if "optimizer.name=muon" in keys:
+        matrices = [path for path in sizes if "/blocks_" in path and path.endswith("kernel")]
+        expected -= 4 * sum(sizes[path] for path in matrices) / sum(sizes.values())
+    assert bytes_per_parameter(shapes) == pytest.approx(expected, abs=0.1, rel=1e-4)
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -187,6 +393,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step():
         # The drop from 1.0 to 0.9 at the end of the warm-up, step 10, is that of the original code.
         ("linear", {0: 0.0, 5: 0.5, 10: 0.9, 60: 0.4, 100: 0.0}),
         ("cosine", {5: 0.5, 10: 1.0, 55: 0.5, 100: 0.0}),
+        ("root", {0: 0.0, 5: 0.5, 10: 0.9**0.5, 51: 0.7, 100: 0.0}),
         ("inverse_sqrt", {5: 0.5, 10: 1.0, 40: 0.5}),
         # By tokens: 50 of 200 in the first five steps; in the decay 600 of 1,800 in the first twenty.
         ("constant", {5: 0.25, 99: 1.0}),
@@ -236,7 +443,7 @@ def steps_of(number: int, *overrides) -> list[dict]:
     chain = optimizer.make(settings, lambda step: 0.01, None)
     select = partial(select_trained, settings)
     draw = np.random.default_rng(0)
-    noise = lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32)  # noqa: E731
+    noise = lambda x: draw.normal(size=x.shape).astype(np.float32)  # noqa: E731
     params, *gradients = (jax.tree.map(noise, SHAPES) for _ in range(number + 1))
     return [by_path(jax.device_get(found)) for found, _ in run(chain, params, gradients, select)]
 
@@ -255,14 +462,15 @@ def test_each_layer_has_its_own_rate():
         assert np.abs(expected).max() > 1e-4
 
 
-def test_layers_are_unfrozen_from_the_top():
+@pytest.mark.parametrize("name", ["adam", "lamb", "muon"])
+def test_layers_are_unfrozen_from_the_top(name):
     """One more every two steps; the others keep their bits, with weight decay, too."""
-    found = steps_of(7, "unfreeze_every=2", "weight_decay=0.1")
+    found = steps_of(7, f"name={name}", "unfreeze_every=2", "weight_decay=0.1")
     for number, (before, after) in enumerate(itertools.pairwise(found)):
         assert changed(before, after) == {name for name in LAYERS if LAYERS[name] <= number // 2}
 
 
-@pytest.mark.parametrize("name, decay", [("adam", 1e-3), ("stable_adamw", 1e-5)])
+@pytest.mark.parametrize("name, decay", [("adam", 1e-3), ("stable_adamw", 1e-5), ("lamb", 1e-3)])
 def test_layers_that_are_not_trained_yet_do_not_count(name, decay):
     """Neither in the norm of the gradient nor in Adam's moments; a layer's first update is that of a fresh Adam. Until
     then it has no weight decay."""

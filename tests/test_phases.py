@@ -120,7 +120,10 @@ def test_what_cannot_be_continued_is_refused(phased_run, tmp_path):
 
 
 @pytest.mark.full
-def test_a_run_with_a_mixture_that_is_killed_in_a_phase_ends_with_the_same_bits(finished, tmp_path):
+@pytest.mark.parametrize("optimizer", ["stable_adamw", "lamb", "muon"])
+def test_a_run_with_a_mixture_that_is_killed_in_a_phase_ends_with_the_same_bits(
+    finished, tmp_path, optimizer
+):
     """The last two phases have one shape, and mixtures of their own. The held-out text of each source is evaluated."""
     texts = corpora.make_text(400)
     for name, documents in (("a", texts[:90]), ("b", texts[90:])):
@@ -128,6 +131,7 @@ def test_a_run_with_a_mixture_that_is_killed_in_a_phase_ends_with_the_same_bits(
     changes = {
         "store": tmp_path / "store",
         "corpus.source": f"a={tmp_path}/a.txt,b={tmp_path}/b.txt",
+        "optimizer.name": optimizer,
         "task.mixture": "a:3",
         "phases.large.mixture": "tokens^0.5",
         "phases.large.length": 32,

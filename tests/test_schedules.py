@@ -182,6 +182,21 @@ def test_rates_are_those_of_published_runs(name):
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
+def test_rates_of_large_batches_are_those_of_their_code():
+    """PolyWarmUpScheduler of NVIDIA/DeepLearningExamples, PyTorch/LanguageModeling/BERT/schedulers.py, in float64."""
+    config = configs.load("bert_large_lamb")
+    expected = []
+    for peak, warmup, steps in ((6e-3, 0.2843, 7038), (4e-3, 0.128, 1563)):
+        warmup = round(warmup * steps) / steps
+        progress = np.arange(steps) / steps
+        rates = np.where(progress < warmup, progress / warmup, (1 - progress) ** 0.5)
+        expected.append(peak * rates)
+    for numpy in (jnp, np):
+        rate = optimizer.rate_of(configs.schedules(config), numpy)
+        actual = rate(np.arange(configs.total_steps(config)))
+        np.testing.assert_allclose(actual, np.concatenate(expected), rtol=1e-6)
+
+
 def test_a_decay_may_span_phases_and_a_warm_up_begins_again():
     """Of 100 tokens in each step of `a` and 200 in those of `b` and `c`; the decay has the last 15 steps."""
     shapes = {"a": (10, 10, 20), "b": (20, 10, 10), "c": (20, 10, 10)}

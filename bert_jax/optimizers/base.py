@@ -30,3 +30,13 @@ def select_trained(config, step, new, old):
         return new
 
     return jax.tree.map(select, models.layers_above(config, new), new, old)
+
+
+def bytes_per_parameter(state) -> float:
+    """Returns the bytes of the optimizer's state for each parameter.
+
+    state: a step.State, or its shapes.
+    """
+    moments = jax.tree.leaves(state.opt_state.inner)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in moments)
+    return size / sum(leaf.size for leaf in jax.tree.leaves(state.params))

@@ -12,6 +12,7 @@ from bert_jax.errors import BadInput
 from bert_jax.layers import gpu
 from bert_jax.models import base as models
 from bert_jax.objectives import base
+from bert_jax.optimizers.base import bytes_per_parameter
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
@@ -26,6 +27,7 @@ def collect(config, data, trainer) -> dict:
     phases = {phase.name: phase_info(config, phase, trainer) for phase in configs.phases(config)}
     return {
         **models.parameters(config, params, data.vocabulary.size),
+        "optimizer_bytes_per_parameter": bytes_per_parameter(trainer.shapes),
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": data.vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
@@ -69,7 +71,9 @@ def describe(config, info: dict) -> str:
     devices = ", ".join(sorted(set(info["devices"])))
     head = (
         f"{model.name}{size}, {info['parameters']:,} parameters, objective "
-        f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
+        f"{config.objective.name}, optimizer {config.optimizer.name} "
+        f"({info['optimizer_bytes_per_parameter']:.3g} bytes a parameter), "
+        f"{config.dtype} on {len(info['devices'])} x {devices}"
     )
     phases = [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     objective = base.make(config, Vocabulary(**info["vocabulary"]))

@@ -9,13 +9,17 @@ import pytest
 from kits.damage import flip_bit
 from kits.full_disk import full_disk
 from kits.runs import assert_same_bits, make_run, params
+from kits.small import VOCABULARY, mesh_of, small_config
 from kits.waiting import wait_until
 
+from bert_jax import build
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.convert import open_model
+from bert_jax.convert.names import by_path
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.parallel import cluster
+from bert_jax.registry import registered
 from bert_jax.runs import open_run
 from bert_jax.runs.workdir import Workdir
 from bert_jax.step import State
@@ -251,3 +255,25 @@ def test_a_checkpoint_that_verifies_can_be_restored_without_orbax_metadata(run, 
     first = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     items = reader.restore(directory, reader.ITEMS, shapes, jax.tree.map(lambda _: first, shapes))
     assert_same_bits(items["params"], saved_run[2])
+
+
+@pytest.mark.parametrize("name", sorted(registered("optimizer")))
+def test_the_state_of_every_optimizer_is_restored(tmp_path, name):
+    """Also without its shapes, by the same paths: config.init_moments reads them so."""
+    config = small_config(f"optimizer.name={name}", "optimizer.weight_decay=0")
+    design = build.design(config, mesh_of((2, 2, 2)), VOCABULARY)
+    draw = np.random.default_rng(0)
+    values = jax.tree.map(
+        lambda leaf: draw.uniform(size=leaf.shape).astype(leaf.dtype), design.shapes
+    )
+    items = reader.items(values)
+    with writer.manager(tmp_path) as checkpoints:
+        writer.save(checkpoints, 3, items, fingerprint.of_tree(items), run="")
+        writer.finish(checkpoints)
+    restored = reader.restore(tmp_path / "3", reader.ITEMS, design.shapes, design.shardings)
+    assert_same_bits(restored, items)
+    read = by_path(reader.read(tmp_path / "3", "opt_state"))
+    expected = by_path(values.opt_state)
+    assert read.keys() == expected.keys()
+    for path in read:
+        np.testing.assert_array_equal(read[path], expected[path])

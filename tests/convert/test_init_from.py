@@ -163,7 +163,10 @@ PLAIN |= {"schedule.name": "constant", "schedule.warmup": 0, "optimizer.bias_cor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "name",
+    ["adam", *(pytest.param(n, marks=pytest.mark.full) for n in ("adafactor", "lamb", "muon"))],
+)
 def test_moments_are_kept_from_step_0_on(finished, tmp_path, monkeypatch, name):
     """Twenty steps of a new run are those of one run after as many, on the same batches."""
     keys = PLAIN | {"optimizer.name": name, "log.every": 1, "evaluate.every": 0}
@@ -198,8 +201,8 @@ def test_moments_are_kept_from_step_0_on(finished, tmp_path, monkeypatch, name):
     "changes, named",
     [
         (
-            {"optimizer.name": "external.lamb"},
-            "optimizer.name='external.lamb': .*'adam'",
+            {"optimizer.name": "external.lion"},
+            "optimizer.name='external.lion': .*'adam'",
         ),
         ({"model.layers": 2}, "model.layers=2: .*config.init_from="),
         ({"init_from": "export"}, "init_moments=True: .*export"),

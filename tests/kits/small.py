@@ -53,6 +53,7 @@ LOST = {
     "model.name=": ("model.attention_dropout",),
     "optimizer.name=adafactor": ("optimizer.beta2", "optimizer.bias_correction"),
     "optimizer.name=stable_adamw": ("optimizer.bias_correction",),
+    "optimizer.name=muon": ("optimizer.bias_correction",),
 }
 
 

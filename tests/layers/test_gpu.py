@@ -38,6 +38,7 @@ def test_the_log_says_how_a_restart_gives_the_same_bits(is_deterministic):
     phase = {"rows_per_device": 16, "micro_batches": 1, "attention": "xla"}
     info = {"parameters": 9, "devices": ["cpu"], "unigram_entropy": 3.5, "phases": {"main": phase}}
     info |= {"vocabulary": VOCABULARY._asdict(), "deterministic": is_deterministic}
+    info["optimizer_bytes_per_parameter"] = 8.0
     text = run_info.describe(small_config(), info)
     assert (gpu.DETERMINISTIC in text) != is_deterministic
 

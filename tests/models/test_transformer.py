@@ -56,7 +56,7 @@ def learn(objective, params, batch):
 def test_the_log_names_the_blocks_of_both_parts(keys, size):
     phase = {"rows_per_device": 16, "micro_batches": 1, "attention": "xla"}
     info = {"parameters": 9, "devices": ["cpu"], "unigram_entropy": 3.5, "phases": {"main": phase}}
-    info["deterministic"] = False
+    info |= {"deterministic": False, "optimizer_bytes_per_parameter": 8.0}
     head = run_info.describe(small_config(*keys), info | {"vocabulary": VOCABULARY._asdict()})
     assert size in head.splitlines()[0]
 

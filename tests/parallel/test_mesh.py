@@ -1,5 +1,6 @@
 """Sharding rules, meshes, and the rows of each device."""
 
+import re
 from functools import partial
 
 import jax
@@ -16,14 +17,24 @@ from bert_jax.models import bert
 from bert_jax.parallel import mesh as meshes
 
 
-def test_large_parameters_and_their_moments_are_sharded():
-    update = optimizer.make(small_config(), lambda step: 0.0, None)
+@pytest.mark.parametrize("name", ["adam", "lamb", "muon"])
+def test_large_parameters_and_their_moments_are_sharded(name):
+    update = optimizer.make(small_config(f"optimizer.name={name}"), lambda step: 0.0, None)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh_of((2, 2, 2)))
+    of_params = meshes.by_path(shardings.params)
+    of_moments = {
+        path: re.split("/[mn]u/", path)[1]
+        for path in meshes.by_path(shardings.opt_state)
+        if re.search("/[mn]u/", path)
+    }
+    matrices = 12 if name == "muon" else 0  # of two blocks; they have one moment
+    assert len(of_moments) == 2 * len(of_params) - matrices
+    for path, sharding in meshes.by_path(shardings.opt_state).items():
+        if path in of_moments:
+            assert sharding == of_params[of_moments[path]]
     parts = jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), shapes, shardings)
-    moments = next(part for part in parts.opt_state.inner if hasattr(part, "mu"))
-    assert moments.mu == moments.nu == parts.params
     network = parts.params["network"]
     assert network["blocks_0"]["attention"]["query"]["kernel"] == (16, 16)  # of 32 x 32
     assert network["embedder"]["words"] == (64, 32)  # of 256 x 32
