@@ -4,7 +4,7 @@ In fine-tuning, its vector of a text is that of BERT, by a pooler that starts an
 """
 
 from bert_jax.layers import network
-from bert_jax.models import bert
+from bert_jax.models.bert import Bert
 
 FRAME = "cls | sep sep | sep"
 DEFAULTS = {
@@ -21,7 +21,11 @@ DEFAULTS = {
     "epsilon": 1e-5,  # epsilon of layer norms
     "initializer": 0.02,  # standard deviation of the truncated normal initializer
 }
-make = bert.make
+
+
+def make(config, vocabulary_size: int, **fields) -> Bert:
+    """Returns the network of a config; see `network.make`."""
+    return network.make(Bert, config, vocabulary_size, **fields)
 
 
 def check(config) -> None:
