@@ -45,7 +45,7 @@ def test_parameter_counts_of_gpt_equal_the_published_ones(name):
     assert counts.count(params, size) == GPT[name]
 
 
-# Of RobertaForMaskedLM, 50,265 pieces, without two rows of positions and a segment (arXiv:1907.11692; its docstrings).
+# Of RobertaForMaskedLM of transformers, 50,265 pieces, without two rows of positions and a segment.
 ROBERTA = {"roberta_base": 124_697_433 - 3 * 768, "roberta_large": 355_412_057 - 3 * 1024}
 
 
