@@ -45,6 +45,19 @@ def test_parameter_counts_of_gpt_equal_the_published_ones(name):
     assert counts.count(params, size) == GPT[name]
 
 
+# Of RobertaForMaskedLM of transformers, 50,265 pieces, without two rows of positions and a segment.
+ROBERTA = {"roberta_base": 124_697_433 - 3 * 768, "roberta_large": 355_412_057 - 3 * 1024}
+
+
+@pytest.mark.parametrize("name", ROBERTA)
+def test_parameter_counts_of_roberta_equal_the_published_ones(name):
+    resolved = config.load(name, ["dtype=float32"])
+    size = resolved.tokenizer.size
+    objective = base.make(resolved, Vocabulary(size, pad=1, unk=3, cls=0, sep=2, mask=size - 1))
+    params = jax.eval_shape(objective.init, jax.random.key(0), mlm_batch.shapes(1, 8, 1))
+    assert counts.count(params, size) == ROBERTA[name]
+
+
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_parameter_counts_equal_the_published_ones(size):
     resolved = config.load(f"bert_{size}", ["dtype=float32"])

@@ -1,5 +1,5 @@
 """Two systems from outside of the package (tests/external): a causal decoder that generates, and an encoder-decoder
-that learns from pairs of texts. No file of the package knows them. And the Transformer of the package."""
+that learns from pairs of texts. No file of the package knows them. And the Transformer and RoBERTa of the package."""
 
 import json
 import os
@@ -56,7 +56,7 @@ TRANSFORMER = {
     "objective.name": "translation",
 }
 TRANSFORMER |= REVERSAL | {"task.name": "translation", "task.max_pieces": 20}
-SYSTEMS = "decoder", "translator", "transformer"
+SYSTEMS = "decoder", "translator", "transformer", "roberta"
 FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in SYSTEMS}
 DECODER = {
     "model.name": "external.decoder",
@@ -64,8 +64,19 @@ DECODER = {
     "task.name": "token_blocks",
 }
 
+ROBERTA = {
+    "model.name": "roberta",
+    "model.layers": 1,
+    "model.width": 32,
+    "model.heads": 4,
+    "task.name": "full_sentences",
+    "tokenizer.kind": "byte_bpe",
+    "tokenizer.size": 300,
+}
+
 # {system: places of a step, of all sequences}
 TOKENS = {"decoder": 16 * 32, "translator": 2 * 64 * 24, "transformer": 2 * 64 * 24}
+TOKENS["roberta"] = TOKENS["decoder"]
 
 
 def write_pairs(directory) -> None:
@@ -93,6 +104,7 @@ def worlds(tmp_path_factory):
     worlds = {"decoder": GENERAL | DECODER | data, "translator": GENERAL | TRANSLATOR | pairs}
     pairs = pairs | {"store": directory / "packed_pairs"}
     worlds["transformer"] = GENERAL | TRANSFORMER | pairs
+    worlds["roberta"] = GENERAL | ROBERTA | data | {"store": directory / "sentences"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)  # of new processes
         for name, settings in worlds.items():
@@ -110,7 +122,7 @@ def test_strings_are_reversed_exactly(worlds, tmp_path):
     assert lines(tmp_path / "run")[-1]["exact"] == 1.0
 
 
-@pytest.mark.parametrize("system", SYSTEMS[1:])
+@pytest.mark.parametrize("system", SYSTEMS[1:3])
 def test_both_sequences_are_counted_and_shown(worlds, system):
     settings, workdir = worlds[system]
     batches = [inspect_batch.inspect(load(settings), step, 2) for step in range(5)]
@@ -205,7 +217,7 @@ def test_beams_take_their_caches_with_them(worlds, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer"])
+@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer", FULL["roberta"]])
 @pytest.mark.parametrize(
     "devices, changes",
     [
@@ -225,7 +237,9 @@ def test_the_division_of_a_batch_does_not_matter(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [FULL["decoder"], FULL["translator"], "transformer"])
+@pytest.mark.parametrize(
+    "system", [FULL["decoder"], FULL["translator"], "transformer", FULL["roberta"]]
+)
 def test_killed_and_resumed_it_has_the_same_bits(worlds, tmp_path, system):
     settings, undisturbed = worlds[system]
     fault = {faulty_program.FAULT: "0:step:15:kill"}
@@ -287,7 +301,7 @@ def test_commands_read_the_transformer(worlds, tmp_path, capsys):
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer"])
+@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer", FULL["roberta"]])
 def test_its_step_is_planned(worlds, capsys, system):
     path = str(worlds[system][1] / "config.json")
     assert main(["plan", "--config", path, "--topology", "v5e:2x2", "--json", "-"]) == 0

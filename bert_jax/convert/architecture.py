@@ -6,6 +6,16 @@ from dataclasses import dataclass, field
 from bert_jax.registry import Interface, nothing
 
 
+def read_unchanged(load: Callable, shapes: dict, values: dict) -> tuple[Callable, dict]:
+    """Returns the tensors of files that have those of `parts` alone."""
+    return load, shapes
+
+
+def write_unchanged(tensors: dict, vocabulary) -> dict:
+    """Returns the tensors of `parts`, of which there are no others in files."""
+    return tensors
+
+
 @dataclass(frozen=True, kw_only=True)
 class Architecture(Interface):
     """An architecture of transformers whose network is a model of bert_jax.
@@ -28,6 +38,7 @@ class Architecture(Interface):
     zeros: those among them that must be zero, because the model here has none.
     tied: {name of a tensor: that of its copy}: the output matrix is the word embeddings.
     label_layers: {objective: the layer of its labels}; "classifier" for others.
+    renamed: {objective: (part of a name, what replaces it)} in the class of the objective.
 
     keys: {key of config.json: (key of config.model, default)}; the default is 0 for a required key.
     fixed: {key of config.json that changes the model: the supported value}.
@@ -41,6 +52,9 @@ class Architecture(Interface):
     sizes: (model) -> {axis: size} of axes of its own.
     orders: (model) -> {axis: the numbers along it in the order of transformers}.
 
+    read_tensors: (name -> array, {name: shape}, config.json) of the tensors of files -> the first two, of those of
+        `parts`.
+    write_tensors: ({name: array} of the tensors of `parts`, vocabulary) -> the same of the tensors of files.
     read_settings: (config.json, its path) -> keys of config.model besides `plain`.
     write_settings: (model, vocabulary) -> keys of config.json besides `keys` and `fixed`.
     write_label_settings: (config) -> the same of a fine-tuned model.
@@ -62,6 +76,7 @@ class Architecture(Interface):
     zeros: tuple = ()
     tied: dict
     label_layers: dict = field(default_factory=dict)
+    renamed: dict = field(default_factory=dict)
 
     keys: dict
     fixed: dict
@@ -74,6 +89,8 @@ class Architecture(Interface):
     sizes: Callable = nothing
     orders: Callable = nothing
 
+    read_tensors: Callable = read_unchanged
+    write_tensors: Callable = write_unchanged
     read_settings: Callable
     write_settings: Callable
     write_label_settings: Callable = nothing

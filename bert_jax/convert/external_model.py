@@ -79,7 +79,7 @@ def to_config(
 
 def set_defaults(config: ConfigDict, source: ExternalModel) -> None:
     """Sets the keys of a default config that depend on the source, see `to_config`."""
-    has_pairs = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
+    has_pairs = source.parts() & {"pooler", "pair"} and config.model.get("type_vocabulary", 0) > 1
     config.task.pair_task = "nsp" if has_pairs else "none"
     phase = config.phases.main
     phase.length = min(phase.length, config.model.max_length)

@@ -66,6 +66,7 @@ def read(directory: Path, head: str = "mlm", model: str = "") -> ExternalModel:
     for name, stored in tensors.items():
         if name not in architecture.tied:
             shapes[name] = tuple(files[stored].get_slice(stored).get_shape())
+    load, shapes = architecture.read_tensors(load, shapes, values)
     pieces = config_json.read_number(values, "vocab_size", path, 0)
     tokenizer = pretrained_tokenizer.read(directory, values, settings["name"], architecture)
     for key, token in architecture.tokens.items():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt
+from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt, roberta
 from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
 from bert_jax.parallel.mesh import by_path
@@ -19,6 +19,7 @@ FORMATS = ("huggingface", "google")
 ARCHITECTURES = {
     "bert": bert.BERT,
     "modernbert": modernbert.MODERNBERT,
+    "roberta": roberta.ROBERTA,
     "transformer": marian.MARIAN,
     "gpt": gpt2.GPT2,
 }
@@ -120,7 +121,11 @@ def parameters(model, objective: str = "") -> list[Parameter]:
         for number in range(*first, layers):
             table += expand(part, scope.format(number), scope_there.format(number), rows)
     is_linear = architecture.is_transposed
-    table = [parameter._replace(is_linear=is_linear) for parameter in table]
+    renamed = architecture.renamed.get(objective, ("", ""))
+    table = [
+        entry._replace(is_linear=is_linear, huggingface=entry.huggingface.replace(*renamed))
+        for entry in table
+    ]
     if objective in LABELERS:
         layer = architecture.label_layers.get(objective, "classifier")
         table += expand("label", "", "", [("DC", "label", layer)])

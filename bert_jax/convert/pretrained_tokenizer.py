@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import AddedToken
 from tokenizers.models import BPE
 from tokenizers.normalizers import BertNormalizer
-from tokenizers.processors import BertProcessing
+from tokenizers.processors import BertProcessing, RobertaProcessing
 
 from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
@@ -15,19 +15,24 @@ from bert_jax.storage import json_file
 from bert_jax.tokenizers import bpe_files, huggingface, settings_files, wordpiece
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.settings_files import NAMES, SETTINGS, as_token, find_spellings
-from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END, Frame, model_frame
+from bert_jax.tokenizers.special_tokens import OTHER_NAMES, SPECIAL, TEXT_END, Frame, model_frame
 
-# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2 and GPT take nothing but the vocabulary
-# and merges from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
+# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2, GPT and RoBERTa take nothing but the
+# vocabulary and merges from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
 BERT = ("Bert", "DistilBert", "Electra", "LayoutLM", "Lxmert", "MobileBert", "SqueezeBert")
 GPT2 = "GPT2"
 GPT = "OpenAIGPT"
+ROBERTA = "Roberta"
 OTHERS = ("PreTrained", "TokenizersBackend")
-# {class: the type of its model}, and {class: its special tokens, unless the settings have others}
-TYPES = dict.fromkeys(BERT, "WordPiece") | dict.fromkeys((GPT2, GPT), "BPE")
+# {class: the type of its model}, {class: what adds its frame}, and {class: its special tokens, unless the settings have
+# others}
+TYPES = dict.fromkeys(BERT, "WordPiece") | dict.fromkeys((GPT2, GPT, ROBERTA), "BPE")
+PROCESSORS = dict.fromkeys(BERT, BertProcessing) | {ROBERTA: RobertaProcessing}
 DEFAULTS = dict.fromkeys(BERT, {f"{name}_token": piece for name, piece in SPECIAL.items()})
 DEFAULTS[GPT2] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), TEXT_END)
 DEFAULTS[GPT] = {"unk_token": bpe_files.UNKNOWN}
+DEFAULTS[ROBERTA] = {f"{name}_token": text.split()[0] for name, text in OTHER_NAMES.items()}
+DEFAULTS[ROBERTA] |= {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def read(directory: Path, config: dict, model: str, architecture: Architecture) -> Tokenizer:
@@ -59,9 +64,9 @@ def read(directory: Path, config: dict, model: str, architecture: Architecture) 
             spellings |= find_ends([settings, generation, config], library)
     tokenizer = huggingface.from_library(library, file, spellings)
     special = tokenizer.special
-    if name in BERT and special.keys() >= {"cls", "sep"}:  # the class adds them
+    if name in PROCESSORS and special.keys() >= {"cls", "sep"}:
         ends = [(tokenizer.spellings[end], special[end]) for end in ("sep", "cls")]
-        library.post_processor = BertProcessing(*ends)
+        library.post_processor = PROCESSORS[name](*ends)
     if not architecture.generates:
         check_frame(directory, library, model_frame(model).ids(special))
     return tokenizer
@@ -175,7 +180,8 @@ def bert_library(vocabulary: dict, settings: dict, spellings: dict) -> tokenizer
 
 
 def gpt_library(name: str, pieces: dict, merges: list, settings: dict) -> tokenizers.Tokenizer:
-    """Returns the library's tokenizer with the rules of GPT-2 or GPT and the keys of the settings."""
+    """Returns the library's tokenizer with the rules of GPT-2, which RoBERTa has, too, or of GPT, and the keys of the
+    settings."""
     if name == GPT:
         unknown = as_token(settings["unk_token"])["content"]
         return bpe_files.word_level(pieces, merges, unknown)

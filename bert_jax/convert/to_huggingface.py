@@ -24,11 +24,12 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
     positions: the longest row that the model was trained on, to which transformers cuts a text.
     """
     parts, tensors = names.tensors(params, config, vocabulary.size, "huggingface")
+    architecture = names.find_architecture(config.model, config.objective.name)
+    tensors = architecture.write_tensors(tensors, vocabulary)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     # safetensors creates its file with mode 0600.
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
-    architecture = names.find_architecture(config.model, config.objective.name)
     has_segments = "type_vocabulary" in config.model
     frame = Frame() if architecture.generates else frame_of(config)
     tokenizer_files.write(directory, tokenizer, positions, has_segments, frame)

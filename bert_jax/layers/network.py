@@ -306,6 +306,13 @@ def check(config) -> None:
         check_rotary(config)
 
 
+def check_no_pairs(config) -> None:
+    """Raises BadInput for a pair loss: the model has no segments."""
+    pair_task = config.task.get("pair_task", "none")
+    hint = f"expected none: model.name={config.model.name!r} has no segments"
+    require(pair_task == "none", "task.pair_task", config, hint)
+
+
 def check_rotary(config) -> None:
     """Raises BadInput if heads cannot be rotated."""
     model = config.model

@@ -112,6 +112,4 @@ def check(config) -> None:
         for name, phase in config.phases.items():
             is_base = phase[key] == 0 or phase[key] > 1
             require(is_base, f"phases.{name}.{key}", config, "expected 0 or more than 1")
-    pair_task = config.task.get("pair_task", "none")
-    hint = "expected none: model.name='modernbert' has no segments and no pooler"
-    require(pair_task == "none", "task.pair_task", config, hint)
+    network.check_no_pairs(config)

@@ -6,7 +6,7 @@ import pytest
 from kits import pairs_of_texts
 from kits.external_models import read_json
 from kits.runs import make_run, run_batch
-from kits.small import MODERN
+from kits.small import MODERN, ROBERTA
 
 from bert_jax.cli import main
 from bert_jax.objectives import base
@@ -21,6 +21,7 @@ TRANSLATION += ("task.max_pieces=20",)
 KEYS = {
     "bert": (),
     "modernbert": (*MODERN, "task.pair_task=none"),
+    "roberta": (*ROBERTA, "task.pair_task=none"),
     "gpt2": ("model.layers=2", *CAUSAL),
     "marian": ("model.layers=2", "model.decoder_layers=3", "model.feed_forward=48", *TRANSLATION),
 }

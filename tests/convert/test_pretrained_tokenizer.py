@@ -116,6 +116,8 @@ MANY = {
 }
 NAMED = {"pad_token": "<nothing>", "mask_token": {"__type": "AddedToken", **token("<blank>")}}
 PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
+ROBERTA = {"tokenizer_class": "RobertaTokenizer"}
+OF_ROBERTA = {"config.json": {"model_type": "roberta"}}
 # {name: (kind of tokenizer.json; None: vocab.txt instead, tokenizer_config.json, other files)}
 DIRECTORIES = {
     "lower case off": ("uncased", {"do_lower_case": False}, {}),
@@ -145,6 +147,13 @@ DIRECTORIES = {
     "no word marks": ("digits", PLAIN | {"mask_token": "[MASK]"}, {}),
     "characters": ("characters", PLAIN, {}),
     "bytes, added": ("bytes", PLAIN | {"extra_special_tokens": ["<e1>", "covid"]}, {}),
+    "RoBERTa": ("bytes", ROBERTA, OF_ROBERTA),
+    "RoBERTa, a space before each text": (
+        "bytes",
+        ROBERTA | {"add_prefix_space": True},
+        OF_ROBERTA,
+    ),
+    "RoBERTa, other names": ("bytes", ROBERTA | NAMED, OF_ROBERTA),
 }
 
 
@@ -160,8 +169,8 @@ def write(directory, documents, kind, settings, files):
     return directory
 
 
-def read(directory, model="bert"):
-    values = {"model_type": model}
+def read(directory):
+    values = external_models.read_json(directory / "config.json")
     return pretrained_tokenizer.read(directory, values, *names.find_model(values, directory))
 
 
@@ -215,7 +224,7 @@ def test_ids_of_models_that_generate_equal_transformers(tmp_path, name):
             (directory / file).unlink()
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     (directory / "config.json").write_text('{"model_type": "gpt2"}')
-    ours = read(directory, "gpt2")
+    ours = read(directory)
     theirs = transformers.AutoTokenizer.from_pretrained(directory)
     special = ["<unk>", TEXT_END, *theirs.special_tokens_map.values()]
     texts = [text for text in FEW if not any(piece in text for piece in special)]
@@ -315,7 +324,7 @@ def test_rows_that_pad_the_embeddings_get_pieces(tmp_path, documents, kind):
         ({"tokenizer_class": "MPNetTokenizer"}, "uncased", "MPNetTokenizer"),
         ({"tokenizer_class": "XLMRobertaTokenizer"}, "bytes", "XLMRobertaTokenizer"),
         ({"tokenizer_class": "GPTNeoXTokenizerFast"}, "bytes", "GPTNeoXTokenizerFast"),
-        ({"tokenizer_class": "RobertaTokenizer"}, "bytes", "RobertaTokenizer"),
+        (ROBERTA, "bytes", "frames a text as"),
         ({"tokenizer_class": "GPT2Tokenizer"}, None, "vocab.json"),
         # The class has another type of model.
         ({"tokenizer_class": "OpenAIGPTTokenizer"}, "uncased", "OpenAIGPTTokenizer"),
@@ -334,7 +343,7 @@ def test_what_cannot_be_followed_is_refused_by_name(tmp_path, documents, setting
 def test_the_hint_of_a_refusal_works(tmp_path, documents):
     """transformers writes a tokenizer.json for files that have none; it has all rules if the settings say so. That of
     this class has another frame."""
-    settings = {"tokenizer_class": "RobertaTokenizer"}
+    settings = {"tokenizer_class": "BartTokenizer"}
     model = documents["bytes"]["model"]
     directory = write(tmp_path / "bytes", documents, None, settings, {"vocab.json": model["vocab"]})
     (directory / "merges.txt").write_text(lines(map(" ".join, model["merges"])))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kits.malformed_inputs import refused
 from kits.runs import TRAIN, make_run, run_batch
-from kits.small import MODERN
+from kits.small import MODERN, ROBERTA
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
@@ -100,6 +100,13 @@ HEADS = {
 }
 # {class of transformers: keys of the model}, and each with all heads; ModernBERT pools in two ways.
 MODELS = {"Bert": (), "ModernBert": MODERN, "ModernBert by mean": (*MODERN, "model.pooling=mean")}
+MODELS["Roberta"] = ROBERTA
+# {class: (pooler of a classifier, layers with other names than in BERT)}
+LAYERS = {
+    "Bert": ("bert.pooler.dense", {}),
+    "ModernBert": ("", {"spans": "classifier"}),
+    "Roberta": ("classifier.dense", {"classifier": "classifier.out_proj"}),
+}
 ALL = [(model, head) for model in MODELS for head in HEADS if HEADS[head][1] or " " not in model]
 LABELS = "no", "yes", "maybe"
 
@@ -126,6 +133,7 @@ def run_of(directory, objective: str, *keys: str) -> tuple:
 # Every day, one layer of each model, and all layers of one.
 SOME = {
     ("ModernBert by mean", "classifier"),
+    ("Roberta", "classifier"),
     *((model, head) for model, head in ALL if model == "Bert"),
 }
 EACH = [case if case in SOME else pytest.param(*case, marks=pytest.mark.full) for case in ALL]
@@ -136,14 +144,18 @@ EACH = [case if case in SOME else pytest.param(*case, marks=pytest.mark.full) fo
 def test_the_layer_has_its_name_and_layout(tmp_path, model, objective):
     outputs, pool, end, layer = HEADS[objective]
     name, _, mean = model.partition(" by ")
-    layer = layer if name == "Bert" else "classifier"
+    pooler, layers = LAYERS[name]
+    layer = layers.get(objective, layer)
     run, _ = run_of(tmp_path / "run", objective, *MODELS[model])
     values, tensors = write(tmp_path / "out", run), load_file(tmp_path / "out/model.safetensors")
     label = run[-1]["label"]
     np.testing.assert_array_equal(tensors[f"{layer}.weight"], label["kernel"].T)
     np.testing.assert_array_equal(tensors[f"{layer}.bias"], label["bias"])
     assert values["architectures"] == [name + end] and ("id2label" in values) == (outputs == 3)
-    assert ("bert.pooler.dense.bias" in tensors) == (pool == "summary" and name == "Bert")
+    if pooler and objective == "multiple_choice":
+        pooler = f"{name.lower()}.pooler.dense"
+    poolers = [key for key in tensors if key.endswith("dense.bias") and ".layer." not in key]
+    assert poolers == ([f"{pooler}.bias"] if pooler and pool == "summary" else [])
     assert ("head.dense.weight" in tensors) == (name == "ModernBert")
     assert values.get("classifier_pooling", "cls") == (mean or "cls")
 
@@ -192,15 +204,20 @@ def test_the_card_names_task_labels_and_scores(tmp_path):
     assert str(tmp_path) not in card + (tmp_path / "out/training.json").read_text()
 
 
-@pytest.mark.parametrize(("keys", "fresh"), [((), {"mlm", "pair"}), (MODERN, {"mlm"})])
+@pytest.mark.parametrize(
+    ("keys", "fresh"), [((), {"mlm", "pair"}), (MODERN, {"mlm"}), (ROBERTA, {"mlm"})]
+)
 def test_the_network_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
-    """With the head of ModernBERT; the last layer is not."""
+    """With the head of ModernBERT; the last layer is not, nor that in front of it in a classifier of RoBERTa."""
     run = labeled_run(tmp_path / "run", *keys)
     write(tmp_path / "out", run)
     model = open_model.open_model(tmp_path / "out")
     assert model.info["fresh"] == sorted(fresh)
     ours, theirs = names.by_path(run[-1]), names.by_path(model.params)
-    for path in ours.keys() - {"network/embedder/words", "label/kernel", "label/bias"}:
+    layers = ("label/", "network/pooler/" if keys == ROBERTA else "label/")
+    for path in ours.keys() - {"network/embedder/words"}:
+        if path.startswith(layers):
+            continue
         np.testing.assert_array_equal(theirs[path], ours[path])
     assert ours["network/embedder/words"].shape == theirs["network/embedder/words"].shape
 
@@ -245,6 +262,8 @@ def test_an_exported_model_predicts_what_its_run_does(tmp_path, objective):
 
 # --- With PyTorch ---------------------------------------------------------------------------------
 
+ALONE = MODERN, ROBERTA  # models without a pair loss
+
 
 def outputs_of_transformers(directory, arrays, *rows):
     """Returns (config, outputs) of the class in config.json, which must have exactly the directory's tensors."""
@@ -252,7 +271,7 @@ def outputs_of_transformers(directory, arrays, *rows):
     import transformers
 
     (name,) = json.loads((directory / "config.json").read_text())["architectures"]
-    load = getattr(transformers, f"AutoModel{name.partition('Bert')[2]}").from_pretrained
+    load = getattr(transformers, f"AutoModel{name[name.index('For') :]}").from_pretrained
     model, info = load(directory, output_loading_info=True)
     assert not any(info.values()) and type(model).__name__ == name
     inputs = {"input_ids": "tokens", "attention_mask": "sequence_ids"}
@@ -264,21 +283,21 @@ def outputs_of_transformers(directory, arrays, *rows):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "keys", [(), ("model.activation=gelu",), ("model.activation=relu",), MODERN]
+    "keys", [(), ("model.activation=gelu",), ("model.activation=relu",), MODERN, ROBERTA]
 )
 def test_logits_equal_those_of_transformers(tmp_path, keys):
-    run = make_run(tmp_path / "run", *keys, *["task.pair_task=none"] * (keys == MODERN))
+    run = make_run(tmp_path / "run", *keys, *["task.pair_task=none"] * (keys in ALONE))
     config, vocabulary, _, params = run
     write(tmp_path / "out", run)
     arrays = run_batch(vocabulary)
     ours = base.make(config, vocabulary).outputs(params, arrays)
     _, theirs = outputs_of_transformers(tmp_path / "out", arrays, 6)
     positions = arrays["masked_positions"][..., None]
-    expected = theirs.logits if keys == MODERN else theirs.prediction_logits
+    expected = theirs.logits if keys in ALONE else theirs.prediction_logits
     expected = np.take_along_axis(expected.numpy(), positions, axis=1)
     logits = np.asarray(ours["mlm_logits"])[..., : vocabulary.size]
     assert np.abs(logits - expected).max() < 2e-5
-    if keys != MODERN:
+    if keys not in ALONE:
         pairs = np.asarray(ours["pair_logits"])[:, 0]
         assert np.abs(pairs - theirs.seq_relationship_logits.numpy()).max() < 2e-5
 

@@ -47,8 +47,11 @@ def test_labels_without_weight_and_models_without_tables_have_no_limit(config):
     weights = np.zeros(16, np.float32)
     batch = small_batch() | {"targets": np.full(16, -100, np.int32), "label_weights": weights}
     check_ids(config, VOCABULARY.size, batch)
-    modern = small_config("model.name=modernbert", "task.pair_task=none")
-    check_ids(modern, VOCABULARY.size, batch | {"segments": np.full((16, 32), 7, np.int32)})
+    for name in ("modernbert", "roberta"):
+        keys = small_config(f"model.name={name}", "task.pair_task=none")
+        check_ids(keys, VOCABULARY.size, batch | {"segments": np.full((16, 32), 7, np.int32)})
+    with pytest.raises(BadInput, match="positions has"):
+        check_ids(keys, VOCABULARY.size, batch | {"positions": np.full((16, 32), 32, np.int32)})
 
 
 def test_random_batches_have_ids_in_the_ranges_of_a_task():

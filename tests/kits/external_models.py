@@ -120,6 +120,6 @@ def assert_same_params(actual, expected, vocabulary) -> None:
     assert actual.keys() == expected.keys()
     for path, array in expected.items():
         end = None
-        if path.endswith("/words") or path == "lm/bias":
+        if path.endswith(("/words", "lm/bias")):
             end = vocabulary.size
         np.testing.assert_array_equal(actual[path][:end], array[:end], err_msg=path)

@@ -155,7 +155,8 @@ def untrained(tokenizer, *overrides: str) -> open_run.OpenModel:
 def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:
     """Returns padded rows of two segments for a run's vocabulary."""
     arrays = small_batch(rows)
-    tokens = arrays["tokens"] % vocabulary.size
+    least = len(SPECIAL)
+    tokens = least + arrays["tokens"] % (vocabulary.size - least)
     for name in SPECIAL:
         tokens[arrays["tokens"] == getattr(VOCABULARY, name)] = getattr(vocabulary, name)
     arrays["tokens"] = tokens

@@ -47,6 +47,8 @@ SMALL = {
 
 # Overrides for a small ModernBERT.
 MODERN = ("model.name=modernbert", "model.layers=4", "model.feed_forward=48", "model.window=8")
+# Overrides for a small RoBERTa.
+ROBERTA = ("model.name=roberta", "model.layers=2")
 # {the beginning of an override: the keys of SMALL that there are no more}
 LOST = {
     "task.name=": ("phases.main.max_predictions",),

@@ -119,6 +119,17 @@ def write_named(directory: Path) -> Path:
     return directory
 
 
+def write_roberta(directory: Path) -> Path:
+    """Writes a vocabulary and its merges as RoBERTa has them, with <mask> at the end; returns the directory."""
+    write_bpe_files(directory, ("vocab.json", "merges.txt"), is_gpt=False)
+    path = directory / "vocab.json"
+    pieces = json.loads(path.read_text())
+    del pieces[TEXT_END]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pieces, key=pieces.get), "<mask>"]
+    path.write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    return directory
+
+
 def write_bpe_files(directory: Path, names: tuple[str, str], is_gpt: bool) -> Path:
     """Writes a vocabulary and its merges as GPT-2 or GPT have them; returns the directory.
 

@@ -18,6 +18,7 @@ MODELS = {
     "gpt": ["model.name=gpt", "model.norm=post"],
     "rotary": ["model.name=gpt", "model.positions=rotary"],
     "bert": [],
+    "roberta": ["model.name=roberta", "task.name=token_blocks"],
     "modernbert": ["model.name=modernbert", "model.window=8", "task.name=token_blocks"],
 }
 

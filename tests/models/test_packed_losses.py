@@ -13,6 +13,8 @@ from bert_jax import prng
 from bert_jax.objectives import base
 from bert_jax.tasks.text import packed_documents
 
+MODELS = [["bert"], ["modernbert", "model.window=8"], ["roberta"]]
+
 
 @pytest.mark.slow
 def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
@@ -42,7 +44,7 @@ def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [["bert"], ["modernbert", "model.window=8"]], ids=lambda m: m[0])
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m[0])
 def test_packed_documents_have_the_logits_of_each_alone(tmp_path, model):
     keys = ["task.name=packed_documents", "phases.main.length=96", "phases.main.max_predictions=40"]
     keys += ["task.mask_rate=0.4", "model.initializer=0.2"]
