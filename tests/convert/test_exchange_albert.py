@@ -179,8 +179,7 @@ def test_ids_equal_transformers(tmp_path, name, has_document):
 
 def test_numbers_before_a_comma_are_split_as_in_the_published_file(tmp_path):
     texts = ["in 25, it was 7, and 7, and 7,"] * 40
-    options = dict(vocab_size=60, sentence_iterator=iter(texts))
-    model = vocabularies.make_model(**SPELLED, **options)
+    model = vocabularies.make_model(texts, vocab_size=60, **SPELLED)
     (tmp_path / "spiece.model").write_bytes(model)
     plain = sentencepiece.from_file(tmp_path / "spiece.model", False)
     joined = {piece for piece in plain.pieces if re.search(r"\d,$", piece)}

@@ -63,8 +63,7 @@ def test_parameters_do_not_grow_with_depth_but_the_work_does():
         sizes.append(counts.count(params, 200))
         program = jax.make_jaxpr(loss_of(objective))(params, small_batch())
         flops.append(counts.products(program.jaxpr, [True] * len(jax.tree.leaves(params))))
-    deep = [5 * 32 * 32 * 12, 2 * 32 * 32 * 12]  # weights of blocks, were they separate
-    assert sizes[0] == sizes[1] and flops[1] > 1.5 * flops[0] and deep[0] > sizes[0] / 4
+    assert sizes[0] == sizes[1] and flops[1] > 1.5 * flops[0]
 
 
 def test_shapes_of_embeddings_and_head_and_their_shards(shared):
