@@ -1,6 +1,7 @@
 """ALBERT beside transformers' (PyTorch): directories in both directions, tokenizers, refused settings, and a published
 model. Logits of all heads: test_to_huggingface.py; losses and gradients: test_golden.py."""
 
+import json
 import re
 import shutil
 import unicodedata
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import tokenizers as library
+import transformers
 from kits import external_models, vocabularies
 from kits.malformed_inputs import refused_import
 from kits.paths import data
@@ -22,7 +24,13 @@ from tokenizers import models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from bert_jax.cli import main
-from bert_jax.convert import albert, open_model, pretrained_tokenizer, settings
+from bert_jax.convert import (
+    albert,
+    open_model,
+    pretrained_tokenizer,
+    sentencepiece_to_json,
+    settings,
+)
 from bert_jax.errors import BadInput
 from bert_jax.inference import batches
 from bert_jax.tokenizers import sentencepiece
@@ -84,8 +92,6 @@ CLASSES += [("Model", ["mlm", "pair"])]
 def test_directories_of_transformers_are_read(exported, name, fresh, tmp_path):
     """They have the weights of an export that transformers opened, bit for bit; exported again, too."""
     pytest.importorskip("torch")
-    import transformers
-
     (_, vocabulary, _, params), directory = exported
     source = external_models.copy(directory, tmp_path / "source")
     [(source / file).unlink() for file in (WEIGHTS, "config.json", "training.json")]
@@ -157,16 +163,17 @@ def read(directory: Path):
 @pytest.mark.parametrize("has_document", [False, True])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_ids_equal_transformers(tmp_path, name, has_document):
-    """Of spiece.model, or of a tokenizer.json, of which the class reads the pieces."""
-    import transformers
-
+    """Of spiece.model, or of a tokenizer.json, of which the class reads the pieces and the table of characters."""
     directory = write_source(tmp_path / "source", SETTINGS[name])
-    theirs = transformers.AlbertTokenizer.from_pretrained(directory)
-    if has_document:
-        theirs.save_pretrained(directory)
-        (directory / "spiece.model").unlink()
-        theirs = transformers.AutoTokenizer.from_pretrained(directory)
     ours = read(directory)
+    model = sentencepiece.from_file(directory / "spiece.model", False)
+    document = sentencepiece_to_json.document(model)
+    (directory / "tokenizer.json").write_text(json.dumps(document))
+    (directory / "spiece.model").unlink()
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    assert type(theirs) is transformers.AlbertTokenizer
+    if has_document:
+        ours = read(directory)
     assert ours.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     assert ours.size == len(theirs)
     assert ours.encode(TEXTS) == theirs(TEXTS, add_special_tokens=False)["input_ids"]
@@ -293,7 +300,6 @@ def test_a_published_model_predicts_what_it_does_in_transformers(published, tmp_
     """The pieces of every fifth token of 20 reactions, masked, and their probabilities; imported, and exported
     again."""
     import torch
-    import transformers
 
     source, pattern, ids = published
     run, out = tmp_path / "run", tmp_path / "out"
