@@ -4,10 +4,11 @@
         --config.corpus.format=wiki
 
 `albert_base:v1` has dropout, as the first published models; the second ones have none. Rows have 512 tokens of two
-sentences, in order or swapped. One to three words are masked at once. The paper trains for 125,000 steps of 4,096 rows;
-version 2 of this model was trained for 10 million steps, that of the larger ones for 3 million. The authors' command
-predicts at most 20 tokens of a row; here 15 % are predicted. The 30,000 pieces are trained on the text; for those of a
-published model, set --config.tokenizer.path to its tokenizer.json.
+consecutive segments, in order or swapped. One to three words are masked at once. The paper trains for 125,000 steps of
+4,096 rows; version 2 of this model was trained for 10 million steps, that of the larger ones for 3 million. The paper's
+optimizer is LAMB, here it is Adam. The authors' command predicts at most 20 tokens of a row; here 15 % are predicted.
+The 30,000 pieces are trained on the text; for those of a published model, set --config.tokenizer.path to its
+tokenizer.json.
 """
 
 from bert_jax.configs import base
