@@ -57,9 +57,8 @@ class Network(nn.Module, kw_only=True):
     norm: str = "post"
     positions: str = "learned"  # embeddings are made of learned ones alone
     type_vocabulary: int = 0
-    embedding_width: int = (
-        0  # of the embeddings, which a dense layer projects to the width; 0: the width, and none
-    )
+    # That of the embeddings, which a dense layer projects to `width`; 0: `width`, and no such layer.
+    embedding_width: int = 0
     gated: bool = False
     # Fields that the objective and the program decide, see `Spec`.
     causal: bool = False
