@@ -20,7 +20,7 @@ TRANSLATION += ("task.max_pieces=20",)
 # {model_type: overrides of the small config}
 KEYS = {
     "bert": (),
-    "albert": (*ALBERT, "model.initializer=0.4"),
+    "albert": (*ALBERT, "model.initializer=0.35"),
     "modernbert": (*MODERN, "task.pair_task=none"),
     "gpt2": ("model.layers=2", *CAUSAL),
     "marian": ("model.layers=2", "model.decoder_layers=3", "model.feed_forward=48", *TRANSLATION),
