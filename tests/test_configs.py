@@ -6,6 +6,7 @@ from kits.paths import ROOT
 
 from bert_jax import config
 from bert_jax.layers import counts
+from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tasks import base as dataset
 from bert_jax.tasks.text import mlm_batch
@@ -23,7 +24,13 @@ PUBLISHED = {
     "base": 109_482_240,
     "large": 335_141_888,
 }
-
+# Of AlbertModel of transformers, 30,000 pieces, with pooler (arXiv:1909.11942, table 1, has them in millions).
+ALBERT = {
+    "base": 11_683_584,
+    "large": 17_683_968,
+    "xlarge": 58_724_864,
+    "xxlarge": 222_595_584,
+}
 
 # Of GPT-2, 50,257 pieces, and of GPT, 40,478, with all that they have.
 GPT = {
@@ -58,12 +65,27 @@ def test_parameter_counts_of_roberta_equal_the_published_ones(name):
     assert counts.count(params, size) == ROBERTA[name]
 
 
+def body_parameters(name: str, pieces: int) -> int:
+    resolved = config.load(name, ["dtype=float32"])
+    objective = base.make(resolved, Vocabulary(pieces, pad=0, unk=100, cls=101, sep=102, mask=103))
+    params = jax.eval_shape(objective.init, jax.random.key(0), mlm_batch.shapes(1, 8, 1))
+    return models.parameters(resolved, params, pieces)["body_parameters"]
+
+
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_parameter_counts_equal_the_published_ones(size):
-    resolved = config.load(f"bert_{size}", ["dtype=float32"])
-    objective = base.make(resolved, Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103))
-    params = jax.eval_shape(objective.init, jax.random.key(0), mlm_batch.shapes(1, 8, 1))
-    assert counts.count({"network": params["network"]}, 30522) == PUBLISHED[size]
+    assert body_parameters(f"bert_{size}", 30_522) == PUBLISHED[size]
+
+
+@pytest.mark.parametrize("size", ALBERT)
+def test_parameter_counts_of_albert_equal_the_published_ones(size):
+    assert body_parameters(f"albert_{size}", 30_000) == ALBERT[size]
+
+
+@pytest.mark.parametrize(("version", "rate"), [("v1", 0.1), ("v2", 0.0)])
+def test_versions_of_albert_differ_in_dropout(version, rate):
+    model = config.load(f"albert_large:{version}").model
+    assert model.layers == 24 and {model.dropout, model.attention_dropout} == {rate}
 
 
 def keys(tree, prefix=""):

@@ -1,5 +1,5 @@
 """Two systems from outside of the package (tests/external): a causal decoder that generates, and an encoder-decoder
-that learns from pairs of texts. No file of the package knows them. And the Transformer and RoBERTa of the package."""
+that learns from pairs of texts. No file of the package knows them. And some models of the package."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits import corpora, faulty_program, processes, runs
+from kits import corpora, faulty_program, processes, runs, small
 from kits.malformed_inputs import refused
 from kits.objectives import assert_halves_add_up
 from kits.packed import one_pair_per_row
@@ -56,7 +56,11 @@ TRANSFORMER = {
     "objective.name": "translation",
 }
 TRANSFORMER |= REVERSAL | {"task.name": "translation", "task.max_pieces": 20}
-SYSTEMS = "decoder", "translator", "transformer", "roberta"
+ALBERT = {"model.width": 32, "model.heads": 4, "model.max_length": 32}
+ALBERT |= dict(key.split("=") for key in small.ALBERT)
+ALBERT |= {"task.pair_task": "sop", "task.masking": "ngram", "phases.main.max_predictions": 5}
+PAIRS = "translator", "transformer"  # of texts
+SYSTEMS = "decoder", "albert", "roberta", *PAIRS
 FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in SYSTEMS}
 DECODER = {
     "model.name": "external.decoder",
@@ -75,8 +79,8 @@ ROBERTA = {
 }
 
 # {system: places of a step, of all sequences}
-TOKENS = {"decoder": 16 * 32, "translator": 2 * 64 * 24, "transformer": 2 * 64 * 24}
-TOKENS["roberta"] = TOKENS["decoder"]
+TOKENS = {"decoder": 16 * 32, "albert": 16 * 32, "roberta": 16 * 32}
+TOKENS |= {"translator": 2 * 64 * 24, "transformer": 2 * 64 * 24}
 
 
 def write_pairs(directory) -> None:
@@ -102,9 +106,10 @@ def worlds(tmp_path_factory):
     pairs = {"task.data": directory, "task.train": "train", "task.dev": "dev"}
     pairs["store"] = directory / "pairs"
     worlds = {"decoder": GENERAL | DECODER | data, "translator": GENERAL | TRANSLATOR | pairs}
+    worlds["albert"] = GENERAL | ALBERT | data | {"store": directory / "sentences"}
     pairs = pairs | {"store": directory / "packed_pairs"}
     worlds["transformer"] = GENERAL | TRANSFORMER | pairs
-    worlds["roberta"] = GENERAL | ROBERTA | data | {"store": directory / "sentences"}
+    worlds["roberta"] = GENERAL | ROBERTA | data | {"store": directory / "full_sentences"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)  # of new processes
         for name, settings in worlds.items():
@@ -122,7 +127,7 @@ def test_strings_are_reversed_exactly(worlds, tmp_path):
     assert lines(tmp_path / "run")[-1]["exact"] == 1.0
 
 
-@pytest.mark.parametrize("system", SYSTEMS[1:3])
+@pytest.mark.parametrize("system", PAIRS)
 def test_both_sequences_are_counted_and_shown(worlds, system):
     settings, workdir = worlds[system]
     batches = [inspect_batch.inspect(load(settings), step, 2) for step in range(5)]
@@ -217,7 +222,10 @@ def test_beams_take_their_caches_with_them(worlds, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer", FULL["roberta"]])
+@pytest.mark.parametrize(
+    "system",
+    ["decoder", FULL["albert"], FULL["roberta"], FULL["translator"], "transformer"],
+)
 @pytest.mark.parametrize(
     "devices, changes",
     [
@@ -237,9 +245,7 @@ def test_the_division_of_a_batch_does_not_matter(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "system", [FULL["decoder"], FULL["translator"], "transformer", FULL["roberta"]]
-)
+@pytest.mark.parametrize("system", [*(FULL[system] for system in SYSTEMS[:4]), "transformer"])
 def test_killed_and_resumed_it_has_the_same_bits(worlds, tmp_path, system):
     settings, undisturbed = worlds[system]
     fault = {faulty_program.FAULT: "0:step:15:kill"}
@@ -301,7 +307,10 @@ def test_commands_read_the_transformer(worlds, tmp_path, capsys):
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["decoder", FULL["translator"], "transformer", FULL["roberta"]])
+@pytest.mark.parametrize(
+    "system",
+    ["decoder", FULL["albert"], FULL["roberta"], FULL["translator"], "transformer"],
+)
 def test_its_step_is_planned(worlds, capsys, system):
     path = str(worlds[system][1] / "config.json")
     assert main(["plan", "--config", path, "--topology", "v5e:2x2", "--json", "-"]) == 0

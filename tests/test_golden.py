@@ -1,4 +1,5 @@
-"""Our BERT, its losses, gradients and optimizer compared with another implementation (golden/make_bert.py)."""
+"""Our BERT, ALBERT and ModernBERT, their losses, gradients and optimizer compared with another implementation
+(golden/make_bert.py)."""
 
 import json
 from functools import partial
@@ -16,7 +17,7 @@ from bert_jax import optimizer, step, step_guard
 from bert_jax.convert.names import by_path
 from bert_jax.objectives import base
 
-CASES = ("tanh", "exact", "modern")
+CASES = ("tanh", "exact", "modern", "shared")
 
 
 @pytest.fixture(scope="module")

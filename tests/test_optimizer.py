@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 from kits import small
 from kits.small import (
+    ALBERT,
     VOCABULARY,
     mesh_of,
     rate_of,
@@ -435,6 +436,15 @@ def test_each_subtree_of_the_body_has_layers_of_its_own():
     layers = {name: part["bias"] for name, part in above["network"]["encoder"].items()}
     assert layers == {"embedder": 3, "blocks_0": 2, "blocks_1": 1, "final_norm": 1}
     assert above["network"]["decoder"]["blocks_0"]["bias"] == 1 and above["head"]["bias"] == 0
+
+
+def test_the_block_of_all_layers_counts_as_one_layer():
+    """So that gradual unfreezing has three stages."""
+    params = jax.eval_shape(small_objective(*ALBERT).init, jax.random.key(0), small_batch())
+    network = models.layers_above(small_config(*ALBERT), params)["network"]
+    above = {name: {*jax.tree.leaves(part)} for name, part in network.items()}
+    embeddings = dict.fromkeys(("embedder", "embedder_norm", "embedder_dense"), {2})
+    assert above == embeddings | {"blocks_0": {1}, "pooler": {0}}
 
 
 def steps_of(number: int, *overrides) -> list[dict]:

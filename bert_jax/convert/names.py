@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.convert import bert, decoders, gpt2, marian, modernbert, openai_gpt, roberta
+from bert_jax.convert import albert, bert, decoders, gpt2, marian, modernbert, openai_gpt, roberta
 from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
 from bert_jax.parallel.mesh import by_path
@@ -18,6 +18,7 @@ FORMATS = ("huggingface", "google")
 # {config.model.name: its architecture}. A model outside of the package has it as ARCHITECTURE in its file.
 ARCHITECTURES = {
     "bert": bert.BERT,
+    "albert": albert.ALBERT,
     "modernbert": modernbert.MODERNBERT,
     "roberta": roberta.ROBERTA,
     "transformer": marian.MARIAN,

@@ -1,38 +1,51 @@
 """Reads the tokenizer of a Hugging Face directory from all its files, as transformers 5 does; executes none of them."""
 
+import base64
 import json
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken
-from tokenizers.models import BPE
+from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.processors import BertProcessing, RobertaProcessing
 
+from bert_jax.convert import sentencepiece_to_json
 from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
 from bert_jax.storage import json_file
-from bert_jax.tokenizers import bpe_files, huggingface, settings_files, wordpiece
+from bert_jax.tokenizers import (
+    bpe_files,
+    huggingface,
+    sentencepiece,
+    settings_files,
+    wordpiece,
+)
 from bert_jax.tokenizers.base import Tokenizer, as_bad_input
 from bert_jax.tokenizers.settings_files import NAMES, SETTINGS, as_token, find_spellings
 from bert_jax.tokenizers.special_tokens import OTHER_NAMES, SPECIAL, TEXT_END, Frame, model_frame
 
-# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2, GPT and RoBERTa take nothing but the
-# vocabulary and merges from tokenizer.json, and their rules from SETTINGS; tokenizer.json has all rules of the others.
+# Classes of transformers, without "Tokenizer" and "Fast". Those of BERT, GPT-2, GPT, RoBERTa and ALBERT take nothing
+# but the vocabulary, merges, and the table of characters from tokenizer.json, and their rules from SETTINGS;
+# tokenizer.json has all rules of the others.
 BERT = ("Bert", "DistilBert", "Electra", "LayoutLM", "Lxmert", "MobileBert", "SqueezeBert")
 GPT2 = "GPT2"
 GPT = "OpenAIGPT"
 ROBERTA = "Roberta"
+ALBERT = "Albert"
+SPIECE = "spiece.model"
 OTHERS = ("PreTrained", "TokenizersBackend")
 # {class: the type of its model}, {class: what adds its frame}, and {class: its special tokens, unless the settings have
 # others}
 TYPES = dict.fromkeys(BERT, "WordPiece") | dict.fromkeys((GPT2, GPT, ROBERTA), "BPE")
-PROCESSORS = dict.fromkeys(BERT, BertProcessing) | {ROBERTA: RobertaProcessing}
+TYPES[ALBERT] = "Unigram"
+PROCESSORS = dict.fromkeys((*BERT, ALBERT), BertProcessing) | {ROBERTA: RobertaProcessing}
 DEFAULTS = dict.fromkeys(BERT, {f"{name}_token": piece for name, piece in SPECIAL.items()})
 DEFAULTS[GPT2] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), TEXT_END)
 DEFAULTS[GPT] = {"unk_token": bpe_files.UNKNOWN}
 DEFAULTS[ROBERTA] = {f"{name}_token": text.split()[0] for name, text in OTHER_NAMES.items()}
 DEFAULTS[ROBERTA] |= {"bos_token": "<s>", "eos_token": "</s>"}
+DEFAULTS[ALBERT] = DEFAULTS["Bert"] | {"pad_token": "<pad>", "unk_token": "<unk>"}
 
 
 def read(directory: Path, config: dict, model: str, architecture: Architecture) -> Tokenizer:
@@ -56,6 +69,9 @@ def read(directory: Path, config: dict, model: str, architecture: Architecture) 
         if name in BERT:
             vocabulary = read_vocabulary(directory, document)
             library = bert_library(vocabulary, settings, spellings)
+        elif name == ALBERT:
+            document = document or read_sentencepiece(directory)
+            library = albert_library(document, settings)
         elif name in TYPES:
             library = gpt_library(name, *read_merges(directory, document), settings)
         library.add_tokens(added_tokens(directory, settings, document))
@@ -116,6 +132,20 @@ def read_merges(directory: Path, document: dict) -> tuple[dict[str, int], list[t
             return bpe_files.read(directory)
     model = document["model"]
     return model["vocab"], list(map(tuple, model["merges"]))
+
+
+def read_sentencepiece(directory: Path) -> dict:
+    """Returns tokenizer.json of a SentencePiece model.
+
+    The authors' code splits pieces such as "0,". They are therefore as improbable as in the published tokenizer.json.
+    """
+    file = directory / SPIECE
+    with as_bad_input(file):
+        document = sentencepiece_to_json.document(sentencepiece.from_file(file, False))
+    for piece in document["model"]["vocab"]:
+        if piece[0][-2:-1].isdigit() and piece[0][-1] == ",":
+            piece[1] -= 100
+    return document
 
 
 def check_class(directory: Path, settings: dict, full: str, document: dict) -> str:
@@ -187,6 +217,27 @@ def gpt_library(name: str, pieces: dict, merges: list, settings: dict) -> tokeni
         return bpe_files.word_level(pieces, merges, unknown)
     adds_space = settings.get("add_prefix_space", False)
     return huggingface.byte_level(BPE(pieces, merges), adds_space=adds_space)
+
+
+def albert_library(document: dict, settings: dict) -> tokenizers.Tokenizer:
+    """Returns the library's tokenizer with ALBERT's rules and the keys of the settings."""
+    pieces = [*map(tuple, document["model"]["vocab"])]
+    library = tokenizers.Tokenizer(Unigram(pieces, document["model"]["unk_id"]))
+    rules = [normalizers.Replace(quotes, '"') for quotes in ("``", "''")]
+    if not settings.get("keep_accents", False):
+        rules += [normalizers.NFKD(), normalizers.StripAccents()]
+    if settings.get("do_lower_case", True):
+        rules.append(normalizers.Lowercase())
+    for step in huggingface.steps(document["normalizer"], "normalizers"):
+        if step["type"] == "Precompiled":
+            table = base64.b64decode(step["precompiled_charsmap"])
+            rules.append(normalizers.Precompiled(table))
+    library.normalizer = normalizers.Sequence(rules)
+    spaces = {"prepend_scheme": "always" if settings.get("add_prefix_space", True) else "never"}
+    splitters = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**spaces)]
+    library.pre_tokenizer = pre_tokenizers.Sequence(splitters)
+    library.decoder = decoders.Metaspace(**spaces)
+    return library
 
 
 def with_unused(tokenizer: Tokenizer, size: int) -> Tokenizer:

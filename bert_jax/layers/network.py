@@ -26,6 +26,7 @@ from bert_jax.layers.blocks import (
     apply_blocks,
 )
 from bert_jax.layers.decoding import BranchedCache
+from bert_jax.layers.dense import Dense
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.embeddings import Embedder
 from bert_jax.layers.heads import Head
@@ -57,6 +58,8 @@ class Network(nn.Module, kw_only=True):
     norm: str = "post"
     positions: str = "learned"  # embeddings are made of learned ones alone
     type_vocabulary: int = 0
+    # That of the embeddings, which a dense layer projects to `width`; 0: `width`, and no such layer.
+    embedding_width: int = 0
     gated: bool = False
     # Fields that the objective and the program decide, see `Spec`.
     causal: bool = False
@@ -87,7 +90,7 @@ class Network(nn.Module, kw_only=True):
     @property
     def head(self) -> Head:
         """What heads read of it."""
-        return Head(self.vocabulary_size, self.width, self.options)
+        return Head(self.vocabulary_size, self.width, self.options, self.embedding_width)
 
     @property
     def rotary_bases(self) -> list[float]:
@@ -111,13 +114,16 @@ class Network(nn.Module, kw_only=True):
             self.vocabulary_size,
             self.max_length if self.positions == "learned" else 0,
             self.type_vocabulary,
-            self.width,
+            self.embedding_width or self.width,
             self.initializer,
             self.gradient_dtype,
             self.dtype,
             self.position_scale,
         )
         self.embedder_norm = norm() if self.is_normal else None
+        self.embedder_dense = None
+        if self.embedding_width:
+            self.embedder_dense = Dense(self.width, self.initializer, self.gradient_dtype)
         self.blocks = self.make_blocks(self.specs, self.dropouts, self.is_normal)
         self.final_norm = norm() if self.norm == "pre" else None
 
@@ -126,7 +132,8 @@ class Network(nn.Module, kw_only=True):
         x = self.embedder(batch["tokens"], batch["positions"], batch.get("segments"))
         if self.embedder_norm:
             x = self.embedder_norm(x)
-        return maybe_dropout(x.astype(self.dtype), keys, 0, self.dropout)
+        x = maybe_dropout(x.astype(self.dtype), keys, 0, self.dropout)
+        return self.embedder_dense(x) if self.embedder_dense else x
 
     def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""

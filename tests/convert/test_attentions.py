@@ -6,7 +6,7 @@ import pytest
 from kits import pairs_of_texts
 from kits.external_models import read_json
 from kits.runs import make_run, run_batch
-from kits.small import MODERN, ROBERTA
+from kits.small import ALBERT, MODERN, ROBERTA
 
 from bert_jax.cli import main
 from bert_jax.objectives import base
@@ -20,6 +20,7 @@ TRANSLATION += ("task.max_pieces=20",)
 # {model_type: overrides of the small config}
 KEYS = {
     "bert": (),
+    "albert": (*ALBERT, "model.initializer=0.35"),
     "modernbert": (*MODERN, "task.pair_task=none"),
     "roberta": (*ROBERTA, "task.pair_task=none"),
     "gpt2": ("model.layers=2", *CAUSAL),
@@ -43,7 +44,7 @@ def padded_batch(model_type: str, vocabulary) -> dict:
 
 
 def captured(run, batch: dict) -> dict:
-    """Returns {path of a part of a block: its probabilities [B, H, L, M]}."""
+    """Returns {path of a part of a block: its probabilities [B, H, L, M] of each pass}."""
     config, vocabulary, _, params = run
     objective = base.make(config, vocabulary)
 
@@ -52,7 +53,10 @@ def captured(run, batch: dict) -> dict:
         return objective.capture(params, batch, lambda module, name: name == "probabilities")[1]
 
     kept = jax.device_get(read(params))
-    return {path.removesuffix("/probabilities/[0]"): array for path, array in kept.items()}
+    passes = {}
+    for path, array in kept.items():
+        passes.setdefault(path.partition("/probabilities/")[0], []).append(array)
+    return passes
 
 
 def attentions_of_transformers(directory, batch: dict):
@@ -65,7 +69,7 @@ def attentions_of_transformers(directory, batch: dict):
     opening = getattr(transformers, name).from_pretrained
     model = opening(directory, attn_implementation="eager", dtype="float32").eval()
     inputs = {"input_ids": batch["tokens"], "attention_mask": batch["sequence_ids"] > 0}
-    if values["model_type"] == "bert":
+    if values["model_type"] in ("bert", "albert"):
         inputs["token_type_ids"] = batch["segments"]
     if values["model_type"] == "marian":
         inputs["decoder_input_ids"] = batch["target_tokens"]
@@ -77,7 +81,7 @@ def attentions_of_transformers(directory, batch: dict):
 @pytest.mark.parametrize("model_type", KEYS)
 def test_probabilities_are_those_of_transformers(tmp_path, model_type):
     """Of all layers, at the real tokens of padded rows."""
-    run = make_run(tmp_path / "run", *KEYS[model_type], LARGE, kind="byte_bpe")
+    run = make_run(tmp_path / "run", LARGE, *KEYS[model_type], kind="byte_bpe")
     paths = "--model", str(tmp_path / "run"), "--output", str(tmp_path / "out")
     assert main(["export", *paths]) == 0
     batch = padded_batch(model_type, run[1])
@@ -86,10 +90,11 @@ def test_probabilities_are_those_of_transformers(tmp_path, model_type):
     for field, (blocks, part, ids) in (BOTH if model_type == "marian" else ENCODER).items():
         is_real = batch[ids] > 0
         assert not is_real.all()
-        for number, expected in enumerate(getattr(theirs, field)):
+        paths = [path for path in sorted(ours) if path.startswith(blocks) and path.endswith(part)]
+        layers = sum(map(ours.pop, paths), [])
+        for number, pair in enumerate(zip(layers, getattr(theirs, field), strict=True)):
             # [real tokens, H, M]
-            actual = ours.pop(f"{blocks}/blocks_{number}/{part}").swapaxes(1, 2)[is_real]
-            expected = expected.numpy().swapaxes(1, 2)[is_real]
+            actual, expected = (np.asarray(array).swapaxes(1, 2)[is_real] for array in pair)
             difference = np.abs(actual - expected).max()
             print(f"{field} {number}: {difference:.1e}")
             assert difference < 1e-5 and expected.max(axis=-1).mean() > 0.25

@@ -2,15 +2,17 @@
 
 import re
 
+import jax
 import numpy as np
 import pytest
 from kits.malformed_inputs import refused
 from kits.runs import load, make_run, params, pretraining
-from kits.small import MODERN
+from kits.small import ALBERT, MODERN, VOCABULARY, small_batch, small_config
 
 from bert_jax import train
-from bert_jax.convert import tiling
+from bert_jax.convert import init_from, tiling
 from bert_jax.convert.names import by_path
+from bert_jax.objectives import base
 from bert_jax.tokenizers import tokenizer
 
 SOURCE = dict(key.split("=") for key in MODERN)
@@ -71,6 +73,35 @@ def test_layers_are_those_at_the_same_depth():
     assert before(28, 22)[:6] == [0, 1, 2, 2, 3, 4] and before(28, 22)[-1] == 21
     assert before(5, 2) == [0, 0, 1, 1, 1]  # never behind the last one
     assert tiling.path_before("mlm/bias", 5, 2) == "mlm/bias"
+
+
+def test_a_deeper_and_wider_albert_starts_from_the_same_block():
+    """Its embeddings stay."""
+    small, large = (
+        small_config(
+            *ALBERT, f"model.layers={layers}", f"model.width={width}", f"model.heads={heads}"
+        )
+        for layers, width, heads in ((3, 32, 4), (5, 48, 6))
+    )
+    assert tiling.fits(small, large)
+    trees = []
+    for config in (small, large):
+        shapes = jax.eval_shape(
+            base.make(config, VOCABULARY).init, jax.random.key(0), small_batch()
+        )
+        trees.append(by_path(shapes))
+    draw = np.random.default_rng(0)
+    arrays = {path: draw.normal(size=leaf.shape) for path, leaf in trees[0].items()}
+    body = init_from.Body(arrays, {}, VOCABULARY.size, [], small.model.layers, {})
+    fitted = init_from.fit(large, body, trees[1])
+    assert fitted.keys() == trees[1].keys() == arrays.keys()
+    for path, array in fitted.items():
+        expected = arrays[path]
+        for axis, size in enumerate(array.shape):
+            expected = np.moveaxis(tiled(np.moveaxis(expected, axis, 0), size), 0, axis)
+        np.testing.assert_array_equal(array, expected, path)
+    name = "network/embedder/positions"
+    np.testing.assert_array_equal(fitted[name], arrays[name])
 
 
 @pytest.mark.parametrize(

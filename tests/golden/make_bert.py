@@ -1,4 +1,4 @@
-"""Writes bert.npz: values of BERT and ModernBERT in transformers, and of the original optimizer, computed in float64.
+"""Writes bert.npz: values of BERT, ALBERT and ModernBERT in transformers, and of the original optimizer, in float64.
 
 python tests/golden/make_bert.py        (needs torch and transformers; the file has their `versions`)
 
@@ -33,6 +33,15 @@ CASES = {
     | dict(model_type="modernbert", vocab_size=130, max_position_embeddings=16, pad_token_id=0)
     | dict(num_hidden_layers=3, global_attn_every_n_layers=2, local_attention=4)
     | dict(norm_eps=1e-3, global_rope_theta=50.0),
+    "shared": SMALL
+    | dict(model_type="albert", vocab_size=61, max_position_embeddings=11, type_vocab_size=2)
+    | dict(num_hidden_layers=3, embedding_size=8, hidden_act="gelu_new", layer_norm_eps=1e-3),
+}
+# {model_type: class with all heads}
+CLASSES = {
+    "bert": "BertForPreTraining",
+    "albert": "AlbertForPreTraining",
+    "modernbert": "ModernBertForMaskedLM",
 }
 STEPS = 10
 # Of the learning rate. A higher peak would amplify the rounding of the key biases' gradients, which are zero.
@@ -42,11 +51,9 @@ BETA1, BETA2, EPSILON, DECAY, CLIP = 0.9, 0.999, 1e-6, 0.01, 1.0
 
 def make_model(config: dict, draw: np.random.Generator, deviation: float = 0.2):
     """Returns a model with its heads, without dropout, in float32; no bias is 0 and no scale is 1."""
-    keys = dict(config)
-    if keys.pop("model_type", "bert") == "bert":
-        model = transformers.BertForPreTraining(transformers.BertConfig(**keys)).eval()
-    else:
-        model = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**keys)).eval()
+    keys = {"model_type": "bert"} | config
+    settings = transformers.AutoConfig.for_model(**keys)
+    model = getattr(transformers, CLASSES[keys["model_type"]])(settings).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = deviation * draw.standard_normal(parameter.shape, np.float32)
@@ -86,10 +93,11 @@ def evaluate(model, batch: dict) -> dict:
     states = torch.stack(outputs.hidden_states)
     values = dict(hidden_states=states, mlm_logits=logits, mlm_loss=mlm_loss, loss=mlm_loss)
     if pairs is not None:
-        pair_logits = outputs.seq_relationship_logits
+        is_albert = model.config.model_type == "albert"
+        pair_logits = outputs.sop_logits if is_albert else outputs.seq_relationship_logits
         nsp_loss = cross_entropy(pair_logits, pairs)
         values |= dict(
-            pooled=model.bert.pooler(outputs.hidden_states[-1]),
+            pooled=model.base_model(**inputs).pooler_output,
             pair_logits=pair_logits,
             nsp_loss=nsp_loss,
             loss=mlm_loss + nsp_loss,

@@ -49,6 +49,9 @@ SMALL = {
 MODERN = ("model.name=modernbert", "model.layers=4", "model.feed_forward=48", "model.window=8")
 # Overrides for a small RoBERTa.
 ROBERTA = ("model.name=roberta", "model.layers=2")
+# Overrides for a small ALBERT, with dropout.
+ALBERT = ("model.name=albert", "model.embedding_width=16", "model.layers=3", "model.dropout=0.1")
+ALBERT += ("model.attention_dropout=0.1",)
 # {the beginning of an override: the keys of SMALL that there are no more}
 LOST = {
     "task.name=": ("phases.main.max_predictions",),

@@ -1,5 +1,5 @@
-"""Converts transformers' BERT and ModernBERT to ours, and evaluates ours like golden/make_bert.py evaluates theirs. No
-PyTorch."""
+"""Converts transformers' BERT, ALBERT and ModernBERT to ours, and evaluates ours like golden/make_bert.py evaluates
+theirs. No PyTorch."""
 
 import re
 
@@ -13,6 +13,9 @@ from bert_jax.models import base as models
 from bert_jax.objectives import base, mlm
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
+# {the beginning of names of parameters: model.name}
+NAMES = {"bert": "bert", "albert": "albert", "model": "modernbert"}
+PAIR_TASKS = {"bert": "nsp", "albert": "sop"}
 STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
 LOSSES = ("mlm_loss", "nsp_loss", "loss")
 # Gradients are compared relative to at least this: those of key biases are zero but for rounding.
@@ -27,8 +30,7 @@ def config_of(theirs: dict, *overrides: str):
     )
     keys = [f"model.{key}={value}" for key, value in model.items()]
     keys.append(f"phases.main.length={theirs['max_position_embeddings']}")
-    if model["name"] != "bert":
-        keys.append("task.pair_task=none")
+    keys.append(f"task.pair_task={PAIR_TASKS.get(model['name'], 'none')}")
     return small_config(*keys, *overrides)
 
 
@@ -39,7 +41,7 @@ def vocabulary_of(theirs: dict) -> Vocabulary:
 def params_of(tensors: dict) -> dict:
     """Returns our tree of {their name: array}: of parameters, gradients or the like."""
     numbers = re.findall(r"layers?\.(\d+)\.", " ".join(tensors))
-    name = "modernbert" if "model.final_norm.weight" in tensors else "bert"
+    (name,) = {NAMES[first] for first in (name.split(".")[0] for name in tensors) if first in NAMES}
     table = names.parameters({"name": name, "layers": 1 + max(map(int, numbers))})
     assert {item.huggingface for item in table} == set(tensors)
     tree = {}
@@ -108,9 +110,10 @@ def evaluate(config, vocabulary, params, batch) -> dict:
             loss=scalar,
             gradient=gradient,
         )
-        if "nsp" in totals:
+        pair = config.task.pair_task
+        if pair in totals:
             values["pair_logits"] = outputs["pair_logits"][:, 0]
-            values["nsp_loss"] = metrics["nsp_loss"][0] / totals["nsp"]
+            values["nsp_loss"] = metrics[f"{pair}_loss"][0] / totals[pair]
         return values | hidden_states(config, vocabulary, params, batch)
 
     return jax.device_get(run(params))

@@ -14,11 +14,11 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import SPECIAL, TEXT_END
 
 
-def make_model(**settings) -> bytes:
+def make_model(texts=PROSE, **settings) -> bytes:
     """Trains a SentencePiece unigram model with the library's default settings."""
     file = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(PROSE),
+        sentence_iterator=iter(texts),
         model_writer=file,
         hard_vocab_limit=False,
         minloglevel=2,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from external import disentangled, relative
 from flax import linen as nn
-from kits.small import MODERN, small_batch, small_objective, small_params
+from kits.small import ALBERT, MODERN, small_batch, small_objective, small_params
 
 from bert_jax.errors import BadInput
 from bert_jax.layers import attention, attention_xla, rotary
@@ -391,7 +391,9 @@ SHARED = "model.name=external.universal", "model.layers=3"
 
 
 @pytest.mark.parametrize(
-    ("keys", "passes"), [((), 2), (MODERN, 4), (SHARED, 3)], ids=["bert", "modernbert", "shared"]
+    ("keys", "passes"),
+    [((), 2), (ALBERT, 3), (MODERN, 4), (SHARED, 3)],
+    ids=["bert", "albert", "modernbert", "shared"],
 )
 def test_capture_reads_probabilities_of_a_differentiated_loss(keys, passes):
     """They sum to one, nothing else changes, and a loss of them has the gradients of `remat=none` with any other."""

@@ -30,6 +30,10 @@ SIZES = f"""
 """
 KEYS = {
     "bert": f"phases.main.max_predictions={PREDICTIONS}",
+    "albert": f"""
+        model.name=albert model.embedding_width=16 model.dropout=0.1 model.attention_dropout=0.1
+        task.pair_task=sop phases.main.max_predictions={PREDICTIONS}
+    """,
     "transformer": f"""
         model.name=transformer model.layers=1 model.decoder_layers=1 model.attention_dropout=0.1
         model.hidden_dropout=0.1 objective.name=translation
@@ -85,7 +89,7 @@ def parts(made) -> list[tuple[int, int]]:
 
 
 def draw_batch(model: str, number: int) -> dict:
-    if model == "bert":
+    if model != "transformer":
         return small.synthetic(ROWS, LENGTH, PREDICTIONS, PIECES, seed=number)
     config = small_config(*f"{SIZES} {KEYS[model]}".split())
     (phase,) = configs.phases(config)
@@ -105,7 +109,10 @@ def losses(shape, model) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("model", ["bert", pytest.param("transformer", marks=pytest.mark.full)])
+FULL = [pytest.param(model, marks=pytest.mark.full) for model in ("albert", "transformer")]
+
+
+@pytest.mark.parametrize("model", ["bert", *FULL])
 @on_meshes(*MESHES, platforms=["cpu"], everyday=[(8, 1, 1)])
 def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform, model):
     expected = losses((1, 1, 1), model)
