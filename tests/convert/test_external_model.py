@@ -219,7 +219,7 @@ HUGGINGFACE = {
     "not tied": (tensors(lambda t, _: t.update({f"{DECODER}.weight": t[TABLE] + 1})), DECODER),
     "two biases": (tensors(lambda t, _: t.update({f"{DECODER}.bias": t[TABLE][:, 0]})), DECODER),
     "nothing": (tensors(lambda t, _: t.clear()), "0 tensors"),
-    "another model": (setting("model_type", "roberta"), "model_type"),
+    "another model": (setting("model_type", "distilbert"), "model_type"),
     "cross-attention": (setting("add_cross_attention", True), "add_cross_attention"),
     "no epsilon": (setting("layer_norm_eps", 0), "epsilon"),
     "deep config": (text("config.json", "[" * 100000), r"config\.json"),

@@ -92,7 +92,7 @@ def test_a_deeper_and_wider_albert_starts_from_the_same_block():
         trees.append(by_path(shapes))
     draw = np.random.default_rng(0)
     arrays = {path: draw.normal(size=leaf.shape) for path, leaf in trees[0].items()}
-    body = init_from.Body(arrays, {}, VOCABULARY.size, [], small.model.layers, {})
+    body = init_from.SourceModel(arrays, {}, VOCABULARY.size, [], small.model.layers, {})
     fitted = init_from.fit(large, body, trees[1])
     assert fitted.keys() == trees[1].keys() == arrays.keys()
     for path, array in fitted.items():
