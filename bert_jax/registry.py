@@ -55,7 +55,7 @@ class Part(Interface):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart(Part):
-    """What the file of a model has, besides the names of Part.
+    """The file of a model also has the names of these fields.
 
     FRAME: of its texts, see tokenizers/special_tokens.py; by default that of BERT.
     TARGET_FRAME: of its targets.
@@ -77,7 +77,7 @@ class ModelPart(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPart(Part):
-    """What the file of a task has, besides the names of Part.
+    """The file of a task also has the names of these fields.
 
     NEEDS: special tokens without which a vocabulary is refused, separated by blanks; [UNK] is for empty texts.
     fill: (config, store) -> {key of the task: value} of keys that its data decides and that are empty.

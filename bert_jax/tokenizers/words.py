@@ -1,10 +1,9 @@
-"""What a word is: four notions, each for one use.
+"""Defines the words of a text. There are four definitions, each with one use:
 
-By white space: a run of other characters. Reports and perplexities count these, which no vocabulary changes.
-By characters: a run of letters, digits, "_" and combining marks. Scores of sentences are by these.
-By pieces: a piece that begins a word, and those after it that do not (`Tokenizer.word_starts`). Masks cover these.
-By the tokenizer: the units that it encodes one by one, such as a word with the space before it. corpus_encoder.py keeps
-their ids.
+- a run of characters without white space: reports and perplexities count these, which no vocabulary changes;
+- a run of letters, digits, "_" and combining marks: scores of sentences hide the rest of such a word;
+- a piece that begins a word, and those after it that do not (`Tokenizer.word_starts`): masks cover these;
+- a unit that a tokenizer encodes by itself, such as a word with the space before it: corpus_encoder.py keeps its ids.
 """
 
 import re
