@@ -48,7 +48,7 @@ class Block(nn.Module):
             **common,
         )
         x = add_and_norm(x, attention(x, mask=mask))
-        y = nn.gelu(nn.Dense(model.feed_forward or 4 * model.width, **common)(x))
+        y = nn.gelu(nn.Dense(model.feed_forward, **common)(x))
         return add_and_norm(x, nn.Dense(model.width, **common)(y)), None
 
 
@@ -113,7 +113,7 @@ def make(config, vocabulary: int, form: str):
         optax.clip_by_global_norm(keys.clip),
         optax.adamw(rate, weight_decay=keys.weight_decay),
     )
-    bert = Bert(config.model, vocabulary, jnp.dtype(config.dtype), form)
+    bert = Bert(configs.resolve_model(config).model, vocabulary, jnp.dtype(config.dtype), form)
 
     def initialize():
         a, b = jax.random.split(jax.random.key(config.seed))

@@ -278,7 +278,8 @@ def theirs(settings, rows: dict, is_gathered: bool, is_fused: bool, device: str)
         network = bert
         rows = rows | {"labels": labels_of(rows), "mask": rows["sequence_ids"]}
     tensors = {name: torch.from_numpy(array).long().to(device) for name, array in rows.items()}
-    model, loss = network(settings.model, settings.tokenizer.size, is_gathered, tensors)
+    keys = configs.resolve_model(settings).model
+    model, loss = network(keys, settings.tokenizer.size, is_gathered, tensors)
     model.train().to(device)
     rate = settings.optimizer.learning_rate
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=is_fused)
@@ -304,7 +305,7 @@ def sizes(keys, vocabulary: int) -> dict:
         num_hidden_layers=keys.layers,
         hidden_size=keys.width,
         num_attention_heads=keys.heads,
-        intermediate_size=keys.feed_forward or 4 * keys.width,
+        intermediate_size=keys.feed_forward,
         max_position_embeddings=keys.max_length,
     )
 
