@@ -32,6 +32,9 @@ ALBERT = {
     "xxlarge": 222_595_584,
 }
 
+# Of ElectraModel of transformers, 30,522 pieces.
+ELECTRA = {"small": 13_483_008, "base": 108_891_648, "large": 334_092_288}
+
 # Of GPT-2, 50,257 pieces, and of GPT, 40,478, with all that they have.
 GPT = {
     "gpt2_small": 124_439_808,
@@ -80,6 +83,11 @@ def test_parameter_counts_equal_the_published_ones(size):
 @pytest.mark.parametrize("size", ALBERT)
 def test_parameter_counts_of_albert_equal_the_published_ones(size):
     assert body_parameters(f"albert_{size}", 30_000) == ALBERT[size]
+
+
+@pytest.mark.parametrize("size", ELECTRA)
+def test_parameter_counts_of_electra_equal_those_of_transformers(size):
+    assert body_parameters(f"electra_{size}", 30_522) == ELECTRA[size]
 
 
 @pytest.mark.parametrize(("version", "rate"), [("v1", 0.1), ("v2", 0.0)])

@@ -59,8 +59,11 @@ TRANSFORMER |= REVERSAL | {"task.name": "translation", "task.max_pieces": 20}
 ALBERT = {"model.width": 32, "model.heads": 4, "model.max_length": 32}
 ALBERT |= dict(key.split("=") for key in small.ALBERT)
 ALBERT |= {"task.pair_task": "sop", "task.masking": "ngram", "phases.main.max_predictions": 5}
+ELECTRA = {"model.width": 32, "model.heads": 4, "model.max_length": 32, "model.layers": 1}
+ELECTRA |= dict(key.split("=") for key in small.ELECTRA)
+ELECTRA |= {"objective.generator": 2, "phases.main.max_predictions": 5}
 PAIRS = "translator", "transformer"  # of texts
-SYSTEMS = "decoder", "albert", "roberta", *PAIRS
+SYSTEMS = "decoder", "albert", "electra", "roberta", *PAIRS
 FULL = {name: pytest.param(name, marks=pytest.mark.full) for name in SYSTEMS}
 DECODER = {
     "model.name": "external.decoder",
@@ -79,7 +82,7 @@ ROBERTA = {
 }
 
 # {system: places of a step, of all sequences}
-TOKENS = {"decoder": 16 * 32, "albert": 16 * 32, "roberta": 16 * 32}
+TOKENS = dict.fromkeys(("decoder", "albert", "electra", "roberta"), 16 * 32)
 TOKENS |= {"translator": 2 * 64 * 24, "transformer": 2 * 64 * 24}
 
 
@@ -107,6 +110,7 @@ def worlds(tmp_path_factory):
     pairs["store"] = directory / "pairs"
     worlds = {"decoder": GENERAL | DECODER | data, "translator": GENERAL | TRANSLATOR | pairs}
     worlds["albert"] = GENERAL | ALBERT | data | {"store": directory / "sentences"}
+    worlds["electra"] = GENERAL | ELECTRA | data | {"store": directory / "segments"}
     pairs = pairs | {"store": directory / "packed_pairs"}
     worlds["transformer"] = GENERAL | TRANSFORMER | pairs
     worlds["roberta"] = GENERAL | ROBERTA | data | {"store": directory / "full_sentences"}
@@ -224,7 +228,7 @@ def test_beams_take_their_caches_with_them(worlds, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "system",
-    ["decoder", FULL["albert"], FULL["roberta"], FULL["translator"], "transformer"],
+    ["decoder", *(FULL[system] for system in SYSTEMS[1:-1]), "transformer"],
 )
 @pytest.mark.parametrize(
     "devices, changes",
@@ -245,7 +249,7 @@ def test_the_division_of_a_batch_does_not_matter(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [*(FULL[system] for system in SYSTEMS[:4]), "transformer"])
+@pytest.mark.parametrize("system", [*(FULL[system] for system in SYSTEMS[:-1]), "transformer"])
 def test_killed_and_resumed_it_has_the_same_bits(worlds, tmp_path, system):
     settings, undisturbed = worlds[system]
     fault = {faulty_program.FAULT: "0:step:15:kill"}
@@ -309,7 +313,7 @@ def test_commands_read_the_transformer(worlds, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "system",
-    ["decoder", FULL["albert"], FULL["roberta"], FULL["translator"], "transformer"],
+    ["decoder", *(FULL[system] for system in SYSTEMS[1:-1]), "transformer"],
 )
 def test_its_step_is_planned(worlds, capsys, system):
     path = str(worlds[system][1] / "config.json")

@@ -10,6 +10,7 @@ from bert_jax import config as configs
 from bert_jax.convert import model_card, names, open_model, to_huggingface
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.layers import counts
+from bert_jax.objectives import replaced_tokens
 from bert_jax.runs import open_run, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
@@ -21,6 +22,9 @@ OPTIONS = [
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
     cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
     cli.option("--push", "OWNER/NAME on the hub, to upload to; if new, private", metavar="NAME"),
+    cli.option(
+        "--generator", "that of replaced_tokens, not its discriminator", action="store_true"
+    ),
     cli.AS_JSON,
 ]
 # Keys that choose the checkpoints; others of the run's config are facts about it.
@@ -33,7 +37,8 @@ def run(options, overrides) -> int:
     if options.push:
         check_push(options.push)
     with workdir.opened_at(options.model) as source:
-        values = export(source, options.output, options.format, about, overrides)
+        choices = options.format, about, overrides, options.generator
+        values = export(source, options.output, *choices)
     values["pushed"] = push(options.output, options.push) if options.push else None
     return cli.show(options, values, describe(values))
 
@@ -63,18 +68,28 @@ def push(directory: Path, name: str) -> str:
         raise Unfinished(f"--push {name}: {one_line(error, 300)}; {again}") from None
 
 
-def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, overrides=()) -> dict:
+def export(
+    source: Workdir,
+    output: Path,
+    form=names.FORMATS[0],
+    about=None,
+    overrides=(),
+    generator=False,
+) -> dict:
     """Writes the output; returns {output, files, bytes, parameters, step, positions}. A failure leaves no files.
 
     form: huggingface or google.
     about: fields of the model card, a model_card.About.
     overrides: of CHOICES.
+    generator: whether the generator is written, see objectives/replaced_tokens.py.
     """
     about = about or model_card.About()
     if form == "google" and (about.license or about.language):
         raise BadInput(f"--format {form}: has no model card for --license or --language")
     check_free(output, "--output")
     run = open_run.open_run(source, overrides)
+    if generator:
+        run = generator_of(run, source.name)
     check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
     params = open_model.trained(run)
@@ -105,6 +120,15 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, ove
         "step": run.step,
         "positions": [positions, run.config.model.max_length],
     }
+
+
+def generator_of(run: open_run.OpenModel, name: str) -> open_run.OpenModel:
+    """Returns the generator of a run as a model of its own. Raises BadInput if there is none that is trained."""
+    objective = run.config.objective.name
+    if objective != "replaced_tokens" or not run.step:
+        raise BadInput(f"{name}: --generator: none is trained, objective.name={objective!r}")
+    config = replaced_tokens.generator_config(run.config)
+    return run._replace(config=config, params=replaced_tokens.generator_params(run.params))
 
 
 def check_run(run, name: str, form: str) -> None:

@@ -87,6 +87,7 @@ ALBERT = Architecture(
     label_layers={"spans": "qa_outputs"},
     keys=KEYS,
     fixed=FIXED,
+    plain={"positions": "learned"},
     sizes=lambda model: {"E": model["embedding_width"]},
     read_settings=read_settings,
     write_settings=write_settings,

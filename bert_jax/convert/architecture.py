@@ -47,9 +47,10 @@ class Architecture(Interface):
     choices: (model) -> {key of config.model: the values that transformers has}, besides `plain`.
     pools: values of objective.pool that transformers has.
     objectives: {objective: (end of its class in transformers, its task in usage.md)} of all that transformers has; by
-        default mlm, whose class depends on the heads, and names.LABELERS.
+        default those of `pretraining`, whose class depends on the heads, and names.LABELERS.
+    pretraining: objectives.
     objective: objective.name of its models, if that is another than a default config has.
-    sizes: (model) -> {axis: size} of axes of its own.
+    sizes: (model) -> {axis: size} of axes of its own; parameters with an axis of size 0 do not exist.
     orders: (model) -> {axis: the numbers along it in the order of transformers}.
 
     read_tensors: (name -> array, {name: shape}, config.json) of the tensors of files -> the first two, of those of
@@ -85,6 +86,7 @@ class Architecture(Interface):
     choices: Callable = nothing
     pools: tuple = ("summary",)
     objectives: dict = field(default_factory=dict)
+    pretraining: tuple = ("mlm",)
     objective: str = ""
     sizes: Callable = nothing
     orders: Callable = nothing

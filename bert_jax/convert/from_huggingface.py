@@ -49,7 +49,9 @@ def read(directory: Path, head: str = "mlm", model: str = "") -> ExternalModel:
     if head == "label":
         labeler = conversion.labeler_from_huggingface(values, path, architecture)
     files = open_files(directory)
-    label_layers = ("classifier", *architecture.label_layers.values())
+    renamed = (name for _, name in architecture.renamed.values())
+    layers = ("classifier", *architecture.label_layers.values(), *renamed)
+    label_layers = {layer.split(".")[0] for layer in layers}
 
     def is_read(name: str) -> bool:
         if not head:

@@ -8,7 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.convert import albert, bert, decoders, gpt2, marian, modernbert, openai_gpt, roberta
+from bert_jax.convert import (
+    albert,
+    bert,
+    decoders,
+    electra,
+    gpt2,
+    marian,
+    modernbert,
+    openai_gpt,
+    roberta,
+)
 from bert_jax.convert.architecture import Architecture
 from bert_jax.errors import BadInput
 from bert_jax.parallel.mesh import by_path
@@ -19,6 +29,7 @@ FORMATS = ("huggingface", "google")
 ARCHITECTURES = {
     "bert": bert.BERT,
     "albert": albert.ALBERT,
+    "electra": electra.ELECTRA,
     "modernbert": modernbert.MODERNBERT,
     "roberta": roberta.ROBERTA,
     "transformer": marian.MARIAN,
@@ -53,7 +64,7 @@ GOOGLE = {
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # network, decoder, pooler, head, mlm, lm, pair or label
+    part: str  # network, decoder, pooler, head, mlm, lm, pair, replaced or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
@@ -123,9 +134,11 @@ def parameters(model, objective: str = "") -> list[Parameter]:
             table += expand(part, scope.format(number), scope_there.format(number), rows)
     is_linear = architecture.is_transposed
     renamed = architecture.renamed.get(objective, ("", ""))
+    absent = {axis for axis, size in architecture.sizes(model).items() if size == 0}
     table = [
         entry._replace(is_linear=is_linear, huggingface=entry.huggingface.replace(*renamed))
         for entry in table
+        if absent.isdisjoint(entry.axes)
     ]
     if objective in LABELERS:
         layer = architecture.label_layers.get(objective, "classifier")
@@ -187,7 +200,7 @@ def exportable(format: str, config) -> dict[str, tuple]:
             "model.epsilon": (bert.ORIGINAL_EPSILON,),
         }
     return values | {
-        "objective.name": tuple(architecture.objectives or ("mlm", *LABELERS)),
+        "objective.name": tuple(architecture.objectives or (*architecture.pretraining, *LABELERS)),
         "objective.causal": (False,),
         "objective.features": ("last",),
         "task.both_orders": (False,),

@@ -69,7 +69,10 @@ def write_tensors(tensors: dict, vocabulary) -> dict:
 
 KEYS = dict(bert.KEYS)
 del KEYS["type_vocab_size"]
-FIXED = bert.FIXED | {"type_vocab_size": 1}
+FIXED = bert.FIXED | {
+    "type_vocab_size": 1,
+    "hidden_act": "gelu",
+}  # its head has it whatever the key says
 ROWS = "max_position_embeddings"
 
 
@@ -119,7 +122,7 @@ ROBERTA = Architecture(
     renamed={"classifier": (POOLER, "classifier.")},
     keys=KEYS,
     fixed=FIXED,
-    plain={"positions": "learned"},
+    plain={"activation": "gelu", "positions": "learned"},
     read_settings=read_settings,
     write_settings=write_settings,
     read_tensors=read_tensors,

@@ -9,7 +9,7 @@ import re
 import numpy as np
 from ml_collections import ConfigDict
 
-MODELS = ("bert", "albert", "modernbert", "roberta", "gpt")  # with one stack of layers
+MODELS = ("bert", "albert", "electra", "modernbert", "roberta", "gpt")  # with one stack of layers
 SIZES = ("model.layers", "model.width", "model.heads", "model.feed_forward")
 
 

@@ -12,6 +12,7 @@ from bert_jax.tokenizers.special_tokens import Frame, frame_of
 # The end of the class in transformers: the first whose heads the model has.
 ARCHITECTURES = (
     ({"mlm", "pair"}, "ForPreTraining"),
+    ({"replaced"}, "ForPreTraining"),
     ({"mlm"}, "ForMaskedLM"),
     ({"pair"}, "ForNextSentencePrediction"),
     (set(), "Model"),

@@ -129,23 +129,30 @@ class Network(nn.Module, kw_only=True):
 
     def embed(self, batch, keys=None):
         """Returns the states [B, L, D] in front of the blocks."""
+        return self.enter(self.embeddings(batch), keys)
+
+    def embeddings(self, batch):
+        """Returns the embeddings [B, L, E], normalized if they are."""
         x = self.embedder(batch["tokens"], batch["positions"], batch.get("segments"))
-        if self.embedder_norm:
-            x = self.embedder_norm(x)
-        x = maybe_dropout(x.astype(self.dtype), keys, 0, self.dropout)
+        return self.embedder_norm(x) if self.embedder_norm else x
+
+    def enter(self, embeddings, keys):
+        """Returns the states [B, L, D] of embeddings [B, L, E]: with dropout, and projected."""
+        x = maybe_dropout(embeddings.astype(self.dtype), keys, 0, self.dropout)
         return self.embedder_dense(x) if self.embedder_dense else x
 
-    def __call__(self, batch, keys=None):
+    def __call__(self, batch, keys=None, embeddings=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""
-        return self.states(batch, keys)[-1]
+        return self.states(batch, keys, embeddings)[-1]
 
-    def states(self, batch, keys=None) -> list:
+    def states(self, batch, keys=None, embeddings=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
 
         keys: uint32[B], one per row, or None for no dropout.
+        embeddings: those of another network, instead of its own.
         """
         inputs = self.make_inputs(Mask(batch["sequence_ids"]), batch["positions"])
-        x = self.embed(batch, keys)
+        x = self.embed(batch, keys) if embeddings is None else self.enter(embeddings, keys)
         return apply_blocks(self.blocks, x, keys, inputs, self.final_norm)[0]
 
     def start(self, batch, length: int) -> BranchedCache:

@@ -22,6 +22,7 @@ DEFAULTS = {
     "attention": "auto",  # implementation of attention, as for model.name=bert
     "attention_dropout": 0.0,  # dropout rate on attention probabilities; 0.1 in version 1
     "activation": "gelu_tanh",  # gelu_tanh (as in the original code), gelu or relu
+    "positions": "learned",  # learned (an embedding of each position) or rotary (arXiv:2104.09864, base 10,000)
     "epsilon": 1e-12,  # epsilon of layer norms
     "initializer": 0.02,  # standard deviation of the truncated normal initializer
 }

@@ -46,12 +46,15 @@ class Bert(network.Network, kw_only=True):
         self.pooler = Dense(self.width, self.initializer, self.gradient_dtype)
 
     def summary(self, x, batch):
-        """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence; with causal attention the
-        vector of its last token."""
+        """Returns [B, S, D]: `pool` of the [CLS] vector of each sequence; with causal attention the vector of its last
+        token."""
         if self.causal:
             return pooling.reduce(x, batch, "last")
-        vectors = jnp.take_along_axis(x, batch["cls_positions"][..., None], axis=1)
-        return jnp.tanh(self.pooler(vectors))
+        return self.pool(jnp.take_along_axis(x, batch["cls_positions"][..., None], axis=1))
+
+    def pool(self, x):
+        """Returns vectors x[B, S, D] after a dense layer and tanh."""
+        return jnp.tanh(self.pooler(x))
 
 
 def make(config, vocabulary_size: int, **fields) -> Bert:

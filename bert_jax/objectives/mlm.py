@@ -10,10 +10,15 @@ from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
+READS = "masked_positions", "masked_targets", "masked_weights"
+HEADLINE = "mlm_loss_masked"  # the loss of all predicted tokens is lower: kept ones can be copied
 
 
 class Pretrainer(nn.Module):
-    """A network with the masked-LM head and, if `has_pairs`, a two-class head on the pooled [CLS] vectors."""
+    """A network with the masked-LM head and, if `has_pairs`, a two-class head on the pooled [CLS] vectors.
+
+    A call with `shared`, a network, takes the embeddings and the logits of that one.
+    """
 
     network: nn.Module
     has_pairs: bool
@@ -24,10 +29,10 @@ class Pretrainer(nn.Module):
         if self.has_pairs:
             self.pair = Dense(2, head.options.initializer, head.options.gradient_dtype)
 
-    def __call__(self, batch, keys):
-        x = self.network(batch, keys)
+    def __call__(self, batch, keys, shared=None):
+        x = self.network(batch, keys, shared.embeddings(batch) if shared else None)
         vectors = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
-        outputs = {"mlm_logits": self.mlm(vectors, self.network.vocabulary_logits)}
+        outputs = {"mlm_logits": self.mlm(vectors, (shared or self.network).vocabulary_logits)}
         if self.has_pairs:
             pooled = self.network.summary(x, batch)
             outputs["pair_logits"] = self.pair(pooled.astype(jnp.float32))
@@ -43,39 +48,47 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     has_pairs = pair_task != "none"
 
     def weights(batch):
-        # The original code adds 1e-5, against a batch without masked positions. It is kept so that losses are equal.
-        totals = {"mlm": batch["masked_weights"].sum() + 1e-5}
+        totals = {"mlm": total(batch)}
         if has_pairs:
             totals[pair_task] = jnp.maximum(batch["pair_weights"].sum(), 1.0)
         return totals
 
     def terms(outputs, batch):
-        logits = outputs["mlm_logits"]
-        targets = batch["masked_targets"]
-        weight = batch["masked_weights"]
-        nats = base.cross_entropy(logits, targets)
-        # Where the token was left unchanged, the model can copy it. So only the loss at [MASK] is compared with the
-        # unigram entropy.
-        tokens = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
-        metrics = {
-            "mlm_loss": base.weighted_mean(nats, weight),
-            "mlm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
-            "mlm_loss_masked": base.weighted_mean(nats, weight * (tokens == vocabulary.mask)),
-        }
+        metrics = measure(outputs["mlm_logits"], batch, vocabulary.mask)
         if has_pairs:
             pairs = outputs["pair_logits"], batch["pair_labels"], batch["pair_weights"]
             metrics |= base.scored(pair_task, *pairs)
         return metrics
 
-    reads = ["masked_positions", "masked_targets", "masked_weights"]
+    reads = READS
     if has_pairs:
-        reads += ["pair_labels", "pair_weights"]
+        reads += "pair_labels", "pair_weights"
     return base.from_module(
         Pretrainer(models.make(config, vocabulary.size, **fields), has_pairs),
         weights,
         terms,
-        reads=tuple(reads),
-        # The loss of all predicted tokens is lower: kept ones can be copied.
-        headline="mlm_loss_masked",
+        reads=reads,
+        headline=HEADLINE,
         can=dict.fromkeys(("fill", "score"), {"mlm"}),
     )
+
+
+def total(batch):
+    """Returns the weight of the term `mlm` of a batch."""
+    # The original code adds 1e-5, against a batch without masked positions. It is kept so that losses are equal.
+    return batch["masked_weights"].sum() + 1e-5
+
+
+def measure(logits, batch, mask: int) -> dict:
+    """Returns the metrics of the term `mlm`. logits: float32[B, P, V]. mask: the id of [MASK]."""
+    targets = batch["masked_targets"]
+    weight = batch["masked_weights"]
+    nats = base.cross_entropy(logits, targets)
+    # Where the token was left unchanged, the model can copy it. So only the loss at [MASK] is compared with the unigram
+    # entropy.
+    tokens = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
+    return {
+        "mlm_loss": base.weighted_mean(nats, weight),
+        "mlm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
+        "mlm_loss_masked": base.weighted_mean(nats, weight * (tokens == mask)),
+    }

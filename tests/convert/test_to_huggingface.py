@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kits.malformed_inputs import refused
 from kits.runs import TRAIN, make_run, run_batch
-from kits.small import ALBERT, MODERN, ROBERTA
+from kits.small import ALBERT, ELECTRA, MODERN, ROBERTA
 from safetensors.numpy import load_file
 
 from bert_jax.cli import main
@@ -101,6 +101,7 @@ HEADS = {
 }
 # {class of transformers: keys of the model}, and each with all heads; ModernBERT pools in two ways.
 MODELS = {"Bert": (), "Albert": ALBERT, "ModernBert": MODERN, "Roberta": ROBERTA}
+MODELS["Electra"] = ELECTRA[:2]
 MODELS["ModernBert by mean"] = (*MODERN, "model.pooling=mean")
 # {class: (pooler of a classifier, layers with other names than in BERT)}
 LAYERS = {
@@ -108,6 +109,7 @@ LAYERS = {
     "Albert": ("albert.pooler", {}),
     "ModernBert": ("", {"spans": "classifier"}),
     "Roberta": ("classifier.dense", {"classifier": "classifier.out_proj"}),
+    "Electra": ("classifier.dense", {"classifier": "classifier.out_proj"}),
 }
 ALL = [(model, head) for model in MODELS for head in HEADS if HEADS[head][1] or " " not in model]
 LABELS = "no", "yes", "maybe"
@@ -154,9 +156,11 @@ def test_the_layer_has_its_name_and_layout(tmp_path, model, objective):
     np.testing.assert_array_equal(tensors[f"{layer}.weight"], label["kernel"].T)
     np.testing.assert_array_equal(tensors[f"{layer}.bias"], label["bias"])
     assert values["architectures"] == [name + end] and ("id2label" in values) == (outputs == 3)
-    if name == "Roberta" and objective == "multiple_choice":
-        pooler = "roberta.pooler.dense"
-    poolers = [key for key in tensors if key.endswith((".dense.bias", "pooler.bias"))]
+    if objective == "multiple_choice":
+        others = {"Roberta": "roberta.pooler.dense", "Electra": "sequence_summary.summary"}
+        pooler = others.get(name, pooler)
+    ends = ".dense.bias", "pooler.bias", "summary.bias"
+    poolers = [key for key in tensors if key.endswith(ends)]
     poolers = [key for key in poolers if "layer" not in key]
     assert poolers == ([f"{pooler}.bias"] if pooler and pool == "summary" else [])
     assert ("head.dense.weight" in tensors) == (name == "ModernBert")
@@ -209,16 +213,23 @@ def test_the_card_names_task_labels_and_scores(tmp_path):
 
 @pytest.mark.parametrize(
     ("keys", "fresh"),
-    [((), {"mlm", "pair"}), (ALBERT, {"mlm", "pair"}), (MODERN, {"mlm"}), (ROBERTA, {"mlm"})],
+    [
+        ((), {"mlm", "pair"}),
+        (ALBERT, {"mlm", "pair"}),
+        (ELECTRA[:2], {"replaced"}),
+        (MODERN, {"mlm"}),
+        (ROBERTA, {"mlm"}),
+    ],
 )
 def test_the_network_of_a_fine_tuned_model_is_read(tmp_path, keys, fresh):
-    """With the head of ModernBERT; the last layer is not, nor that in front of it in a classifier of RoBERTa."""
+    """With the head of ModernBERT; the last layer is not, nor that in front of it in a classifier of RoBERTa
+    or ELECTRA."""
     run = labeled_run(tmp_path / "run", *keys)
     write(tmp_path / "out", run)
     model = open_model.open_model(tmp_path / "out")
     assert model.info["fresh"] == sorted(fresh)
     ours, theirs = names.by_path(run[-1]), names.by_path(model.params)
-    layers = ("label/", "network/pooler/" if keys == ROBERTA else "label/")
+    layers = ("label/", "network/pooler/" if keys in (ROBERTA, ELECTRA[:2]) else "label/")
     for path in ours.keys() - {"network/embedder/words"}:
         if path.startswith(layers):
             continue
@@ -275,7 +286,7 @@ def outputs_of_transformers(directory, arrays, *rows):
     import transformers
 
     (name,) = json.loads((directory / "config.json").read_text())["architectures"]
-    end = re.sub(".*[Bb](ert|erta)(?=For)", "", name)
+    end = re.sub(".*([Bb]ert|[Bb]erta|Electra)(?=For)", "", name)
     load = getattr(transformers, f"AutoModel{end}").from_pretrained
     model, info = load(directory, output_loading_info=True)
     assert not any(info.values()) and type(model).__name__ == name

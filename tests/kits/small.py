@@ -52,6 +52,9 @@ ROBERTA = ("model.name=roberta", "model.layers=2")
 # Overrides for a small ALBERT, with dropout.
 ALBERT = ("model.name=albert", "model.embedding_width=16", "model.layers=3", "model.dropout=0.1")
 ALBERT += ("model.attention_dropout=0.1",)
+# Overrides for a small ELECTRA, whose generator and discriminator have a projection of the embeddings.
+ELECTRA = ("model.name=electra", "model.embedding_width=16", "objective.name=replaced_tokens")
+ELECTRA += ("task.pair_task=none", "task.mask_share=0.85", "task.random_share=0.0")
 # {the beginning of an override: the keys of SMALL that there are no more}
 LOST = {
     "task.name=": ("phases.main.max_predictions",),

@@ -42,7 +42,8 @@ def params_of(tensors: dict) -> dict:
     """Returns our tree of {their name: array}: of parameters, gradients or the like."""
     numbers = re.findall(r"layers?\.(\d+)\.", " ".join(tensors))
     (name,) = {NAMES[first] for first in (name.split(".")[0] for name in tensors) if first in NAMES}
-    table = names.parameters({"name": name, "layers": 1 + max(map(int, numbers))})
+    layers = 1 + max(map(int, numbers))
+    table = names.parameters({"name": name, "layers": layers, "embedding_width": 1})
     assert {item.huggingface for item in table} == set(tensors)
     tree = {}
     for item in table:

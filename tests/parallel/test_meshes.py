@@ -34,6 +34,10 @@ KEYS = {
         model.name=albert model.embedding_width=16 model.dropout=0.1 model.attention_dropout=0.1
         task.pair_task=sop phases.main.max_predictions={PREDICTIONS}
     """,
+    "electra": f"""
+        model.name=electra model.embedding_width=16 objective.name=replaced_tokens objective.generator=1
+        task.pair_task=none phases.main.max_predictions={PREDICTIONS}
+    """,
     "transformer": f"""
         model.name=transformer model.layers=1 model.decoder_layers=1 model.attention_dropout=0.1
         model.hidden_dropout=0.1 objective.name=translation
@@ -109,7 +113,9 @@ def losses(shape, model) -> list[float]:
     return found
 
 
-FULL = [pytest.param(model, marks=pytest.mark.full) for model in ("albert", "transformer")]
+FULL = [
+    pytest.param(model, marks=pytest.mark.full) for model in ("albert", "electra", "transformer")
+]
 
 
 @pytest.mark.parametrize("model", ["bert", *FULL])
