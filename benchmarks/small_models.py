@@ -1,16 +1,17 @@
-"""BERT, GPT and ModernBERT of one size on equal tokens: minimal pairs and named entities, beside random weights.
+"""Models of one size on equal tokens or FLOPs: minimal pairs and tasks, beside random weights.
 
     python benchmarks/small_models.py --text simplewiki.txt.xz --wnut wnut17 --output runs/small_models
-        [--tokens 6e6] [--seed 0] [--config.KEY=VALUE ...]
+        [--models BERT ELECTRA] [--stsb glue/STS-B] [--tokens 6e6] [--flops] [--seed 0] [--config.KEY=VALUE ...]
 
-Trains the three models of 2 layers of width 128 on the same tokens of the same vocabulary, in full rows of 128. All
-have rotary positions: with learned ones, a masked model as small as these stays at the frequencies of words for long;
-GPT has them to be equal to the others. Each has the masks of its own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts
-every token, so its steps cost most. All share a rate.
+Trains models of 2 layers of width 128 on the same tokens of the same vocabulary, in full rows of 128, or with --flops
+on as many FLOPs as BERT takes for these tokens. All have rotary positions: with learned ones, a masked model as small
+as these stays at the frequencies of words for long; GPT has them to be equal to the others. Each has the masks of its
+own recipe: BERT 15 %, ModernBERT 30 %; GPT predicts every token, so its steps cost most. All share a rate.
 
 Prints a Markdown table of the accuracy (`bert-jax score`) on minimal pairs, with its standard error, in total and by
-kind of pair, and the F1 of WNUT-17 after fine-tuning (`bert-jax finetune`). The pairs are made here, from words that
-are frequent in encyclopedias. GPT's vectors of words know only the words before them.
+kind of pair, and after fine-tuning (`bert-jax finetune`) the F1 of WNUT-17 and Spearman's correlation of STS-B. The
+pairs are made here, from words that are frequent in encyclopedias; ELECTRA has no probabilities of words. GPT's vectors
+of words know only the words before them.
 
 Every result is a file in --output, and the same command skips what is finished and resumes what was killed; another one
 is refused there. Overrides of the config are those of the training, not of the fine-tuning.
@@ -29,6 +30,11 @@ from bert_jax.errors import BadInput
 
 ROWS, LENGTH = 32, 128
 WARMUP = 0.1  # share of the steps
+# {task: (its column, its score in the result of finetune)}
+TASKS = {
+    "wnut": ("WNUT-17, F1", "emerging.dev f1"),
+    "stsb": ("STS-B, Spearman", "dev spearman"),
+}
 WNUT_FILES = {"task.train": "wnut17train.conll", "task.dev": "emerging.dev.conll"}
 MASKS = "phases.main.max_predictions"
 MODELS = {
@@ -45,6 +51,23 @@ MODELS = {
         "task.name": "packed_documents",
         "task.mask_rate": 0.3,
         MASKS: 40,
+    },
+    "ALBERT": {
+        "model.name": "albert",
+        "model.embedding_width": 64,
+        "model.positions": "rotary",
+        "task.name": "packed_documents",
+        MASKS: 20,
+    },
+    "ELECTRA": {
+        "model.name": "electra",
+        "model.positions": "rotary",
+        "objective.name": "replaced_tokens",
+        "objective.generator": 2,
+        "task.name": "packed_documents",
+        "task.mask_share": 0.85,
+        "task.random_share": 0.0,
+        MASKS: 20,
     },
 }
 # Of the minimal pairs.
@@ -65,7 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--format", default="wiki", help="as config.corpus.format")
     parser.add_argument("--wnut", type=to_path, required=True, help="directory of WNUT-17")
     parser.add_argument("--output", type=to_path, required=True, help="directory of all results")
+    parser.add_argument("--stsb", type=to_path, help="directory of STS-B")
     parser.add_argument("--tokens", type=float, default=6e6, help="that each model trains on")
+    parser.add_argument("--flops", action="store_true", help="those of BERT on these tokens")
+    default = "BERT", "GPT", "ModernBERT"
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=default)
     parser.add_argument("--seed", type=int, default=0)
     try:
         words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
@@ -74,9 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
         check_command(options)
         lines = [json.dumps(pair) + "\n" for pair in make_pairs()]
         (options.output / "pairs.jsonl").write_text("".join(lines))
-        steps = max(1, round(options.tokens / (ROWS * LENGTH)))
-        runs = [(name, number) for name in MODELS for number in (steps, 1)]
-        print(table([measure(options, *run) for run in runs]))
+        rows = []
+        for name in options.models:
+            rows += [measure(options, name, steps) for steps in (count_steps(options, name), 1)]
+        print(table(rows))
     except BadInput as error:
         print(f"small_models.py: {error}", file=sys.stderr)
         return 2
@@ -86,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
 def check_command(options) -> None:
     """Writes what decides the results of --output into it. Raises BadInput if other ones are there."""
     file = options.output / "command.json"
-    names = "text", "format", "wnut", "tokens", "keys"
+    names = "text", "format", "wnut", "stsb", "tokens", "flops", "keys"
     command = {name: getattr(options, name) for name in names}
     text = json.dumps(command, default=str)
     if not file.exists():
@@ -129,10 +157,25 @@ def make_pairs() -> list[dict]:
     return pairs
 
 
-def measure(options, name: str, steps: int) -> dict:
-    """Trains, scores and fine-tunes a model; returns {column: cell}. One step has a rate of 0: random weights."""
-    place = options.output / f"{name}_{steps}_{options.seed}"
-    keys = {
+def count_steps(options, name: str) -> int:
+    """Returns the steps of --tokens, with --flops of as many FLOPs as BERT's."""
+    tokens = options.tokens
+    if options.flops:
+        tokens *= flops(options, "BERT") / flops(options, name)
+    return max(1, round(tokens / (ROWS * LENGTH)))
+
+
+def flops(options, name: str) -> float:
+    """Returns the FLOPs of a training step for each token of a model."""
+    keys = keys_of(options, name, 1)
+    arguments = ["--config", "demo", *flags(keys), *options.keys]
+    values = once(options.output / f"{name}.json", "config", *arguments)
+    return values["counts"]["flops_per_token"]["main"]
+
+
+def keys_of(options, name: str, steps: int) -> dict:
+    """Returns the keys of the config of a model; one step has a rate of 0: random weights."""
+    return {
         "seed": options.seed,
         "store": options.output / "store",
         "corpus.source": options.text,
@@ -152,30 +195,38 @@ def measure(options, name: str, steps: int) -> dict:
         "checkpoint.keep": 1,
         **MODELS[name],
     }
+
+
+def measure(options, name: str, steps: int) -> dict:
+    """Trains, scores and fine-tunes a model; returns {column: cell}."""
+    place = options.output / f"{name}_{steps}_{options.seed}"
+    keys = keys_of(options, name, steps)
     run = place / "run"
     arguments = ["--config", "demo", "--workdir", run, *flags(keys), *options.keys]
     trained = once(run / "summary.json", "pretrain", *arguments)
-    pairs = options.output / "pairs.jsonl"
-    scores = once(place / "score.json", "score", "--model", run, "--input", pairs)
-    keys = {
-        "init_from": run,
-        "store": options.output / "wnut.store",
-        "task.data": options.wnut,
-        **WNUT_FILES,
-        "task.epochs": 5,
-        "optimizer.learning_rate": 1e-3,
-        "seed": options.seed,
-    }
-    arguments = ["--config", "ner", "--workdir", place / "wnut", *flags(keys)]
-    (entities,) = once(place / "wnut.json", "finetune", *arguments).values()
-    return {
+    row = {
         "model": name if steps > 1 else f"{name}, random weights",
         "minutes": f"{trained['seconds'] / 60:.1f}",
-        "pairs": f"{scores['accuracy']:.3f} ± {scores['standard_error']:.3f}",
-        **{kind: f"{line['accuracy']:.2f}" for kind, line in scores["by"]["UID"].items()},
-        "ties": str(scores["ties"]),
-        "WNUT-17, F1": f"{entities['emerging.dev f1'][0]:.3f}",
+        "steps": str(steps),
+        **dict.fromkeys(("pairs", *sorted(KINDS), "ties"), "-"),
     }
+    if name != "ELECTRA":
+        pairs = options.output / "pairs.jsonl"
+        scores = once(place / "score.json", "score", "--model", run, "--input", pairs)
+        row["pairs"] = f"{scores['accuracy']:.3f} ± {scores['standard_error']:.3f}"
+        row |= {kind: f"{line['accuracy']:.2f}" for kind, line in scores["by"]["UID"].items()}
+        row["ties"] = str(scores["ties"])
+    keys = {"init_from": run, "optimizer.learning_rate": 1e-3, "seed": options.seed}
+    tasks = {"wnut": ("ner", WNUT_FILES | {"task.data": options.wnut, "task.epochs": 5})}
+    if options.stsb:
+        tasks["stsb"] = "glue:stsb", {"task.data": options.stsb}
+    for task, (config, own) in tasks.items():
+        own = keys | own | {"store": options.output / f"{task}.store"}
+        arguments = ["--config", config, "--workdir", place / task, *flags(own)]
+        (scores,) = once(place / f"{task}.json", "finetune", *arguments).values()
+        title, metric = TASKS[task]
+        row[title] = f"{scores[metric][0]:.3f}"
+    return row
 
 
 def once(file: Path, command: str, *arguments) -> dict:

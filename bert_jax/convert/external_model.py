@@ -97,8 +97,8 @@ def set_defaults(config: ConfigDict, source: ExternalModel) -> None:
 
 def parameters(source: ExternalModel, config: ConfigDict, objective: base.Objective) -> tuple:
     """Converts the tensors of a checked source to parameters of the objective: the tree that its init returns, on the
-    host. Returns them, the parts that the source lacks, which are initialized as in a new run, and those that the
-    objective does not use.
+    host. Returns them, the parts that the source lacks or names.py does not have, which are initialized as in a new run,
+    and those that the objective does not use.
 
     Raises BadInput for NaN or infinity.
     """
@@ -109,9 +109,11 @@ def parameters(source: ExternalModel, config: ConfigDict, objective: base.Object
     parts = source.parts()
     sources = {parameter.path: parameter for parameter in source.table()}
     needed = set()
+    named = set()
     arrays = {}
     for parameter in names.parameters(config.model, config.objective.name):
         path = parameter.path
+        named.add(path)
         if path in shapes:
             needed.add(parameter.part)
             if path in sources and parameter.part in parts:
@@ -119,7 +121,8 @@ def parameters(source: ExternalModel, config: ConfigDict, objective: base.Object
     missing = [path for path in shapes if path not in arrays]
     arrays |= initialize(objective, example, config.seed, missing)
     params = jax.tree.unflatten(jax.tree.structure(tree), [arrays[path] for path in shapes])
-    return params, sorted(needed - parts), sorted(parts - needed)
+    fresh = (needed - parts) | {path.partition("/")[0] for path in missing if path not in named}
+    return params, sorted(fresh), sorted(parts - needed)
 
 
 def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.ndarray]:

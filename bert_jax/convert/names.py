@@ -125,20 +125,20 @@ def parameters(model, objective: str = "") -> list[Parameter]:
     architecture = find_architecture(model, objective)
     if not architecture:
         return []
+    absent = {axis for axis, size in architecture.sizes(model).items() if size == 0}
     table = []
     for part, scope, scope_there, rows, *first in architecture.parts:
         layers = 1
+        rows = [row for row in rows if absent.isdisjoint(row[0])]
         if "{}" in scope:
             layers = model["decoder_layers" if part == "decoder" else "layers"]
         for number in range(*first, layers):
             table += expand(part, scope.format(number), scope_there.format(number), rows)
     is_linear = architecture.is_transposed
     renamed = architecture.renamed.get(objective, ("", ""))
-    absent = {axis for axis, size in architecture.sizes(model).items() if size == 0}
     table = [
         entry._replace(is_linear=is_linear, huggingface=entry.huggingface.replace(*renamed))
         for entry in table
-        if absent.isdisjoint(entry.axes)
     ]
     if objective in LABELERS:
         layer = architecture.label_layers.get(objective, "classifier")

@@ -31,7 +31,10 @@ def commands(monkeypatch) -> list[str]:
         is_run = command == "pretrain"
         file = Path(options.workdir, "summary.json") if is_run else Path(options.json)
         values = {"pretrain": {"seconds": 90}, "score": SCORES}
-        values["finetune"] = {"": {"emerging.dev f1": [0.125]}}
+        values["finetune"] = {"": {"emerging.dev f1": [0.125], "dev spearman": [0.25]}}
+        # ELECTRA's steps cost twice those of BERT.
+        cost = 2.0 if any("replaced_tokens" in str(word) for word in arguments) else 1.0
+        values["config"] = {"counts": {"flops_per_token": {"main": cost}}}
         file.write_text(json.dumps(values[command]))
 
     monkeypatch.setattr(small_models, "bert_jax", record)
@@ -46,13 +49,24 @@ def test_commands_are_valid_and_run_once(commands, tmp_path, capsys):
         tables.append(capsys.readouterr().out.splitlines())
     assert Counter(commands) == dict.fromkeys(["pretrain", "score", "finetune"], 6)
     assert tables[0] == tables[1] and len(tables[0]) == 2 + 6
-    assert tables[0][2].startswith("| BERT | 1.5 | 0.750 ± 0.020 | 0.50 |")
+    assert tables[0][2].startswith("| BERT | 1.5 | 10 | 0.750 ± 0.020 | 0.50 |")
     assert tables[0][3].startswith("| BERT, random weights |")
     assert (tmp_path / "out/GPT_10_0").is_dir()
     # Results of another command are not taken for its own.
     assert small_models.main([*data, "--tokens", "41001"]) == 2
     assert "has results of another command" in capsys.readouterr().err
     assert len(commands) == 18
+
+
+def test_models_have_equal_flops_and_two_tasks(commands, tmp_path, capsys):
+    data = ["--text", "a.txt", "--wnut", str(tmp_path), "--output", str(tmp_path / "out")]
+    options = ["--models", "BERT", "ALBERT", "ELECTRA", "--flops", "--stsb", str(tmp_path)]
+    assert small_models.main([*data, *options, "--tokens", "41000"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[2] for line in lines[2::2]] == ["10", "10", "5"]
+    assert Counter(commands) == {"config": 3, "pretrain": 6, "score": 4, "finetune": 12}
+    assert all(line.endswith("| 0.125 | 0.250 |") for line in lines[2:])
+    assert lines[-1].count(" - ") == 2 + len(small_models.KINDS)
 
 
 def test_pairs_are_distinct_and_balanced():

@@ -216,7 +216,7 @@ def test_the_card_names_task_labels_and_scores(tmp_path):
     [
         ((), {"mlm", "pair"}),
         (ALBERT, {"mlm", "pair"}),
-        (ELECTRA[:2], {"replaced"}),
+        (ELECTRA[:2], {"generator", "replaced"}),
         (MODERN, {"mlm"}),
         (ROBERTA, {"mlm"}),
     ],
