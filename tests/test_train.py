@@ -53,6 +53,7 @@ def test_a_run_leaves_its_files(finished):
     paths = workdir / "run.json", workdir / "summary.json"
     info, summary = (json.loads(path.read_text()) for path in paths)
     assert info["parameters"] == summary["parameters"] > info["body_parameters"] > 0
+    assert (info["dtype"], info["feed_forward"]) == ("float32", 4 * 32)
     assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
     masked = f"mlm_loss_masked {summary['heldout']['mlm_loss_masked']:.2f}, "
     assert summary["heldout"]["headline"].startswith(masked)
