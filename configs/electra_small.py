@@ -5,7 +5,8 @@
 
 Steps, rates, masks and sizes are those of the paper's table 6. The generator has a quarter of the width, as in the
 paper; that of the published small model has all of it. Rows have one segment; those of the authors' code are cut into
-two at random, and no loss tells them apart.
+two at random, and no loss tells them apart. Masked positions differ from each other; theirs are drawn with replacement.
+In warm-up they multiply the rate of the decay by its share; here the rate is up to 1 % higher at its end.
 """
 
 from bert_jax.configs import base

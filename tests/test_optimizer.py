@@ -284,6 +284,7 @@ def test_the_moment_of_muon_may_be_rounded_once_a_step():
     [
         ((), 2 * 6),
         ((*small.MODERN, "task.name=packed_documents"), 4 * 7),
+        (small.ELECTRA, 2 * 6 + 2 * 6),
         (GPT, 2 * 6),
         (TRANSFORMER, 2 * 6 + 2 * 10),
     ],
@@ -293,7 +294,7 @@ def test_muon_updates_the_kernels_of_blocks(keys, count):
     config = small_config("optimizer.name=muon", *keys)
     design = build.design(config, mesh_of((1, 1, 1)), VOCABULARY)
     params = by_path(design.shapes.params)
-    labels = by_path(muon.label(config, design.shapes.params))
+    labels = by_path(muon.label(design.shapes.params))
     matrices = {path for path, label in labels.items() if label == "muon"}
     kernels = {path for path in params if "/blocks_" in path and path.endswith("kernel")}
     assert matrices == kernels and len(kernels) == count

@@ -22,9 +22,7 @@ OPTIONS = [
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
     cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
     cli.option("--push", "OWNER/NAME on the hub, to upload to; if new, private", metavar="NAME"),
-    cli.option(
-        "--generator", "that of replaced_tokens, not its discriminator", action="store_true"
-    ),
+    cli.option("--generator", "of an ELECTRA, instead of its discriminator", action="store_true"),
     cli.AS_JSON,
 ]
 # Keys that choose the checkpoints; others of the run's config are facts about it.
@@ -92,7 +90,8 @@ def export(
         run = generator_of(run, source.name)
     check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
-    params = open_model.trained(run)
+    named = {each.path for each in names.parameters(run.config.model, run.config.objective.name)}
+    params = {path: array for path, array in open_model.trained(run).items() if path in named}
     parameters = counts.count(params, run.vocabulary.size)
     positions = open_run.trained_positions(run)
     model = run.config, run.vocabulary, run.tokenizer, params

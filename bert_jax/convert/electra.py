@@ -4,6 +4,7 @@ D width, E width of the embeddings, N the same if it is not D, F feed-forward wi
 S segments.
 """
 
+import math
 from pathlib import Path
 
 from bert_jax.convert import albert, bert, config_json
@@ -12,7 +13,7 @@ from bert_jax.storage import json_file
 
 # --- Parameters -----------------------------------------------------------------------------------
 
-POOLER = "electra.pooler"  # it has other names in fine-tuned models, and is in no other
+POOLER = "electra.pooler"  # renamed: it is in fine-tuned models alone
 REPLACED = (
     ("DD", "replaced_dense", "dense"),
     ("D1", "replaced", "dense_prediction"),
@@ -33,7 +34,13 @@ PARTS = (
 # --- Settings: keys of ElectraConfig --------------------------------------------------------------
 
 WIDTH = "embedding_size"
-FIXED = bert.FIXED | {"hidden_act": "gelu"}  # some heads have it whatever the key says
+# Some heads have this activation whatever the key says; the other keys are of models for multiple choice.
+FIXED = bert.FIXED | {
+    "hidden_act": "gelu",
+    "summary_type": "first",
+    "summary_use_proj": True,
+    "summary_activation": "gelu",
+}
 
 
 def read_settings(values: dict, path: Path) -> dict:
@@ -56,11 +63,16 @@ def sizes(model) -> dict:
 
 
 def default_keys(length: int, directory: Path) -> list[str]:
-    """Returns what a default config must override for the discriminator, or the generator, in a directory."""
-    classes = json_file.read(directory / "config.json").get("architectures")
-    if classes == ["ElectraForMaskedLM"]:
+    """Returns what a default config must override for the discriminator, or the generator, in a directory.
+
+    The generator of a discriminator is not in it. Its size is a quarter, or the next larger share that fits.
+    """
+    values = json_file.read(directory / "config.json")
+    if values.get("architectures") == ["ElectraForMaskedLM"]:
         return []
-    return ["objective.name=replaced_tokens"]
+    sizes = math.gcd(values["num_attention_heads"], values["intermediate_size"])
+    divisor = max(number for number in (1, 2, 3, 4) if sizes % number == 0)
+    return ["objective.name=replaced_tokens", f"objective.generator={divisor}"]
 
 
 ELECTRA = Architecture(

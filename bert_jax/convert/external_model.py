@@ -97,8 +97,8 @@ def set_defaults(config: ConfigDict, source: ExternalModel) -> None:
 
 def parameters(source: ExternalModel, config: ConfigDict, objective: base.Objective) -> tuple:
     """Converts the tensors of a checked source to parameters of the objective: the tree that its init returns, on the
-    host. Returns them, the parts that the source lacks or names.py does not have, which are initialized as in a new run,
-    and those that the objective does not use.
+    host. Returns them; the parts that the source lacks or names.py does not have, which are initialized as in a new
+    run; and those that the objective does not use.
 
     Raises BadInput for NaN or infinity.
     """

@@ -216,7 +216,7 @@ def fit(config: ConfigDict, body: SourceModel, params) -> dict[str, np.ndarray]:
         shape = leaf.shape
         if path.endswith(WORDS) and len(array) == body.vocabulary:
             shape = (len(array), *shape[1:])  # the rows of new pieces are fresh
-        if body.layers:
+        if body.layers and np.all(np.less_equal(array.shape, shape)):
             array = tiling.tile(array, shape)
         if array.shape != shape:
             shapes = f"{path} has shape {shape} here, {array.shape} there"

@@ -42,6 +42,7 @@ class About(NamedTuple):
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
     """Writes README.md and the run's config, without the directories of this machine."""
     # The config of all phases; `run.config` has the model's values in one of them.
+    model = run.config.model
     config = open_run.read_config(workdir, run.info)
     config.store = f"stores/{Path(config.store).name}"
     values = configs.flatten(config)
@@ -54,7 +55,7 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
         info = read_info(run.info)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{workdir / 'run.json'}: damaged ({one_line(error)})") from None
-    ModelCard(body(run, info, workdir, parts, about)).save(directory / "README.md")
+    ModelCard(body(run, model, info, workdir, parts, about)).save(directory / "README.md")
 
 
 def read_info(values: dict) -> tuple[str, list[str]]:
@@ -81,9 +82,12 @@ def strip_directories(paths: str) -> str:
     return ",".join(Path(part).name if part.startswith(("/", "~")) else part for part in parts)
 
 
-def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], about: About) -> str:
+def body(
+    run, model, info: tuple[str, list[str]], workdir: Path, parts: list[str], about: About
+) -> str:
     """Returns the text of README.md.
 
+    model: config.model of what was exported; `run.config` is that of the run.
     info: of `read_info`.
     parts: the parts of names.py that were exported.
     """
@@ -104,8 +108,8 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     if source:
         origin.append(f"It started from the weights of `{source}`.")
         data.append(f"- the training data of `{source}` is not recorded here")
-    if about.positions < config.model.max_length:
-        positions = f"Positions of longer rows, up to {config.model.max_length}"
+    if about.positions < model.max_length:
+        positions = f"Positions of longer rows, up to {model.max_length}"
         origin.append(f"{positions}, were never trained.")
     if run.step:
         weights = f"the weights of step {run.step:,}"
@@ -118,15 +122,19 @@ def body(run, info: tuple[str, list[str]], workdir: Path, parts: list[str], abou
     if "label" in parts:
         labels = ", ".join(config.task.labels) or "none"
         origin.append(f"Fine-tuned for {task}; labels: {labels}.")
+    if config.objective.name == "replaced_tokens":
+        half = "generator" if "mlm" in parts else "discriminator"
+        origin.append(f"It is the {half} of a run that trained both.")
     mask = run.tokenizer.spellings.get("mask")
     architecture = names.find_architecture(config.model, config.objective.name)
+    family = architecture.title or architecture.prefix
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,
         name=name,
         head=head.to_yaml(),
-        family=architecture.title or architecture.prefix,
-        model=config.model,
+        family=f"An {family}" if family[0] in "AE" else f"A {family}",
+        model=model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,
         parts=", ".join(parts),

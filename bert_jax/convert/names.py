@@ -70,9 +70,8 @@ class Parameter(NamedTuple):
     huggingface: str
     place: int = 0  # among the parameters of the tensor in Hugging Face
     number: int = 1  # of these parameters
-    is_linear: bool = (
-        True  # whether Hugging Face has a matrix in the layout of PyTorch's linear layers
-    )
+    # Whether Hugging Face has a matrix in the layout of PyTorch's linear layers.
+    is_linear: bool = True
 
     @property
     def google(self) -> str:

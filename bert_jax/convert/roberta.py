@@ -69,10 +69,8 @@ def write_tensors(tensors: dict, vocabulary) -> dict:
 
 KEYS = dict(bert.KEYS)
 del KEYS["type_vocab_size"]
-FIXED = bert.FIXED | {
-    "type_vocab_size": 1,
-    "hidden_act": "gelu",
-}  # its head has it whatever the key says
+# The head has this activation whatever the key says.
+FIXED = bert.FIXED | {"type_vocab_size": 1, "hidden_act": "gelu"}
 ROWS = "max_position_embeddings"
 
 

@@ -124,7 +124,8 @@ class Network(nn.Module, kw_only=True):
         self.embedder_dense = None
         if self.embedding_width:
             self.embedder_dense = Dense(self.width, self.initializer, self.gradient_dtype)
-        self.blocks = self.make_blocks(self.specs, self.dropouts, self.is_normal)
+        is_normal = self.is_normal and not self.embedding_width
+        self.blocks = self.make_blocks(self.specs, self.dropouts, is_normal)
         self.final_norm = norm() if self.norm == "pre" else None
 
     def embed(self, batch, keys=None):

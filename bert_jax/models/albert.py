@@ -1,7 +1,8 @@
 """ALBERT (arXiv:1909.11942): a BERT whose layers are one block, and whose embeddings are narrower than its states.
 
 Details are those of https://github.com/google-research/albert, modeling.py. The layers draw dropout by their numbers,
-as separate blocks would, and the gradient of the block is the sum over its layers.
+as separate blocks would, and the gradient of the block is the sum over its layers. Embeddings that are as wide as the
+states are projected, too.
 """
 
 from bert_jax.checks import check_keys

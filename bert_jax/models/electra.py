@@ -1,7 +1,8 @@
 """ELECTRA (arXiv:2003.10555): a BERT whose embeddings may be narrower than its states.
 
 It is the discriminator of objectives/replaced_tokens.py, and as its generator a smaller one. Details are those of
-https://github.com/google-research/electra; the vector of a text is that of transformers, as their code has none.
+https://github.com/google-research/electra. The vector of a text is that of transformers, as their code has none, and so
+are the initial weights of the projection: `initializer`, where theirs are larger (Glorot's).
 """
 
 from bert_jax.checks import check_keys, require
@@ -44,6 +45,10 @@ def make(config, vocabulary_size: int, **fields) -> Electra:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     bert.check(config)
+    pair_task = config.task.get("pair_task", "none")
+    require(
+        pair_task == "none", "task.pair_task", config, "expected none: ELECTRA has no pair loss"
+    )
     check_keys(config, not_negative=["model.embedding_width"])
     is_valid = config.model.embedding_width != config.model.width
     require(is_valid, "model.embedding_width", config, "expected 0, or another than model.width")

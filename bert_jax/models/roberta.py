@@ -1,6 +1,6 @@
 """RoBERTa (arXiv:1907.11692): BERT without segments and pair loss, with two separators between texts.
 
-In fine-tuning, its vector of a text is that of BERT, by a pooler that starts anew.
+In fine-tuning, its vector of a text is that of BERT, whose pooler is initialized at random.
 """
 
 from bert_jax.layers import network

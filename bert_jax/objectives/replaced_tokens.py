@@ -1,8 +1,8 @@
 """Replaced tokens (arXiv:2003.10555): a discriminator finds the tokens that a smaller masked LM, the generator, drew.
 
-Both are networks of `model.name`, and share the embeddings, with their norm. Details are those of
-https://github.com/google-research/electra, run_pretraining.py. What is exported, fine-tuned and compared is the
-discriminator.
+Both are networks of model.name=electra, and share the embeddings, with their norm. Details are those of
+https://github.com/google-research/electra, run_pretraining.py, except that the last layer of the discriminator starts
+with `model.initializer`, as in transformers. What is exported, fine-tuned and compared is the discriminator.
 
 B batch, L length, P predictions per row, V padded vocabulary.
 """
@@ -22,21 +22,20 @@ from bert_jax.objectives import base, mlm
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {
-    "generator": 4,  # the width, heads and feed-forward size of the model are those of the generator times this
+    "generator": 4,  # divisor of the model's width, heads and feed-forward size, which gives those of the generator
     "weight": 50.0,  # of the discriminator's loss; that of the generator has 1
 }
 SIZES = ("width", "heads", "feed_forward")
+GENERATOR = 1 << 17  # number of the generator's dropout keys; those of layers are smaller
 
 
 def check(config) -> None:
-    """Raises BadInput for the first of the objective's keys that has an invalid value, and for a model without
-    `embedding_width`, whose generator could not share its embeddings."""
+    """Raises BadInput for the first of the objective's keys that has an invalid value, and for another model, whose
+    generator could not share its embeddings."""
     check_keys(config, at_least_one=["objective.generator"])
     require(config.objective.weight > 0, "objective.weight", config, "expected more than 0")
-    hint = "needs a model with embedding_width, such as electra"
-    require("embedding_width" in config.model, "objective.name", config, hint)
-    pair_task = config.task.get("pair_task", "none")
-    require(pair_task == "none", "task.pair_task", config, "expected none: no loss reads it")
+    hint = "needs model.name=electra"
+    require(config.model.name == "electra", "objective.name", config, hint)
     divisor = config.objective.generator
     sizes = resolve_model(config).model
     for size in SIZES:
@@ -83,11 +82,11 @@ class Pretrainer(nn.Module):
         replaced_logits float32[B, L] and is_replaced bool[B, L]."""
         generator_keys = None
         if keys is not None:
-            generator_keys = prng.fold(keys, jnp.uint32(prng.purpose("generator")))
+            generator_keys = prng.fold(keys, jnp.uint32(GENERATOR))
         outputs = self.generator(batch, generator_keys, self.network)
         samples = sample(outputs["mlm_logits"], batch)
-        original = put(batch["masked_targets"], batch)
-        tokens = put(samples, batch)
+        original = fill_masks(batch["masked_targets"], batch)
+        tokens = fill_masks(samples, batch)
         return outputs | {
             "samples": samples,
             "replaced_logits": self.discriminate(batch | {"tokens": tokens}, keys),
@@ -102,7 +101,7 @@ class Pretrainer(nn.Module):
 
 
 def sample(logits, batch):
-    """Draws a token for each prediction from the softmax of logits float32[B, P, V], without a gradient: int32[B, P].
+    """Draws a token int32[B, P], which has no gradient, for each prediction by the softmax of logits float32[B, P, V].
 
     The logit with noise of the Gumbel distribution is the largest as often as softmax says. A draw is a function of the
     step, the row and the position.
@@ -111,26 +110,27 @@ def sample(logits, batch):
     bits = prng.fold(keys[..., None], jnp.arange(logits.shape[-1], dtype=jnp.uint32))
     uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2**-23  # neither 0 nor 1
     noise = -jnp.log(-jnp.log(uniform))
-    return jnp.argmax(jax.lax.stop_gradient(logits) + noise, axis=-1).astype(jnp.int32)
+    return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
 
 
-def put(tokens, batch):
+def fill_masks(tokens, batch):
     """Returns the tokens int32[B, L] of a batch with others int32[B, P] at the masked positions."""
     length = batch["tokens"].shape[1]
     # Places without a prediction have weight 0, and position 0.
     positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
 
-    def put_in_row(row, positions, tokens):
+    def fill_row(row, positions, tokens):
         return row.at[positions].set(tokens, mode="drop")
 
-    return jax.vmap(put_in_row)(batch["tokens"], positions, tokens)
+    return jax.vmap(fill_row)(batch["tokens"], positions, tokens)
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     """Returns the objective: the terms `mlm` of the generator and, times `weight`, `replaced` of the discriminator.
 
     Each is a mean of its own, that of `replaced` over all tokens. Its metrics are `replaced_loss` in nats, unweighted,
-    `replaced_accuracy`, and `replaced_recall`, the share of the replaced tokens that it finds.
+    `replaced_accuracy`, `replaced_share` of the tokens, `replaced_recall`, the share of these that it finds, and
+    `replaced_precision`, the share that is replaced of what it takes for replaced.
     """
 
     def weigh(batch):
@@ -146,11 +146,14 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         is_replaced = outputs["is_replaced"]
         weight = weigh(batch)
         nats = optax.sigmoid_binary_cross_entropy(logits, is_replaced)
-        is_right = (logits > 0) == is_replaced
+        is_found = logits > 0
+        is_right = is_found == is_replaced
         return mlm.measure(outputs["mlm_logits"], batch, vocabulary.mask) | {
             "replaced_loss": base.weighted_mean(nats, weight),
             "replaced_accuracy": base.weighted_mean(is_right, weight),
+            "replaced_share": base.weighted_mean(is_replaced, weight),
             "replaced_recall": base.weighted_mean(is_right, weight * is_replaced),
+            "replaced_precision": base.weighted_mean(is_right, weight * is_found),
         }
 
     network = models.make(config, vocabulary.size, **fields)

@@ -45,18 +45,16 @@ def make(config, peak) -> optax.GradientTransformationExtraArgs:
     muon = optax.chain(
         orthogonalize(config), optax.add_decayed_weights(config.optimizer.weight_decay, decay)
     )
-    return optax.partition({"muon": muon, "adam": adam.make(config, peak)}, partial(label, config))
+    return optax.partition({"muon": muon, "adam": adam.make(config, peak)}, label)
 
 
-def label(config, params):
+def label(params):
     """Returns a tree of the names of the optimizers of parameters: `muon` for matrices, the kernels of blocks with two
     axes, otherwise `adam`."""
-    subtrees = models.body(config)
 
     def choose(path, leaf) -> str:
         name = path_name(path)
-        _, part = models.split(name, subtrees)
-        is_kernel = part.startswith("blocks_") and name.endswith("/kernel")
+        is_kernel = "/blocks_" in name and name.endswith("/kernel")
         return "muon" if is_kernel and leaf.ndim == 2 else "adam"
 
     return jax.tree.map_with_path(choose, params)

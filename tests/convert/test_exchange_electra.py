@@ -56,6 +56,10 @@ def test_names_and_settings_are_those_of_transformers(exported):
     }.items():
         np.testing.assert_array_equal(tensors[name], array, err_msg=name)
     assert len(tensors) == 7 + 2 * 16 + 4
+    card = (directories[0] / "README.md").read_text()
+    count = sum(array.size for array in tensors.values())
+    assert f"An ELECTRA of 2 layers and width 32 with {count:,} parameters" in card
+    assert "the discriminator of a run" in card
     values = read_json(directories[1] / "config.json")
     own = {"architectures": ["ElectraForMaskedLM"], "hidden_size": 8, "intermediate_size": 32}
     assert values == values | common | own | {"num_attention_heads": 1}
@@ -69,6 +73,10 @@ def test_names_and_settings_are_those_of_transformers(exported):
         "generator_lm_head.bias": generator["mlm"]["bias"][: vocabulary.size],
     }.items():
         np.testing.assert_array_equal(tensors[name], array, err_msg=name)
+    card = (directories[1] / "README.md").read_text()
+    count = sum(array.size for array in tensors.values())
+    assert f"An ELECTRA of 2 layers and width 8 with {count:,} parameters" in card
+    assert "the generator of a run" in card and "fill-mask" in card
     names = [name for name in shared if name.startswith("electra.embeddings.")]
     assert len(names) == 5
     for name in names:
@@ -122,6 +130,13 @@ def test_embeddings_of_the_width_of_the_states_have_no_projection(tmp_path):
     np.testing.assert_array_equal(model.params["replaced"]["kernel"], run[-1]["replaced"]["kernel"])
 
 
+def test_a_discriminator_whose_heads_four_does_not_divide_is_imported(tmp_path):
+    make_run(tmp_path / "run", *ELECTRA, "model.heads=2", "objective.generator=2")
+    assert export(tmp_path / "run", tmp_path / "out") == 0
+    model = open_model.open_model(tmp_path / "out")
+    assert model.config.objective.generator == 2
+
+
 def test_a_generator_is_trained_before_it_is_exported(tmp_path):
     make_run(tmp_path / "mlm", "model.name=electra", "task.pair_task=none")
     paths = "--model", tmp_path / "mlm", "--output", tmp_path / "out", "--generator"
@@ -158,7 +173,8 @@ def test_directories_of_transformers_are_read_and_have_the_logits(exported, part
     theirs, info = getattr(transformers, name).from_pretrained(directory, output_loading_info=True)
     assert not any(info.values())
     source = external_models.copy(directory, tmp_path / "source")
-    [(source / file).unlink() for file in (WEIGHTS, "config.json")]
+    for file in (WEIGHTS, "config.json"):
+        (source / file).unlink()
     theirs.save_pretrained(source)
     model = open_model.open_model(source)
     assert model.info["fresh"] == ["generator"] * (part == "discriminator")

@@ -32,9 +32,8 @@ def test_tokens_are_drawn_by_the_softmax():
     positions = np.broadcast_to(np.arange(200), (200, 200))
     tokens = draw(np.broadcast_to(logits, (200, 200, 4)), np.arange(200), positions)
     shares = np.bincount(tokens.ravel(), minlength=4) / tokens.size
-    np.testing.assert_allclose(
-        shares, np.exp(logits), atol=4 / 200
-    )  # 4 standard deviations at least
+    # 4 standard deviations at least
+    np.testing.assert_allclose(shares, np.exp(logits), atol=4 / 200)
     assert abs(np.corrcoef(tokens[:, :-1].ravel(), tokens[:, 1:].ravel())[0, 1]) < 0.03
     assert abs(np.corrcoef(tokens[:-1].ravel(), tokens[1:].ravel())[0, 1]) < 0.03
 
@@ -96,7 +95,9 @@ def test_the_loss_and_its_metrics_are_those_of_the_outputs(world):
     assert found["replaced_loss"] == pytest.approx(nats, rel=1e-5)
     right = (logits > 0) == is_replaced
     assert found["replaced_accuracy"] == pytest.approx(right[is_real].mean())
+    assert found["replaced_share"] == pytest.approx(is_replaced[is_real].mean())
     assert found["replaced_recall"] == pytest.approx(right[is_real & is_replaced].mean())
+    assert found["replaced_precision"] == pytest.approx(is_replaced[is_real & (logits > 0)].mean())
     assert float(loss) == pytest.approx(float(found["mlm_loss"]) + 50 * nats, rel=1e-5)
 
 

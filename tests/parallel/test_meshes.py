@@ -35,8 +35,8 @@ KEYS = {
         task.pair_task=sop phases.main.max_predictions={PREDICTIONS}
     """,
     "electra": f"""
-        model.name=electra model.embedding_width=16 objective.name=replaced_tokens objective.generator=1
-        task.pair_task=none phases.main.max_predictions={PREDICTIONS}
+        model.name=electra model.embedding_width=16 objective.name=replaced_tokens objective.generator=2
+        model.heads=16 task.pair_task=none phases.main.max_predictions={PREDICTIONS}
     """,
     "transformer": f"""
         model.name=transformer model.layers=1 model.decoder_layers=1 model.attention_dropout=0.1
