@@ -9,7 +9,6 @@ B batch, L length, P predictions per row, V padded vocabulary.
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import linen as nn
 
 from bert_jax import prng
@@ -145,7 +144,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         logits = outputs["replaced_logits"]
         is_replaced = outputs["is_replaced"]
         weight = weigh(batch)
-        nats = optax.sigmoid_binary_cross_entropy(logits, is_replaced)
+        nats = jax.nn.softplus(logits) - is_replaced * logits
         is_found = logits > 0
         is_right = is_found == is_replaced
         return mlm.measure(outputs["mlm_logits"], batch, vocabulary.mask) | {
