@@ -291,7 +291,8 @@ def outputs_of_transformers(directory, arrays, *rows):
     model, info = load(directory, output_loading_info=True)
     assert not any(info.values()) and type(model).__name__ == name
     inputs = {"input_ids": "tokens", "attention_mask": "sequence_ids"}
-    inputs |= {"token_type_ids": "segments"} if hasattr(model.config, "type_vocab_size") else {}
+    if getattr(model.config, "type_vocab_size", 1) > 1:
+        inputs["token_type_ids"] = "segments"
     inputs = {key: torch.tensor(arrays[name]).long() for key, name in inputs.items()}
     with torch.no_grad():
         return model.config, model(**{key: x.reshape(*rows, -1) for key, x in inputs.items()})
