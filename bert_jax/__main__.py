@@ -16,6 +16,10 @@ COMPUTING = set("prepare pretrain finetune evaluate predict score features bench
 
 def run() -> None:
     """Runs the command line and ends the process with its exit code."""
+    if sys.stderr is None:  # it is closed, and a file that is opened would get its number
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 2)
+        sys.stderr = open(2, "w")
     if not COMPUTING.isdisjoint(sys.argv[1:]):
         environment.restart_process()
     environment.configure()
