@@ -64,7 +64,7 @@ def generator_params(params) -> dict:
     return generator | {"network": generator["network"] | shared}
 
 
-class Pretrainer(nn.Module):
+class JointPretrainer(nn.Module):
     """The discriminator, a network with a head of two dense layers, and the generator, a mlm.Pretrainer."""
 
     network: nn.Module
@@ -158,7 +158,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
     network = models.make(config, vocabulary.size, **fields)
     generator = models.make(generator_config(config), vocabulary.size, **fields)
     return base.from_module(
-        Pretrainer(network, mlm.Pretrainer(generator, has_pairs=False)),
+        JointPretrainer(network, mlm.Pretrainer(generator, has_pairs=False)),
         weights,
         terms,
         reads=mlm.READS,
