@@ -142,9 +142,9 @@ class Network(nn.Module, kw_only=True):
         x = maybe_dropout(embeddings.astype(self.dtype), keys, 0, self.dropout)
         return self.embedder_dense(x) if self.embedder_dense else x
 
-    def __call__(self, batch, keys=None, embeddings=None):
+    def __call__(self, batch, keys=None):
         """Returns the hidden states [B, L, D] of the last layer; see `states`."""
-        return self.states(batch, keys, embeddings)[-1]
+        return self.states(batch, keys)[-1]
 
     def states(self, batch, keys=None, embeddings=None) -> list:
         """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.

@@ -30,7 +30,10 @@ class Pretrainer(nn.Module):
             self.pair = Dense(2, head.options.initializer, head.options.gradient_dtype)
 
     def __call__(self, batch, keys, shared=None):
-        x = self.network(batch, keys, shared.embeddings(batch) if shared else None)
+        if shared:
+            x = self.network.states(batch, keys, shared.embeddings(batch))[-1]
+        else:
+            x = self.network(batch, keys)
         vectors = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
         outputs = {"mlm_logits": self.mlm(vectors, (shared or self.network).vocabulary_logits)}
         if self.has_pairs:
