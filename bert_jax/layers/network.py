@@ -322,9 +322,9 @@ def check(config) -> None:
 
 
 def check_no_pairs(config) -> None:
-    """Raises BadInput for a pair loss: the model has no segments."""
+    """Raises BadInput for a pair loss, which the model does not have."""
     pair_task = config.task.get("pair_task", "none")
-    hint = f"expected none: model.name={config.model.name!r} has no segments"
+    hint = f"expected none: model.name={config.model.name!r} has no pair loss"
     require(pair_task == "none", "task.pair_task", config, hint)
 
 

@@ -45,10 +45,7 @@ def make(config, vocabulary_size: int, **fields) -> Electra:
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     bert.check(config)
-    pair_task = config.task.get("pair_task", "none")
-    require(
-        pair_task == "none", "task.pair_task", config, "expected none: ELECTRA has no pair loss"
-    )
+    network.check_no_pairs(config)
     check_keys(config, not_negative=["model.embedding_width"])
     is_valid = config.model.embedding_width != config.model.width
     require(is_valid, "model.embedding_width", config, "expected 0, or another than model.width")

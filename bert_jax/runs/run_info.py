@@ -28,7 +28,7 @@ def collect(config, data, trainer) -> dict:
     return {
         **models.parameters(config, params, data.vocabulary.size),
         "optimizer_bytes_per_parameter": bytes_per_parameter(trainer.shapes),
-        # What stands for `auto` and for 0 in the config; attention is chosen for each phase.
+        # The config may have `auto` and 0 for these two. Attention is chosen for each phase.
         "dtype": config.dtype,
         "feed_forward": configs.resolve_model(config).model.get("feed_forward"),
         "unigram_entropy": data.unigram_entropy,
