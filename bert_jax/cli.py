@@ -40,6 +40,7 @@ COMMANDS = {
     "benchmark": "Time the training step of each phase on this machine's devices; needs no text and no workdir.",
     "plan": "Estimate memory, time and cost of a run on TPU slices or GPUs, without one.",
     "status": "Print the state of a run.",
+    "report": "Write curves, times, samples and config of runs as one HTML file.",
     "evaluate": "Evaluate a run on its held-out rows, or models with any vocabularies on the same text.",
     "verify": "Check the files of a store or a run, and list all problems.",
     "import": "Create a run from a local Hugging Face model or TensorFlow checkpoint, to train it further.",
