@@ -38,7 +38,7 @@ class Trainer(NamedTuple):
     shardings: step.State
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
-    evaluate: dict  # {phase: (params, batch) -> (metrics, terms, outputs)}
+    evaluate: dict  # {phase: (params, batch) -> (metrics, terms, outputs, guesses)}
     fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
     flops: dict  # {phase: {length: FLOPs of a training step}}
     compile_seconds: float  # wall time until all programs were compiled
@@ -245,11 +245,12 @@ def lower_train(config, design: Design, phase):
 
 
 def lower_evaluate(config, design: Design, phase):
-    """Lowers (params, batch) -> (metrics, terms, outputs) of a phase. To be called within `jax.set_mesh`."""
+    """Lowers (params, batch) -> (metrics, terms, outputs, guesses) of a phase. To be called within `jax.set_mesh`."""
     rows = evaluate.batch_size(config, phase, design.mesh)
     params = meshes.with_shardings(design.shapes.params, design.shardings.params)
     objective = tasks.make_objective(config, phase, design.vocabulary)
-    program = evaluate.program(objective, design.mesh, bool(design.dataset.score))
+    is_scored = bool(design.dataset.score)
+    program = evaluate.program(objective, design.mesh, is_scored, config.evaluate.samples)
     return program.lower(params, batch_shapes(design, phase, rows))
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -29,6 +30,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     """
     with workdir.opened_at(name) as opened:
         run = open_run.open_run(opened, overrides)
+        run.config.evaluate.samples = 0  # they are those of the training run
         jax_setup.start(run.config)
         tasks.check_scores(run.config)
         data = open_feed(run.config)
@@ -48,7 +50,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     with jax.set_mesh(mesh):
         for split in data.splits:
             batches = Batches(data, run.config, phase, split, mesh)
-            measured = measure(compiled, params, batches)
+            measured = measure(compiled, params, batches).values
             headline = metrics.describe_headline(measured, metric, data.unigram_entropy)
             if headline:
                 measured["headline"] = headline
@@ -57,46 +59,63 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
     return values
 
 
-def program(objective, mesh, is_scored: bool) -> Callable:
+class Measured(NamedTuple):
+    """What an evaluation of a split gives."""
+
+    values: dict  # {metric: number, or a text about one}
+    guesses: dict  # of the first rows, see objectives.base.guess; {} without
+    review: dict  # see Dataset.review; {} without
+
+
+def program(objective, mesh, is_scored: bool, samples: int = 0) -> Callable:
     """Returns the jitted `step.evaluate` of an objective, not yet compiled; every process has its results of all rows.
 
     is_scored: whether the task has a score, which needs the outputs.
+    samples: rows of a batch whose guesses it returns.
     """
-    function = partial(step.evaluate, objective=objective, with_outputs=is_scored)
+    options = dict(with_outputs=is_scored, samples=samples)
+    function = partial(step.evaluate, objective=objective, **options)
     return jax.jit(function, out_shardings=meshes.replicated(mesh))
 
 
-def measure(program: Callable, params, batches: "Batches", stopped=lambda: False) -> dict | None:
-    """Returns {metric: number} of a split: the means over all batches, and the task's scores. `loss` is the loss of all
-    rows as one batch.
+def measure(
+    program: Callable, params, batches: "Batches", stopped=lambda: False
+) -> Measured | None:
+    """Returns {metric: number} of a split, the means over all batches and the task's scores, and the guesses of the
+    first batch. `loss` is the loss of all rows as one batch.
 
     Returns None if `stopped()` is true after a batch.
     """
     total = None
     outputs = []
+    guesses = []
     for batch in batches:
         # At most two batches are in flight, so that a signal is handled soon and batches do not fill the memory.
         jax.block_until_ready(total)
-        *sums, batch_outputs = program(params, batch)
+        *sums, batch_outputs, batch_guesses = program(params, batch)
         if stopped():
             return None
         total = sums if total is None else metrics.add(total, sums)
         outputs.append(jax.device_get(batch_outputs))
+        guesses = guesses or [jax.device_get(batch_guesses)]
     means, terms = map(metrics.means, total)
     loss = sum(terms.values())
-    return {"loss": loss, **means, **score(batches, outputs)}
+    scores, review = score(batches, outputs)
+    return Measured({"loss": loss, **means, **scores}, *guesses, review)
 
 
-def score(batches: "Batches", outputs: list[dict]) -> dict[str, float | str]:
-    """Returns the task's scores of a split, computed on the host. outputs: those of each batch."""
+def score(batches: "Batches", outputs: list[dict]) -> tuple[dict[str, float | str], dict]:
+    """Returns the task's scores and its review of a split, computed on the host. outputs: those of each batch."""
     if not batches.score:
-        return {}
+        return {}, {}
     rows = batches.local.rows
     arrays = {name: array[:rows] for name, array in join(outputs).items()}
-    scores = batches.score(arrays, batches.local.chosen())
-    return {
-        name: value if isinstance(value, str) else float(value) for name, value in scores.items()
+    chosen = batches.local.chosen()
+    scores = {
+        name: value if isinstance(value, str) else float(value)
+        for name, value in batches.score(arrays, chosen).items()
     }
+    return scores, batches.review(arrays, chosen) if batches.review else {}
 
 
 def user_metrics(model: open_run.OpenModel, names: Iterable[str]) -> dict[str, float]:
@@ -144,6 +163,10 @@ class Batches:
         self.positions = meshes.host_rows(mesh, self.batch)
         self.local = feed.evaluation(phase, split, self.batch, self.positions)
         self.score = feed.score and partial(feed.score, split)
+        self.review = None
+        samples = config.evaluate.samples
+        if samples and feed.review and split == feed.splits[0]:
+            self.review = lambda outputs, rows: feed.review(split, outputs, rows, samples)
 
     def __iter__(self):
         for index, arrays in enumerate(self.local):

@@ -328,9 +328,10 @@ class Loop:
                     )
                 program = self.trainer.evaluate[phase.name]
                 batches = self.evaluated[key]
-                values = evaluate.measure(program, params, batches, self.stop.requested)
-                if values is None:
+                measured = evaluate.measure(program, params, batches, self.stop.requested)
+                if measured is None:
                     return EvaluationEnd.STOPPED
+                values = measured.values
                 values["seconds"] = time.monotonic() - started
                 if self.config.evaluate.metric and split == self.data.splits[0]:
                     arrays = multihost_utils.process_allgather(params, tiled=True)
@@ -339,6 +340,8 @@ class Loop:
                         model = open_run.with_params(run, self.config, step, arrays)
                         values |= evaluate.user_metrics(model, values)
                 self.reporter.report(step, split, values)
+                if split == self.data.splits[0]:
+                    self.reporter.show(step, split, measured.guesses, measured.review)
         return EvaluationEnd.COMPLETE
 
     def evaluate_missed(self, step: int, params) -> EvaluationEnd:

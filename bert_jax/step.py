@@ -114,9 +114,10 @@ def real_token_share(batch):
     return jax.tree.reduce(jnp.add, counts), jnp.float32(sum(mask.size for mask in masks))
 
 
-def evaluate(params, batch, *, objective, with_outputs: bool = False):
-    """Returns ({metric: (sum, weight)}, {term: (sum, total)}, outputs) of one batch, without dropout; rows of weight 0
-    do not count. The outputs are those of the objective, or {} without `with_outputs`.
+def evaluate(params, batch, *, objective, with_outputs: bool = False, samples: int = 0):
+    """Returns ({metric: (sum, weight)}, {term: (sum, total)}, outputs, guesses) of one batch, without dropout; rows of
+    weight 0 do not count. The outputs are those of the objective, or {} without `with_outputs`; the guesses are those
+    of the first `samples` rows, or {}.
 
     For several batches, first add up the sums and the totals of each term; the loss is then the sum of sum / total over
     the terms.
@@ -124,7 +125,9 @@ def evaluate(params, batch, *, objective, with_outputs: bool = False):
     totals = objective.weights(batch)
     _, metrics = objective.loss(params, batch, totals, jnp.uint32(prng.EVALUATION), train=False)
     terms = {term: (metrics[f"{term}_loss"][0], total) for term, total in totals.items()}
-    # The compiler computes the forward pass once for both.
+    # The compiler computes the forward pass once for all.
     outputs = objective.outputs(params, batch) if with_outputs else {}
+    has_guesses = samples and objective.guesses
+    guesses = objective.guesses(params, batch, samples) if has_guesses else {}
     metrics, terms = jax.tree.map(jnp.float32, (metrics, terms))
-    return metrics, terms, outputs
+    return metrics, terms, outputs, guesses

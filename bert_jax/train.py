@@ -19,6 +19,7 @@ from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
+from bert_jax.pages import report as pages
 from bert_jax.parallel import cluster
 from bert_jax.parallel.cluster import Cluster
 from bert_jax.registry import user_function
@@ -168,6 +169,8 @@ def run_loop(loop: Loop, checkpoint: Path | None) -> int:
         saved = writer.name_last(loop.workdir.checkpoints)
         reporter.log(f"{STATES[code]}: {saved}; the same command resumes")
     reporter.end(STATES[code])
+    if loop.config.log.report and loop.processes.is_main and not code:
+        pages.write_at_end(loop.workdir, reporter.log)
     return code
 
 

@@ -278,6 +278,9 @@ def get_config(
     # PROJECT or ENTITY/PROJECT of Weights & Biases that gets the reports, too, after pip install -c constraints.txt -e
     # '.[wandb]' and wandb login; the environment variable WANDB_MODE=offline keeps them in the workdir. '': none
     config.log.wandb = ""
+    config.log.report = (
+        True  # whether a run that is done writes report.html, as the command `report` does
+    )
 
     config.profile = ConfigDict()
     config.profile.steps = ()  # (A, B): trace the steps A to B - 1, to traces/ in the workdir; (): none
@@ -286,6 +289,8 @@ def get_config(
     config.evaluate.every = 1000  # steps between evaluations; 0: only at the end
     # held-out rows, at most; those that are scored together, such as the windows of a question, all or none
     config.evaluate.rows = 4096
+    # rows of the first split, at most, whose predictions are written to samples.jsonl; the log has two of them. 0: none
+    config.evaluate.samples = 4
     config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
     # dotted name of a function of the model, such as my_code.metric.probe, that gives more metrics of the first split
     # which is evaluated, {name: number}; see docs/reliability.md. '': none
@@ -343,7 +348,7 @@ NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate optimizer.clip
     optimizer.weight_decay train.tokens_per_device evaluate.every
-    evaluate.batch checkpoint.keep_every checkpoint.keep_best checkpoint.compare evaluate.patience
+    evaluate.batch evaluate.samples checkpoint.keep_every checkpoint.keep_best checkpoint.compare evaluate.patience
     optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32

@@ -43,9 +43,10 @@ def test_a_run_leaves_its_files(finished):
     settings, workdir = finished
     names = {path.name for path in workdir.iterdir()}
     expected = {"config.json", "run.json", "status.json", "metrics.jsonl", "summary.json"}
+    expected |= {"samples.jsonl", "report.html"}
     assert names == expected | {"tensorboard", "tokenizer", "checkpoints", ".lock"}
     saved = config.load(str(workdir / "config.json"))
-    assert config.differences(saved, load(settings)) == {}
+    assert config.differences(saved, load(settings, **{"log.report": True})) == {}
     steps = {"train": [], "heldout": []}
     for line in lines(workdir):
         steps[line["split"]].append(line["step"])

@@ -11,6 +11,7 @@ OPTIONS = [
         "--workdir", "a run; may be repeated, to compare", action="append", **cli.REQUIRED
     ),
     cli.option("--output", "HTML file to write", type=cli.to_output, **cli.REQUIRED),
+    cli.AS_JSON,
 ]
 
 
@@ -18,5 +19,5 @@ def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
     with ExitStack() as opened:
         runs = [opened.enter_context(workdir.opened(name)) for name in options.workdir]
-        report.write(runs, options.output)
-    return 0
+        values = report.write(runs, options.output)
+    return cli.show(options, values, f"{options.output}: the report of {', '.join(values)}")

@@ -122,6 +122,7 @@ class SavedFeed:
 
     key = "batches"
     score = None
+    review = None
 
     def __init__(
         self, config: ConfigDict, directory: Path, splits: tuple[str, ...], made_from: dict

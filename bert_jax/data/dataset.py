@@ -44,6 +44,9 @@ class Dataset(Interface):
     survey: (phase) -> Survey; raises BadInput if a run cannot work.
     score: (split, outputs, rows) -> {metric: number, or a text about one} of a whole split, for what is no mean. On the
         host, from the outputs of the objective as arrays and the rows in the same order. It is there without a store.
+    review: (split, outputs, rows, N) -> {name: JSON} about the predictions of a whole split, as `score` gets them, for
+        samples.jsonl and the report of a run: `samples`, those of the first N rows, and what else the task has, see
+        supervised/reviews.py.
     sequences: (phase) -> sequences packed in a row, at most, on which the choice of attention depends; 0: not known.
     ranges: (size of the vocabulary) -> {name: exclusive upper bound} of the task's own arrays of ids: `benchmark` draws
         them below it, and a batch with others ends the run.
@@ -60,6 +63,7 @@ class Dataset(Interface):
     make: Callable
     survey: Callable | None = None
     score: Callable | None = None
+    review: Callable | None = None
     sequences: Callable = lambda phase: 0
     ranges: Callable = lambda vocabulary: {}
     sizes: Callable | None = None

@@ -16,6 +16,7 @@ from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
+FIRST, LAST = 8, 32  # positions in a sample between which the guesses are shown
 
 
 class LanguageModel(nn.Module):
@@ -52,10 +53,19 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         targets = jnp.roll(batch["tokens"], -1, axis=1)
         return base.scored("lm", outputs["lm_logits"], targets, batch["next_weights"])
 
+    def guesses(outputs, batch):
+        logits = jnp.roll(outputs["lm_logits"], 1, axis=1)  # from the token before
+        is_guessed = jnp.roll(batch["next_weights"], 1, axis=1) > 0
+        positions = jnp.arange(logits.shape[1])
+        is_shown = (positions >= FIRST) & (positions < LAST)
+        values = {"targets": batch["tokens"], "is_guessed": is_guessed & is_shown}
+        return base.guess(logits, batch["tokens"]) | values
+
     return base.from_module(
         LanguageModel(models.make(config, vocabulary.size, causal=True, **fields)),
         weights,
         terms,
+        guesses=guesses,
         reads=("next_weights",),
         headline="lm_loss",
         can=dict.fromkeys(("continue", "score"), {"lm"}),

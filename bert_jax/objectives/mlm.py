@@ -1,5 +1,8 @@
 """Masked LM (arXiv:1810.04805), with next-sentence prediction, sentence order (arXiv:1909.11942) or neither."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -70,6 +73,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         Pretrainer(models.make(config, vocabulary.size, **fields), has_pairs),
         weights,
         terms,
+        guesses=partial(guesses, mask=vocabulary.mask),
         reads=reads,
         headline=HEADLINE,
         can=dict.fromkeys(("fill", "score"), {"mlm"}),
@@ -95,3 +99,29 @@ def measure(logits, batch, mask: int) -> dict:
         "mlm_accuracy": base.weighted_mean(base.hits(logits, targets), weight),
         "mlm_loss_masked": base.weighted_mean(nats, weight * (tokens == mask)),
     }
+
+
+def guesses(outputs, batch, mask: int) -> dict:
+    """Returns what `base.guess` says of rows, at their [MASK] tokens."""
+    values = base.guess(outputs["mlm_logits"], batch["masked_targets"])
+    arrays = {name: fill_masks(value, batch) for name, value in values.items()}
+    return arrays | {
+        "targets": fill_masks(batch["masked_targets"], batch),
+        "is_guessed": fill_masks(batch["masked_weights"] > 0, batch) & (batch["tokens"] == mask),
+    }
+
+
+def fill_masks(values, batch):
+    """Returns the tokens int32[B, L] of a batch with others [B, P] at the masked positions; of values of another type,
+    zeros with these."""
+    tokens = batch["tokens"]
+    length = tokens.shape[1]
+    # Places without a prediction have weight 0, and position 0.
+    positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
+
+    def fill_row(row, positions, values):
+        return row.at[positions].set(values, mode="drop")
+
+    if values.dtype != tokens.dtype:
+        tokens = jnp.zeros(tokens.shape, values.dtype)
+    return jax.vmap(fill_row)(tokens, positions, values)

@@ -7,6 +7,8 @@ with `model.initializer`, as in transformers. What is exported, fine-tuned and c
 B batch, L length, P predictions per row, V padded vocabulary.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -84,8 +86,8 @@ class JointPretrainer(nn.Module):
             generator_keys = prng.fold(keys, jnp.uint32(GENERATOR))
         outputs = self.generator(batch, generator_keys, self.network)
         samples = sample(outputs["mlm_logits"], batch)
-        original = fill_masks(batch["masked_targets"], batch)
-        tokens = fill_masks(samples, batch)
+        original = mlm.fill_masks(batch["masked_targets"], batch)
+        tokens = mlm.fill_masks(samples, batch)
         return outputs | {
             "samples": samples,
             "replaced_logits": self.discriminate(batch | {"tokens": tokens}, keys),
@@ -110,18 +112,6 @@ def sample(logits, batch):
     uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2**-23  # neither 0 nor 1
     noise = -jnp.log(-jnp.log(uniform))
     return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
-
-
-def fill_masks(tokens, batch):
-    """Returns the tokens int32[B, L] of a batch with others int32[B, P] at the masked positions."""
-    length = batch["tokens"].shape[1]
-    # Places without a prediction have weight 0, and position 0.
-    positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
-
-    def fill_row(row, positions, tokens):
-        return row.at[positions].set(tokens, mode="drop")
-
-    return jax.vmap(fill_row)(batch["tokens"], positions, tokens)
 
 
 def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
@@ -161,6 +151,7 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
         JointPretrainer(network, mlm.Pretrainer(generator, has_pairs=False)),
         weights,
         terms,
+        guesses=partial(mlm.guesses, mask=vocabulary.mask),
         reads=mlm.READS,
         headline=mlm.HEADLINE,
     )

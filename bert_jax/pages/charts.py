@@ -5,6 +5,7 @@ Texts of a run are values of data or titles, never names of fields or expression
 
 import math
 from collections.abc import Iterable
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -238,6 +239,29 @@ def histogram(edges: np.ndarray, counts: np.ndarray, titles: tuple[str, str]) ->
     return chart([{"data": {"values": values}, "mark": mark, "encoding": encoding}])
 
 
+def heatmap(names: list[str], counts: list[list[int]], titles: tuple[str, str]) -> dict:
+    """Returns a chart of counts: the names are those of its columns and its rows. titles: of both."""
+    values = [
+        {"x": column, "y": row, "count": count, "share": short(count / max(1, sum(line)))}
+        for row, line in zip(names, counts, strict=True)
+        for column, count in zip(names, line, strict=True)
+    ]
+    # No sort: in the order of the names.
+    encoding = {
+        "x": field("x", "nominal", titles[0], sort=None),
+        "y": field("y", "nominal", titles[1], sort=None),
+    }
+    share = field("share", "quantitative", "share of the row", scale={"domain": [0, 1]})
+    tooltip = [{"field": name} for name in ("y", "x", "count", "share")]
+    cell = {"type": "rect", "color": html.COLORS[0]}
+    text = {"type": "text", "color": "currentColor"}
+    layers = [
+        {"mark": cell, "encoding": {"opacity": share | {"legend": None}, "tooltip": tooltip}},
+        {"mark": text, "encoding": {"text": {"field": "count"}}},
+    ]
+    return chart(layers, data={"values": values}, encoding=encoding, height={"step": 30})
+
+
 # --- In a page ------------------------------------------------------------------------------------
 
 
@@ -251,7 +275,7 @@ class Figures:
         """Returns the HTML of a chart's place. caption: text."""
         name = f"chart{len(self.specs)}"
         self.specs[name] = spec
-        text = html.escape(caption)
+        text = escape(caption)
         return f'<figure><figcaption>{text}</figcaption><div id="{name}"></div></figure>'
 
     def scripts(self) -> tuple[str, ...]:

@@ -1,18 +1,22 @@
 """The report of a run, or of several runs side by side: curves, time, config; one HTML file."""
 
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.pages import charts, history, html
+from bert_jax.errors import one_line
+from bert_jax.pages import charts, corpus, history, html, samples
 from bert_jax.pages.charts import Curve, Figures, Marks
-from bert_jax.pages.history import TRAIN, History
+from bert_jax.pages.history import History
 from bert_jax.runs.workdir import Workdir, stamp
 from bert_jax.storage import atomic
 
+STYLE = Path(__file__).with_suffix(".css")
 FILE = "report.html"  # in the workdir of a run that has ended
 # {key of metrics.jsonl: title of its chart}, in their order after the losses and scores.
 PROCESS = {
@@ -26,9 +30,23 @@ HIDDEN = "step time seconds step_seconds input_seconds rows_per_second peak_byte
 HEADLINES = {"headline": 0, "loss": 1, "_loss": 2, "_accuracy": 3}  # ends of names, in their order
 
 
-def write(runs: list[Workdir], output: Path) -> None:
-    """Writes the report of runs. Raises BadInput for what is no run, or has no metrics yet."""
-    atomic.write(output, page([history.read(run) for run in runs]))
+def write(runs: list[Workdir], output: Path) -> dict[str, dict]:
+    """Writes the report of runs; returns the summary and the seconds of each, by its name.
+
+    Raises BadInput for what is no run, or has no metrics yet.
+    """
+    histories = [history.read(run) for run in runs]
+    atomic.write(output, page(histories))
+    return {run.name: {"summary": facts(run), "seconds": history.seconds(run)} for run in histories}
+
+
+def write_at_end(run: Workdir, log: Callable[[str], None]) -> None:
+    """Writes the report of a run that is done to its workdir. An error becomes a line of the log."""
+    try:
+        write([run], run.directory / FILE)
+        log(f"report: {run.name}/{FILE}")
+    except Exception as error:  # what was trained is saved
+        log(f"{run.name}/{FILE} was not written: {one_line(error)}")
 
 
 def page(runs: list[History]) -> str:
@@ -39,16 +57,31 @@ def page(runs: list[History]) -> str:
         [
             section("Summary", html.table(summarize(runs), ("", *(run.name for run in runs)))),
             section("Curves", *draw_metrics(figures, runs)),
-            section("Time", *describe_time(figures, runs)),
+            section("Time", *of_each(describe_time, figures, runs), draw_progress(figures, runs)),
+            section("Samples of held-out rows", *of_each(samples.describe, figures, runs)),
+            section("Corpus", *of_each(corpus.describe, figures, runs)),
             section("Config", describe_config(runs)),
         ]
     )
-    return html.document(title, body, scripts=figures.scripts())
+    return html.document(title, body, STYLE.read_text(), figures.scripts())
+
+
+def of_each(describe: Callable, figures: Figures, runs: list[History]) -> list[str]:
+    """Returns what `describe` (figures, run) -> HTML returns of each run, with its name if there are several."""
+    parts = []
+    for run in runs:
+        described = describe(figures, run)
+        if described and len(runs) > 1:
+            parts.append(f"<h3>{escape(run.name)}</h3>")
+        parts += described
+    return parts
 
 
 def section(title: str, *parts: str) -> str:
-    """Returns a section of the page. parts: HTML."""
-    return "\n".join([f"<h2>{html.escape(title)}</h2>", *parts])
+    """Returns a section of the page, '' without parts. parts: HTML."""
+    if not parts:
+        return ""
+    return "\n".join([f"<h2>{escape(title)}</h2>", *parts])
 
 
 # --- Numbers --------------------------------------------------------------------------------------
@@ -174,18 +207,20 @@ def marks_of(run: History) -> list[Marks]:
 # --- Time -----------------------------------------------------------------------------------------
 
 
-def describe_time(figures: Figures, runs: list[History]) -> list[str]:
-    """Returns where the time went, the starts and interruptions, and the steps over time."""
-    parts = []
-    for run in runs:
-        if len(runs) > 1:
-            parts.append(f"<h3>{html.escape(run.name)}</h3>")
-        hours = {name: seconds / 3600 for name, seconds in history.seconds(run).items()}
-        parts.append(figures.add(charts.bars(hours, "hours"), "where the time went"))
-        parts.append(html.table(rows_of_starts(run), STARTS))
+def describe_time(figures: Figures, run: History) -> list[str]:
+    """Returns where the time went, and the starts and interruptions."""
+    hours = {name: seconds / 3600 for name, seconds in history.seconds(run).items()}
+    return [
+        figures.add(charts.bars(hours, "hours"), "where the time went"),
+        html.table(rows_of_starts(run), STARTS),
+    ]
+
+
+def draw_progress(figures: Figures, runs: list[History]) -> str:
+    """Returns the steps of all runs over time."""
     spec = charts.curves([*progress(runs)], ("hours since the first start", "step"))
     caption = "steps over time; a gap is an interruption, with the steps that were lost in it"
-    return [*parts, figures.add(spec, caption)]
+    return figures.add(spec, caption)
 
 
 STARTS = "start", "UTC", "from step", "to step", "compilation", "interruption before"

@@ -12,14 +12,16 @@ from tqdm import tqdm
 
 from bert_jax import config as configs
 from bert_jax.objectives import base
-from bert_jax.runs import metrics, metrics_file, signals
+from bert_jax.runs import metrics, metrics_file, samples, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.weights_and_biases import Uploads
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import json_file
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
+IN_LOG = 2  # samples of an evaluation that the log has
 HEARTBEAT = 10  # seconds between two writes of status.json without other reports
 
 
@@ -31,6 +33,7 @@ class Reporter:
         self.run = run
         self.workdir = run.directory
         self.metrics = run.directory / "metrics.jsonl"
+        self.samples_path = run.directory / "samples.jsonl"
         self.config = config
         self.first = self.step = step
         self.total = configs.total_steps(config)
@@ -63,6 +66,7 @@ class Reporter:
         """Opens the files after the state of `step` was restored or initialized, and drops their lines of later
         steps."""
         metrics_file.drop_after(self.metrics, step)
+        metrics_file.drop_after(self.samples_path, step, metrics_file.SAMPLES)
         info = files.read_info(self.workdir)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info.setdefault("starts", []).append(start)
@@ -124,6 +128,26 @@ class Reporter:
             self.log(text)
         self.status("running")
         self.run.try_upload()
+
+    def show(self, step: int, split: str, guesses: dict, review: dict) -> None:
+        """Writes what the model predicts in held-out rows to samples.jsonl, and in the first ones to the log. Nothing
+        without guesses and review.
+
+        guesses: see objectives.base.guess. review: see Dataset.review.
+        """
+        if not (guesses or review):
+            return
+        tokenizer = tokenizers.load(self.workdir / "tokenizer")
+        rows = samples.of_rows(guesses, tokenizer) if guesses else []
+        rows += review.get("samples", [])
+        lines = [{"row": number, **row} for number, row in enumerate(rows)]
+        if of_split := {key: value for key, value in review.items() if key != "samples"}:
+            lines.append({"row": None, **of_split})
+        with open(self.samples_path, "a") as file:
+            for line in lines:
+                print(json_file.encode({"step": step, "split": split, **line}), file=file)
+        for row in rows[:IN_LOG]:
+            self.log(f"    {samples.as_text(row)}")
 
     def send_heartbeats(self) -> None:
         """Writes status.json every HEARTBEAT seconds, so that readers on other hosts see that the run is alive. Runs in

@@ -4,12 +4,14 @@ config.json     the resolved config; can be passed as --config
 run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, starts
 status.json     written every few seconds during the run
 metrics.jsonl   one JSON object per line; one line per reported step and split
+samples.jsonl   what the model predicts in some held-out rows, at each evaluation
 tensorboard/    the same for TensorBoard
 wandb/          the same for Weights & Biases, with config.log.wandb; never in a bucket
 tokenizer/      a copy of the store's tokenizer, so that the model works without the store
 checkpoints/    by Orbax
 traces/         profiler traces of the steps in config.profile
 summary.json    written at the end
+report.html     its curves and samples, written at the end unless config.log.report is False
 .lock           the process that trains (lock.py)
 
 If the workdir is an address, such as gs://bucket/run, checkpoints are read and written in the bucket directly. A

@@ -10,7 +10,7 @@ Both types of feed have
     unigram_entropy     of the training split, in nats
     vocabulary          Vocabulary
     splits              the names of the splits that are evaluated
-    score               the function of the dataset, or None
+    score, review       the functions of the dataset, or None
     train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all in `phase`
     evaluation(phase, split, batch, positions)    batches of such a split, the same at every iteration
     check_hashes()      raises BadInput if the SHA-256 of a file differs from the manifest
@@ -138,6 +138,7 @@ class StoreFeed:
         self.dataset = base.make(config, store)
         self.splits = self.dataset.splits[1:]
         self.score = self.dataset.score
+        self.review = self.dataset.review
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])

@@ -30,6 +30,7 @@ KEYS = {
     "phases.main.length": LENGTH,
     "phases.main.batch": 16,
     "log.every": 10,
+    "log.report": False,
     "checkpoint.every": 100,
     "model.dropout": 0.0,
     "model.attention_dropout": 0.0,

@@ -41,7 +41,7 @@ def train(directory: Path):
     write_corpus(directory / "corpus.txt", documents=60)
     paths = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
     settings = SMALL | {"model.layers": 1} | {key: str(path) for key, path in paths.items()}
-    assert pretrain(load(settings), directory / "run") == 0
+    assert pretrain(load(settings, **{"log.report": True}), directory / "run") == 0
     return settings, directory / "run"
 
 

@@ -86,6 +86,7 @@ def test_draws_of_an_evaluation_do_not_depend_on_the_size_of_its_batches():
     class Feed:
         vocabulary = VOCABULARY
         score = None
+        review = None
 
         def evaluation(self, phase, split, batch, positions):
             rows = np.array(positions, np.int32)
@@ -97,7 +98,7 @@ def test_draws_of_an_evaluation_do_not_depend_on_the_size_of_its_batches():
         mesh = meshes.make_mesh(config)
         batches = evaluate.Batches(Feed(), config, configs.phases(config)[0], "heldout", mesh)
         for batch in batches:
-            _, terms, outputs = step.evaluate({}, batch, objective=sampler(), with_outputs=True)
+            _, terms, outputs, _ = step.evaluate({}, batch, objective=sampler(), with_outputs=True)
             np.testing.assert_array_equal(np.float32(outputs["draws"]), terms["draw"][0])
             draws += outputs["draws"].tolist()
     assert draws[:32] == draws[32:] and len(set(draws)) == 32

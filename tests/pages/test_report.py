@@ -127,7 +127,8 @@ def test_several_runs_share_charts_and_a_table_of_differences(tmp_path):
 
 def title(spec: dict) -> str:
     """Returns the title of the vertical axis."""
-    return spec["layer"][-1]["encoding"]["y"].get("title") or ""
+    encoding = spec.get("encoding") or spec["layer"][-1]["encoding"]
+    return encoding["y"].get("title") or ""
 
 
 def test_texts_of_a_run_are_data_and_nothing_is_requested(tmp_path):
@@ -135,7 +136,9 @@ def test_texts_of_a_run_are_data_and_nothing_is_requested(tmp_path):
     directory = write(tmp_path / "<b>run", lines=[*metrics(), evil], devices=[EVIL])
     output = tmp_path / "report.html"
     arguments = ["report", "--workdir", str(directory), "--output", str(output)]
-    assert main(arguments) == 0
+    assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
+    values = json.loads((tmp_path / "report.json").read_text())[str(directory)]
+    assert values["summary"]["loss spikes"] == "1" and values["seconds"]["evaluation"] == 26.0
     parser = Tags()
     parser.feed(output.read_text())
     tags = [tag for tag, _ in parser.tags]
@@ -143,6 +146,42 @@ def test_texts_of_a_run_are_data_and_nothing_is_requested(tmp_path):
     assert not any({"src", "href"} & attributes.keys() for _, attributes in parser.tags)
     assert any(EVIL in text for text in parser.texts)
     assert any(title(spec) == EVIL for spec in specs(output.read_text()))
+
+
+def test_samples_show_what_was_right_and_wrong(tmp_path):
+    directory = write(tmp_path / "run")
+    guess = {"target": "mat", "guess": EVIL, "probability": 0.5, "target_probability": 0.1}
+    lines = [
+        {"step": 10, "row": 0, "parts": ["the cat sat on the", guess]},
+        {"step": 20, "row": 0, "parts": ["the cat sat on the", guess | {"guess": "mat"}]},
+        {"step": 20, "row": 1, "text": EVIL, "target": "x", "prediction": "y", "probability": 0.3},
+    ]
+    review = {"step": 20, "row": None, "labels": ["x", EVIL], "confusion": [[3, 1], [0, 4]]}
+    review["errors"] = [{"text": EVIL, "target": "x", "prediction": "y"}]
+    review["bleu_by_length"] = [{"first": 60, "last": None, "number": 7, "bleu": 20.5}]
+    text = "".join(json.dumps({"split": "heldout", **line}) + "\n" for line in [*lines, review])
+    (directory / "samples.jsonl").write_text(text)
+    page = report.page([read(directory)])
+    parser = Tags()
+    parser.feed(page)
+    classes = [each["class"] for tag, each in parser.tags if tag == "span"]
+    assert classes == ["wrong", "right", "wrong"] and not any(
+        tag == "img" for tag, _ in parser.tags
+    )
+    assert sum(EVIL in text for text in parser.texts) == 3
+    (heat,) = [spec for spec in specs(page) if "data" in spec and title(spec) == "target"]
+    assert [value["count"] for value in heat["data"]["values"]] == [3, 1, 0, 4]
+
+
+def test_a_run_ends_well_without_its_report(tmp_path):
+    directory = write(tmp_path / "run")
+    lines = []
+    with workdir.opened(directory) as run:
+        report.write_at_end(run, lines.append)
+        assert (directory / report.FILE).is_file()
+        (directory / "config.json").write_text("{}")
+        report.write_at_end(run, lines.append)
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "status.json", "config.json"])

@@ -14,7 +14,7 @@ from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, B_SIZE, B_START, EXAMPLE, Dataset, Survey
 from bert_jax.data.store import Split
 from bert_jax.errors import BadInput
-from bert_jax.tasks.supervised import examples, labels, predictions, scores
+from bert_jax.tasks.supervised import examples, labels, predictions, reviews, scores
 from bert_jax.tasks.supervised.examples import Encoded, Example
 from bert_jax.tasks.text.documents import sequence_sizes
 from bert_jax.tokenizers.special_tokens import Frame, frame_of
@@ -29,6 +29,7 @@ class TextRows(NamedTuple):
     shapes: Callable
     look_up: Callable
     score: Callable  # (split, outputs, rows) -> {metric: number}
+    review: Callable | None = None  # see Dataset
     sequences: int = 1  # S
     paired: bool = False  # whether a sequence has two texts
 
@@ -94,7 +95,14 @@ def make_labelled(config, store, rows, sequences: int, paired: bool) -> Dataset:
             result |= scores.beside_majority(targets, predicted)
         return result
 
-    parts = TextRows(rows, shapes, look_up, score, sequences, paired)
+    def review(split, outputs, rows, count) -> dict:
+        part = store.splits[split]
+        targets = part.read("targets")[example_numbers(rows)]
+        text = reviews.reader(part, store.tokenizer, rows)
+        logits = outputs["label_logits"]
+        return reviews.of_labels(kind, config.task.labels, logits, targets, text, count)
+
+    parts = TextRows(rows, shapes, look_up, score, review, sequences, paired)
     return make(config, store, parts)
 
 
@@ -222,6 +230,7 @@ def make(config, store, parts: TextRows) -> Dataset:
         make=make_batch,
         survey=survey,
         score=parts.score,
+        review=parts.review,
         sequences=lambda phase: parts.sequences,
         sizes=sizes,
         group=example_numbers,

@@ -193,6 +193,15 @@ def make(config, store: Store | None = None) -> Dataset:
         references = [target for _, target in read_texts(store, split, rows)]
         return scores.compute(config, config.task.metrics, results, [references])
 
+    def review(split: str, outputs, rows, count: int) -> dict:
+        results = decode(config, store, split, outputs, rows)
+        pairs = read_texts(store, split, rows)
+        samples = [
+            {"text": source, "target": target, "prediction": result["prediction"]}
+            for (source, target), result in zip(pairs[:count], results, strict=False)
+        ]
+        return {"samples": samples, "bleu_by_length": scores.by_length(config, results, pairs)}
+
     def survey_rows(phase) -> Survey:
         return survey(store, phase, splits, rows(phase, splits[0], 0), special)
 
@@ -203,6 +212,7 @@ def make(config, store: Store | None = None) -> Dataset:
         make=make_batch,
         survey=survey_rows,
         score=score if config.task.metrics else None,
+        review=review if config.task.metrics else None,
         sequences=sequences,
         sizes=sizes,
         cuts_training=False,
