@@ -125,9 +125,13 @@ def evaluate(params, batch, *, objective, with_outputs: bool = False, samples: i
     totals = objective.weights(batch)
     _, metrics = objective.loss(params, batch, totals, jnp.uint32(prng.EVALUATION), train=False)
     terms = {term: (metrics[f"{term}_loss"][0], total) for term, total in totals.items()}
-    # The compiler computes the forward pass once for all.
-    outputs = objective.outputs(params, batch) if with_outputs else {}
+    # The compiler computes the forward pass once for both.
     has_guesses = samples and objective.guesses
-    guesses = objective.guesses(params, batch, samples) if has_guesses else {}
+    outputs = objective.outputs(params, batch) if with_outputs or has_guesses else {}
+    guesses = {}
+    if has_guesses:
+        first = jax.tree.map(lambda array: array[:samples], (outputs, batch))
+        is_real = (first[1]["sequence_ids"] > 0) & (first[1]["row_weights"][:, None] > 0)
+        guesses = objective.guesses(*first) | {"is_real": is_real}
     metrics, terms = jax.tree.map(jnp.float32, (metrics, terms))
-    return metrics, terms, outputs, guesses
+    return metrics, terms, outputs if with_outputs else {}, guesses

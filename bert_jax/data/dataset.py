@@ -44,9 +44,9 @@ class Dataset(Interface):
     survey: (phase) -> Survey; raises BadInput if a run cannot work.
     score: (split, outputs, rows) -> {metric: number, or a text about one} of a whole split, for what is no mean. On the
         host, from the outputs of the objective as arrays and the rows in the same order. It is there without a store.
-    review: (split, outputs, rows, N) -> {name: JSON} about the predictions of a whole split, as `score` gets them, for
-        samples.jsonl and the report of a run: `samples`, those of the first N rows, and what else the task has, see
-        supervised/reviews.py.
+    review: (split, outputs, rows, N) -> {samples, tables} about the predictions of a whole split, as `score` gets
+        them, for samples.jsonl and the report of a run: the samples of the first N rows (runs/samples.py), and {title:
+        [heads, *rows]} of texts and numbers.
     sequences: (phase) -> sequences packed in a row, at most, on which the choice of attention depends; 0: not known.
     ranges: (size of the vocabulary) -> {name: exclusive upper bound} of the task's own arrays of ids: `benchmark` draws
         them below it, and a batch with others ends the run.

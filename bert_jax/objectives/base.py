@@ -30,7 +30,8 @@ class Objective(Interface):
     weights: (batch) -> {term: total weight}, before any forward pass; None if it has no loss.
     loss: (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)}).
     outputs: (params, batch) -> {name: array[B, ...]}, which predictions and scores read.
-    guesses: (params, batch, N) -> what it predicts in the first N rows, see `guess`; None if it predicts no tokens.
+    guesses: (outputs, batch), of any number of rows -> what it predicts in them, see `guess`; None if it predicts no
+        tokens.
     module: the Flax module that has the parameters.
     method: (params, name of a method of the module) -> the method.
     capture: (params, batch, is_chosen, key, *, train) -> the module's outputs, and {path/method/[number of the call]:
@@ -68,7 +69,6 @@ def from_module(
     terms: Callable | None = None,
     decode: Callable | None = None,
     captured: Callable | None = None,
-    guesses: Callable | None = None,
     **fields,
 ) -> Objective:
     """Returns the objective of a Flax module and of functions. Only its functions call Flax's `init` and `apply`.
@@ -81,7 +81,6 @@ def from_module(
         module) -> the method as a function, such as `step` for decoding.py.
     captured: chooses what the loss captures, as `is_chosen` of Objective.capture. `terms` finds it as the output
         `captured`.
-    guesses: (the module's outputs, batch) -> what `guess` returns.
     fields: the others of the Objective.
 
     The batch of these functions also has keys of draws, while training or not: draw_keys, uint32[B], one per row, and
@@ -111,12 +110,6 @@ def from_module(
             return decode(partial(method, params), with_keys(batch))
         return forward(params, batch, prng.EVALUATION, train=False)
 
-    def guess_rows(params, batch, count: int):
-        outputs = forward(params, batch, prng.EVALUATION, train=False)
-        outputs, batch = jax.tree.map(lambda array: array[:count], (outputs, batch))
-        is_real = (batch["sequence_ids"] > 0) & (batch["row_weights"][:, None] > 0)
-        return guesses(outputs, batch) | {"is_real": is_real}
-
     def method(params, name: str):
         return partial(module.apply, {"params": params}, method=name)
 
@@ -134,7 +127,6 @@ def from_module(
         weights=weights,
         loss=loss,
         outputs=outputs,
-        guesses=guess_rows if guesses else None,
         module=module,
         method=method,
         capture=capture,
@@ -285,21 +277,15 @@ def weighted_mean(values, weights):
     return (values * weights).sum(), weights.sum()
 
 
-def guess(logits, targets) -> dict:
-    """Returns guesses int32[...], the most probable tokens, and guess_nats and target_nats float32[...], the negative
-    log-probabilities of these and of the targets.
+def guess(logits) -> dict:
+    """Returns guesses int32[...], the most probable tokens, and guess_nats float32[...], their losses.
 
-    An objective's `guesses` has them for the tokens of rows, [N, L], with
+    An objective's `guesses` has both for the tokens of rows, [N, L], with
 
         targets      int32[N, L]   the tokens of the rows, none of them masked
-        is_guessed   bool[N, L]    whether the guess is shown; it has a meaning, and the network does not see the target
-        is_real      bool[N, L]    False for padding; from_module adds it
+        is_guessed   bool[N, L]    whether the guess is shown: it has a meaning, and the network does not see the target
 
-    logits: float32[..., V]. targets: int32[...].
+    logits: float32[..., V].
     """
     guesses = logits.argmax(axis=-1).astype(jnp.int32)
-    return {
-        "guesses": guesses,
-        "guess_nats": cross_entropy(logits, guesses),
-        "target_nats": cross_entropy(logits, targets),
-    }
+    return {"guesses": guesses, "guess_nats": cross_entropy(logits, guesses)}

@@ -55,11 +55,10 @@ def make(config, vocabulary: Vocabulary, **fields) -> base.Objective:
 
     def guesses(outputs, batch):
         logits = jnp.roll(outputs["lm_logits"], 1, axis=1)  # from the token before
-        is_guessed = jnp.roll(batch["next_weights"], 1, axis=1) > 0
         positions = jnp.arange(logits.shape[1])
         is_shown = (positions >= FIRST) & (positions < LAST)
-        values = {"targets": batch["tokens"], "is_guessed": is_guessed & is_shown}
-        return base.guess(logits, batch["tokens"]) | values
+        is_guessed = (jnp.roll(batch["next_weights"], 1, axis=1) > 0) & is_shown
+        return base.guess(logits) | {"targets": batch["tokens"], "is_guessed": is_guessed}
 
     return base.from_module(
         LanguageModel(models.make(config, vocabulary.size, causal=True, **fields)),

@@ -103,9 +103,8 @@ def measure(logits, batch, mask: int) -> dict:
 
 def guesses(outputs, batch, mask: int) -> dict:
     """Returns what `base.guess` says of rows, at their [MASK] tokens."""
-    values = base.guess(outputs["mlm_logits"], batch["masked_targets"])
-    arrays = {name: fill_masks(value, batch) for name, value in values.items()}
-    return arrays | {
+    values = base.guess(outputs["mlm_logits"])
+    return {name: fill_masks(value, batch) for name, value in values.items()} | {
         "targets": fill_masks(batch["masked_targets"], batch),
         "is_guessed": fill_masks(batch["masked_weights"] > 0, batch) & (batch["tokens"] == mask),
     }

@@ -1,7 +1,7 @@
 """The text of a run's store as charts: lengths, pieces of words, the most frequent words."""
 
+import itertools
 import math
-import os
 from collections import Counter
 from html import escape
 from pathlib import Path
@@ -13,95 +13,61 @@ from bert_jax.errors import BadInput
 from bert_jax.pages import charts
 from bert_jax.pages.charts import Figures
 from bert_jax.pages.history import History
-from bert_jax.storage import remote
 
-SAMPLE = 1_000_000  # tokens, and documents or sentences, at most, that are counted
-BINS = 40
-MOST_PIECES = 8  # of a word; longer ones are counted together
-WORDS = 30
+SAMPLE = 1_000_000  # tokens, and sentences, at most, that are counted
+BARS = 20
+WORDS = 30  # that are shown, the most frequent ones
 LOSS_OF_ALL = "lm_loss"  # the metric that is the loss of every token
 
 
 def describe(figures: Figures, run: History) -> list[str]:
     """Returns the charts of the text that a run is trained on; a sentence if its store is not on this disk."""
-    name = run.config.store
-    if not name or remote.is_address(name) or not os.path.isfile(Path(name) / "manifest.json"):
-        return [f'<p class="faint">its store is not on this machine: {escape(name or "none")}</p>']
     try:
-        store = stores.open_store(name)
-        is_same = store.fingerprint == run.info.get("store_fingerprint", store.fingerprint)
-        tokenizer = store.tokenizer
+        store = stores.open_store(Path(run.config.store))
     except BadInput as error:
-        return [f'<p class="faint">{escape(str(error))}</p>']
-    if not is_same:
-        return [f'<p class="faint">its store is another one by now: {escape(name)}</p>']
+        return [f'<p class="faint">no charts of the text: {escape(str(error))}</p>']
     split = store.splits[stores.SPLITS[0]]
-    parts = bits_per_byte(run, store)
-    units = ("example", "text") if "labels" in store.manifest else ("document", "sentence")
-    for unit, ends in zip(units, ends_of(split), strict=True):
-        edges, counts = lengths(ends)
-        spec = charts.histogram(edges, counts, (f"tokens of a {unit}", f"{unit}s"))
-        caption = f"lengths; the last bar has those of {edges[-2]:,.0f} tokens and more"
-        parts.append(figures.add(spec, caption))
-    pieces, frequent = words(split.tokens[:SAMPLE], tokenizer)
-    if frequent:
-        spec = charts.bars(pieces, "share of the words")
-        parts.append(figures.add(spec, "pieces of a word"))
-        spec = charts.bars(frequent, "share of the words")
-        parts.append(figures.add(spec, "the most frequent words"))
+    tokenizer = store.tokenizer
+    ends = split.sentence_ends[:SAMPLE]
+    documents = ends[split.document_ends[split.document_ends <= len(ends)] - 1]
+    words = read_words(split.tokens[:SAMPLE], tokenizer)
+    counts = Counter(words)
+    frequent = {tokenizer.decode([*word]): count for word, count in counts.most_common(WORDS)}
+    bars = {
+        "tokens of a document": lengths(np.diff(documents, prepend=0)),
+        "tokens of a sentence": lengths(np.diff(ends, prepend=0)),
+        "pieces of a word": lengths(np.array([*map(len, words)])),
+        "frequent words": frequent,
+    }
+    parts = [f"<p>{escape(bits_per_byte(run, store))}</p>"]
+    for caption, values in bars.items():
+        parts.append(figures.add(charts.bars(values, "number"), caption))
     return parts
 
 
-def bits_per_byte(run: History, store: stores.Store) -> list[str]:
-    """Returns a sentence about the held-out loss of a causal LM, [] for other runs. The bytes are those of a sample."""
+def lengths(sizes: np.ndarray) -> dict[str, int]:
+    """Returns {first to last length: number of such sizes int64[N]}; the last range has the longest hundredth, too."""
+    width = math.ceil((np.quantile(sizes, 0.99) + 1) / BARS) if len(sizes) else 1
+    counts = np.bincount(np.minimum(sizes // width, BARS - 1), minlength=BARS)
+    names = [f"{start * width} to {(start + 1) * width - 1}" for start in range(BARS - 1)]
+    return dict(zip([*names, f"from {(BARS - 1) * width} on"], counts.tolist(), strict=True))
+
+
+def read_words(tokens: np.ndarray, tokenizer) -> list[tuple]:
+    """Returns the pieces of each word; of a vocabulary that marks no words, none."""
+    starts = np.flatnonzero(tokenizer.word_starts[tokens])
+    if tokenizer.ends:  # the last pieces of words are marked
+        starts = starts + 1
+    ids = tokens.tolist()
+    return [tuple(ids[start:stop]) for start, stop in itertools.pairwise(starts.tolist())]
+
+
+def bits_per_byte(run: History, store: stores.Store) -> str:
+    """Returns about how many bits a causal LM needs for a held-out byte; '' for other runs."""
     split = stores.SPLITS[1]
-    nats = run.metrics.get(split, {}).get(LOSS_OF_ALL, np.full(1, np.nan))[-1]
-    if np.isnan(nats):
-        return []
+    nats = run.metrics.get(split, {}).get(LOSS_OF_ALL, np.zeros(0))
+    if not len(nats):
+        return ""
     tokens = store.splits[split].tokens[:SAMPLE].tolist()
     length = len(store.tokenizer.decode(tokens).encode()) / len(tokens)
-    bits = nats / math.log(2) / length
-    text = (
-        f"{split}: about {bits:.3f} bits a byte, of {nats:.3f} nats and {length:.2f} bytes a token"
-    )
-    return [f"<p>{escape(text)}</p>"]
-
-
-def ends_of(split: stores.Split) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where each of the first documents, and of the first sentences, ends in tokens, int64[N] each."""
-    document_ends = split.document_ends[:SAMPLE]
-    return split.sentence_ends[document_ends - 1], split.sentence_ends[:SAMPLE]
-
-
-def lengths(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns edges float64[N + 1] and counts int64[N] of the differences of ends; the last count has the longest
-    hundredth, too."""
-    sizes = np.diff(ends, prepend=0)
-    most = max(1, int(np.quantile(sizes, 0.99)))
-    step = -(-most // BINS)
-    edges = np.arange(0, most + step + 1, step)
-    counts, _ = np.histogram(np.minimum(sizes, edges[-1]), edges)
-    return edges.astype(np.float64), counts
-
-
-def words(tokens: np.ndarray, tokenizer) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns {number of pieces: share of the words} and {word: share of them} of the most frequent ones; both empty
-    if the vocabulary does not mark words."""
-    begins = tokenizer.word_starts[tokens]
-    if not begins.any():
-        return {}, {}
-    if tokenizer.ends:  # the pieces that end words are marked
-        begins = np.append(True, begins[:-1])
-    starts = np.flatnonzero(begins)
-    sizes = np.diff(starts, append=len(tokens))
-    counts = np.bincount(np.minimum(sizes, MOST_PIECES), minlength=MOST_PIECES + 1)[1:]
-    names = [*map(str, range(1, MOST_PIECES)), f"{MOST_PIECES} and more"]
-    shares = dict(zip(names, (counts / counts.sum()).tolist(), strict=True))
-    spans = zip(starts.tolist(), sizes.tolist(), strict=True)
-    chosen = tokens.tolist()
-    counter = Counter(tuple(chosen[start : start + size]) for start, size in spans)
-    frequent = {}
-    for ids, count in counter.most_common(WORDS):
-        word = tokenizer.decode([*ids]).strip()
-        frequent[word] = frequent.get(word, 0.0) + count / len(starts)
-    return shares, {word: share for word, share in frequent.items() if word}
+    return f"{split}: about {nats[-1] / math.log(2) / length:.3f} bits a byte"

@@ -138,16 +138,15 @@ class Reporter:
         if not (guesses or review):
             return
         tokenizer = tokenizers.load(self.workdir / "tokenizer")
-        rows = samples.of_rows(guesses, tokenizer) if guesses else []
-        rows += review.get("samples", [])
-        lines = [{"row": number, **row} for number, row in enumerate(rows)]
-        if of_split := {key: value for key, value in review.items() if key != "samples"}:
-            lines.append({"row": None, **of_split})
+        rows = samples.of_rows(guesses, tokenizer) if guesses else review["samples"]
+        lines = [{"row": number, "parts": parts} for number, parts in enumerate(rows)]
+        if review:
+            lines.append({"row": None, "tables": review["tables"]})
         with open(self.samples_path, "a") as file:
             for line in lines:
                 print(json_file.encode({"step": step, "split": split, **line}), file=file)
-        for row in rows[:IN_LOG]:
-            self.log(f"    {samples.as_text(row)}")
+        for parts in rows[:IN_LOG]:
+            self.log(f"    {samples.as_text(parts)}")
 
     def send_heartbeats(self) -> None:
         """Writes status.json every HEARTBEAT seconds, so that readers on other hosts see that the run is alive. Runs in

@@ -36,8 +36,8 @@ def test_the_time_left_counts_the_flops_of_each_phase(tmp_path):
 
 def test_samples_of_repeated_steps_are_dropped(tmp_path, capsys):
     tokenizers.train("wordpiece", PROSE, 150, True).save(tmp_path / "tokenizer")
-    sample = {"text": "the fox", "target": "x", "prediction": "y"}
-    review = {"samples": [sample] * 3, "confusion": [[1]]}
+    sample = ["the fox", {"guess": "y", "target": "x", "probability": 0.25}]
+    review = {"samples": [sample] * 3, "tables": {}}
     path = tmp_path / "samples.jsonl"
 
     def rows() -> list[tuple]:
@@ -50,7 +50,7 @@ def test_samples_of_repeated_steps_are_dropped(tmp_path, capsys):
         reporter.show(20, "dev", {}, {})
     expected = [(10, 0), (10, 1), (10, 2), (10, None)]
     assert rows() == [*expected, *((20, row) for _, row in expected)]
-    assert capsys.readouterr().out.count("the fox -> y, not x") == 4
+    assert capsys.readouterr().out.count("the fox [y 0.25, not x]") == 4
     with opened(tmp_path, 10) as reporter:
         reporter.start(10, compile_seconds=0.0)
     assert rows() == expected

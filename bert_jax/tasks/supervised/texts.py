@@ -97,12 +97,17 @@ def make_labelled(config, store, rows, sequences: int, paired: bool) -> Dataset:
 
     def review(split, outputs, rows, count) -> dict:
         part = store.splits[split]
+        tokenizer = store.tokenizer
         targets = part.read("targets")[example_numbers(rows)]
-        text = reviews.reader(part, store.tokenizer, rows)
-        logits = outputs["label_logits"]
-        return reviews.of_labels(kind, config.task.labels, logits, targets, text, count)
+        logits = outputs["label_logits"].reshape(len(rows), -1)
 
-    parts = TextRows(rows, shapes, look_up, score, review, sequences, paired)
+        def text(row: int) -> str:
+            return reviews.text_of(part, tokenizer, rows[row])
+
+        return reviews.of_classes(config.task.labels, logits, targets, text, count)
+
+    reviewed = review if kind == "classes" else None
+    parts = TextRows(rows, shapes, look_up, score, reviewed, sequences, paired)
     return make(config, store, parts)
 
 

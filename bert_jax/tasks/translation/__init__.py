@@ -196,11 +196,10 @@ def make(config, store: Store | None = None) -> Dataset:
     def review(split: str, outputs, rows, count: int) -> dict:
         results = decode(config, store, split, outputs, rows)
         pairs = read_texts(store, split, rows)
-        samples = [
-            {"text": source, "target": target, "prediction": result["prediction"]}
-            for (source, target), result in zip(pairs[:count], results, strict=False)
-        ]
-        return {"samples": samples, "bleu_by_length": scores.by_length(config, results, pairs)}
+        samples = []
+        for result, (source, target) in zip(results[:count], pairs, strict=False):
+            samples.append([source, {"guess": result["prediction"], "target": target}])
+        return {"samples": samples, "tables": scores.by_length(config, results, pairs)}
 
     def survey_rows(phase) -> Survey:
         return survey(store, phase, splits, rows(phase, splits[0], 0), special)

@@ -1,15 +1,11 @@
 """Scores of translations by sacrebleu (arXiv:1804.08771), whose signatures say how they were computed."""
 
-import itertools
-
-import numpy as np
-
 from bert_jax.checks import require
 from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import words
 
 NAMES = ("bleu", "chrf")
-LENGTHS = 10, 20, 30, 40, 60  # words at which groups of sources begin
+WORDS = 10  # by which groups of sources differ
 
 
 def make(config) -> dict:
@@ -49,22 +45,17 @@ def compute(config, names, results: list[dict], references: list[list[str]]) -> 
     return values | {"at_limit": sum(result["at_limit"] for result in results)}
 
 
-def by_length(config, results: list[dict], pairs: list[list[str]]) -> list[dict]:
-    """Returns {first, last, number, bleu} of the pairs whose sources have `first` to `last` words, in the order of the
-    lengths; `last` is None for the longest.
+def by_length(config, results: list[dict], pairs: list[list[str]]) -> dict:
+    """Returns {title: table} of BLEU by the words of the source, see Dataset.review.
 
     results: those of the task's `decode`. pairs: source and target of each.
     """
-    sizes = np.array([words.count(source) for source, _ in pairs])
-    groups = []
-    for first, stop in itertools.pairwise((0, *LENGTHS, None)):
-        is_inside = (sizes >= first) & (sizes < (stop or np.inf))
-        chosen = np.flatnonzero(is_inside).tolist()
-        if chosen:
-            part = [results[number] for number in chosen]
-            references = [pairs[number][1] for number in chosen]
-            values = compute(config, ["bleu"], part, [references])
-            last = stop and stop - 1
-            group = {"first": first, "last": last, "number": len(chosen), "bleu": values["bleu"]}
-            groups.append(group)
-    return groups
+    groups = {}
+    for result, (source, target) in zip(results, pairs, strict=True):
+        groups.setdefault(words.count(source) // WORDS, []).append((result, target))
+    rows = []
+    for number, group in sorted(groups.items()):
+        chosen, targets = zip(*group, strict=True)
+        bleu = compute(config, ["bleu"], chosen, [targets])["bleu"]
+        rows.append([f"{number * WORDS} to {(number + 1) * WORDS - 1}", len(group), round(bleu, 2)])
+    return {"BLEU by length": [["words of the source", "pairs", "BLEU"], *rows]}

@@ -1,0 +1,203 @@
+"""The report of runs: what it says is what their files say, and its charts are valid for Vega-Lite."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import vl_convert
+from kits.malformed_inputs import refused
+from kits.small import VOCABULARY, small_config
+from pages.test_html import EVIL, Tags
+
+from bert_jax import config as configs
+from bert_jax.cli import main
+from bert_jax.errors import BadInput
+from bert_jax.pages import charts, history, report
+from bert_jax.runs import metrics_file, workdir
+
+SHARED = {"seconds": 50.0, "step_seconds": 10.0, "input_seconds": 5.0, "tokens_per_second": 7.0}
+# A run that is killed after step 20 and goes on from step 10, an hour later.
+STARTS = [
+    {"step": 0, "time": 1000.0, "compile_seconds": 100.0},
+    {"step": 10, "time": 5000.0, "compile_seconds": 20.0},
+]
+TIMES = {5: 1050.0, 10: 1100.0, 15: 5050.0, 20: 5100.0, 25: 5150.0, 30: 5200.0}
+HEADLINE = "mlm_loss_masked"
+
+
+def write(directory, *changes, lines=(), **info):
+    """Writes the files of a run in two phases, of steps 0 to 20 and 20 to 30, whose last line a kill truncated."""
+    directory.mkdir()
+    config = small_config("phases.main.steps=20", *changes)
+    with config.unlocked():
+        config.phases.late = config.phases.main.copy_and_resolve_references()
+        config.phases.late.steps = 10
+        config.phase_order = ("main", "late")
+    configs.save(config, directory / "config.json")
+    phase = {"rows_per_device": 16, "micro_batches": 1, "attention": ""}
+    values = {
+        "parameters": 1234,
+        "optimizer_bytes_per_parameter": 12.0,
+        "unigram_entropy": 3.5,
+        "vocabulary": VOCABULARY._asdict(),
+        "deterministic": True,
+        "starts": STARTS,
+        "devices": ["cpu"],
+        "phases": {"main": phase, "late": phase},
+    }
+    workdir.write_info(directory, values | info)
+    workdir.write_status(directory, "done", step=30, steps=30, progress=workdir.stamp())
+    text = "".join(json.dumps(line) + "\n" for line in lines or [*metrics()])
+    (directory / "metrics.jsonl").write_text(text + '{"step": 35, "split": "tra')
+    return directory
+
+
+def metrics(loss=5.0):
+    for step, time in TIMES.items():
+        values = {"loss": loss - step / 10, "skipped": 0.0, "spikes": 0.2 * (step == 15)}
+        yield {"step": step, "split": "train", "time": time, **SHARED, **values}
+    line = {"step": 30, "split": "heldout", "time": 5230.0, "seconds": 25.0, "headline": "text"}
+    yield line | {"loss": 2.5, HEADLINE: 2.0}
+
+
+def read(directory):
+    with workdir.opened(directory) as run:
+        return history.read(run)
+
+
+def specs(page: str) -> list[dict]:
+    """Returns the charts of a page, which Vega-Lite accepts."""
+    values = json.loads(re.search(r"const charts = (.*);\n", page)[1]).values()
+    for spec in values:
+        vl_convert.vegalite_to_vega(spec)
+    return [*values]
+
+
+def title(spec: dict) -> str:
+    """Returns the title of the vertical axis."""
+    return spec["encoding"]["y"]["title"]
+
+
+def test_the_time_of_an_interrupted_run_is_accounted_for(tmp_path):
+    run = read(write(tmp_path / "run"))
+    assert run.headline == HEADLINE
+    first, second = run.starts
+    assert (first.began, first.last_step, first.ended) == (900.0, 10, 1100.0)
+    assert (second.began, second.last_step, second.ended) == (4980.0, 30, 5230.0)
+    hours = history.hours(run)
+    assert sum(hours.values()) == pytest.approx((5230 - 900) / 3600)
+    del hours["other, such as saves"]
+    assert {name: round(number * 3600) for name, number in hours.items()} == {
+        "steps": 6 * 45,
+        "waiting for batches": 6 * 5,
+        "evaluation": 25,
+        "compilation": 120,
+        "interruptions": 4980 - 1100,
+    }
+    assert history.count(run, "spikes").tolist() == [0, 0, 1, 0, 0, 0]
+
+
+def test_a_report_has_curves_levels_phases_spikes_and_starts(tmp_path):
+    run = read(write(tmp_path / "run"))
+    headline, loss, *_, progress, _ = map(lambda spec: spec["datasets"], specs(report.page([run])))
+    curve = [(point["x"], point["y"]) for point in loss["lines"] if point["line"] == "train"]
+    assert curve == [(step, 5 - step / 10) for step in TIMES]
+    (shade,) = [shade for shade in loss["shades"] if shade["opacity"]]
+    assert (shade["text"], shade["x"], shade["x2"]) == ("late", 20, 30)
+    assert [(mark["x"], mark["y"]) for mark in loss["marks"]] == [(15, 1)]
+    assert [level["y"] for level in headline["levels"]] == [3.5]
+    assert [point["part"] for point in progress["lines"]] == [0] * 3 + [1] * 5
+    assert progress["lines"][-1]["x"] == pytest.approx((5200 - 900) / 3600, rel=1e-4)
+
+
+def test_several_runs_share_charts_and_a_table_of_differences(tmp_path):
+    runs = [
+        read(write(tmp_path / "a", "optimizer.learning_rate=0.002")),
+        read(write(tmp_path / "b", "optimizer.learning_rate=0.004", lines=[*metrics(loss=7.0)])),
+    ]
+    page = report.page(runs)
+    (loss,) = [spec for spec in specs(page) if title(spec) == "loss"]
+    assert {point["line"] for point in loss["datasets"]["lines"]} == {
+        f"{tmp_path / name} {split}" for name in "ab" for split in ("train", "heldout")
+    }
+    table = page[page.index("<h2>Config") :]
+    assert "<td>optimizer.learning_rate</td><td>0.002</td><td>0.004</td>" in table
+    assert "model.width" not in table
+
+
+def test_texts_of_a_run_are_data_and_nothing_is_requested(tmp_path):
+    evil = {"step": 5, "split": EVIL, "time": 1060.0, "seconds": 1.0, EVIL: 2.0}
+    directory = write(tmp_path / "<b>run", lines=[*metrics(), evil], devices=[EVIL])
+    parts = ["the cat", {"guess": EVIL, "target": "mat", "probability": 0.5}]
+    lines = [
+        {"step": 10, "split": "heldout", "row": 0, "parts": parts},
+        {"step": 20, "split": "heldout", "row": 0, "parts": [EVIL, parts[1] | {"guess": "mat"}]},
+        {"step": 20, "split": "heldout", "row": None, "tables": {EVIL: [["a", EVIL], [1, EVIL]]}},
+    ]
+    samples = "".join(json.dumps(line) + "\n" for line in lines)
+    (directory / "samples.jsonl").write_text(samples)
+    output = tmp_path / "report.html"
+    arguments = ["report", "--workdir", str(directory), "--output", str(output)]
+    assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
+    values = json.loads((tmp_path / "report.json").read_text())[str(directory)]
+    assert values["spikes, in steps"] == "1"
+    parser = Tags()
+    parser.feed(output.read_text())
+    tags = [tag for tag, _ in parser.tags]
+    assert tags.count("script") == 2 and not {"img", "b"} & {*tags}
+    assert not any({"src", "href"} & attributes.keys() for _, attributes in parser.tags)
+    classes = [each["class"] for tag, each in parser.tags if tag == "span"]
+    assert classes == ["wrong", "right"]
+    assert sum(EVIL in text for text in parser.texts) >= 6
+    assert any(title(spec) == EVIL for spec in specs(output.read_text()))
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "status.json", "config.json"])
+def test_a_run_without_a_file_is_refused(tmp_path, name):
+    directory = write(tmp_path / "run")
+    (directory / name).unlink()
+    output = tmp_path / "report.html"
+    line = refused("report", "--workdir", str(directory), "--output", str(output))
+    assert str(directory) in line and not output.exists()
+
+
+def test_a_run_ends_well_without_its_report(tmp_path):
+    directory = write(tmp_path / "run")
+    lines = []
+    with workdir.opened(directory) as run:
+        report.write_at_end(run, lines.append)
+        assert (directory / report.FILE).is_file()
+        (directory / "config.json").write_text("{}")
+        report.write_at_end(run, lines.append)
+    assert len(lines) == 2
+
+
+def test_decimation_keeps_the_ends_and_the_extremes():
+    draw = np.random.default_rng(0)
+    x = np.arange(100_000.0)
+    y = draw.normal(size=len(x))
+    y[[3, 70_000]] = np.nan
+    y[[50_000, 50_001]] = 9.0, -9.0
+    chosen = charts.decimate(x, y, intervals=100)
+    assert len(chosen) <= 202 and {0, 50_000, 50_001, len(x) - 1} <= {*chosen.tolist()}
+    assert np.isfinite(y[chosen]).all() and (np.diff(chosen) > 0).all()
+    for first in range(0, len(x), 1000):
+        part = y[first : first + 1000]
+        drawn = y[chosen[(chosen >= first) & (chosen < first + 1000)]]
+        assert (drawn.min(), drawn.max()) == (np.nanmin(part), np.nanmax(part))
+
+
+def test_columns_are_those_of_the_lines(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert metrics_file.columns(path) == {}
+    lines = [{"split": "train", "step": 1, "f1": None, "text": "x"}] * 3000
+    lines.append({"split": "train", "step": 2, "f1": 0.5, "text": "y"})
+    lines.append({"split": "dev", "step": 2})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"split": "tr')
+    columns = metrics_file.columns(path)
+    assert columns["train"].keys() == {"step", "f1"} and columns["dev"]["step"].tolist() == [2]
+    np.testing.assert_array_equal(columns["train"]["f1"], [np.nan] * 3000 + [0.5])
+    path.write_text("x\n")
+    with pytest.raises(BadInput, match="metrics.jsonl"):
+        metrics_file.columns(path)
