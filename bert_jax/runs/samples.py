@@ -50,9 +50,10 @@ def as_text(parts: list) -> str:
             words += part.split()
             continue
         is_right = part["guess"] == part["target"]
+        share = f" {part['probability']}" if "probability" in part else ""
         end = "" if is_right else f", not {part['target']}"
         predicted.append(len(words))
-        words.append(f"[{part['guess']} {part.get('probability', '')}{end}]")
+        words.append(f"[{part['guess']}{share}{end}]")
     first = max(0, predicted[0] - AROUND)
     last = predicted[:IN_LINE][-1] + AROUND + 1
     return " ".join(words[first:last])
