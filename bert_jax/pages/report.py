@@ -12,7 +12,7 @@ from bert_jax.errors import one_line
 from bert_jax.pages import charts, corpus, history, html, samples
 from bert_jax.pages.charts import Figures
 from bert_jax.pages.history import TRAIN, History
-from bert_jax.runs import run_info, status
+from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir, stamp
 from bert_jax.storage import atomic
 
@@ -89,7 +89,9 @@ def facts(run: History) -> dict[str, str]:
     tokens = np.nansum(train["tokens_per_second"] * train["seconds"])
     values = {
         "state": status.describe(run.status),
-        "network": run_info.describe(run.config, run.info),
+        "network": f"{run.config.model.name}, {run.info['parameters']:,} parameters",
+        "objective": run.config.objective.name,
+        "devices": ", ".join(run.info["devices"]),
         "real tokens": f"{tokens:,.0f}",
     }
     for key in SHAPES:

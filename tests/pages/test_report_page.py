@@ -35,16 +35,12 @@ def write(directory, *changes, lines=(), **info):
         config.phases.late.steps = 10
         config.phase_order = ("main", "late")
     configs.save(config, directory / "config.json")
-    phase = {"rows_per_device": 16, "micro_batches": 1, "attention": ""}
     values = {
         "parameters": 1234,
-        "optimizer_bytes_per_parameter": 12.0,
         "unigram_entropy": 3.5,
         "vocabulary": VOCABULARY._asdict(),
-        "deterministic": True,
         "starts": STARTS,
         "devices": ["cpu"],
-        "phases": {"main": phase, "late": phase},
     }
     workdir.write_info(directory, values | info)
     workdir.write_status(directory, "done", step=30, steps=30, progress=workdir.stamp())
