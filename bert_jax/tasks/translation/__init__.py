@@ -193,14 +193,6 @@ def make(config, store: Store | None = None) -> Dataset:
         references = [target for _, target in read_texts(store, split, rows)]
         return scores.compute(config, config.task.metrics, results, [references])
 
-    def review(split: str, outputs, rows, count: int) -> dict:
-        results = decode(config, store, split, outputs, rows)
-        pairs = read_texts(store, split, rows)
-        samples = []
-        for result, (source, target) in zip(results[:count], pairs, strict=False):
-            samples.append([source, {"guess": result["prediction"], "target": target}])
-        return {"samples": samples, "tables": scores.by_length(config, results, pairs)}
-
     def survey_rows(phase) -> Survey:
         return survey(store, phase, splits, rows(phase, splits[0], 0), special)
 
@@ -211,7 +203,7 @@ def make(config, store: Store | None = None) -> Dataset:
         make=make_batch,
         survey=survey_rows,
         score=score if config.task.metrics else None,
-        review=review if config.task.metrics else None,
+        review=partial(review, config, store) if config.task.metrics else None,
         sequences=sequences,
         sizes=sizes,
         cuts_training=False,
@@ -274,6 +266,16 @@ def decode(config, store, split: str, outputs, rows) -> list[dict]:
         at_limit = is_cut and bool(decoded)
         results.append({"prediction": best, "at_limit": at_limit, "hypotheses": decoded})
     return results
+
+
+def review(config, store, split: str, outputs, rows, count: int) -> dict:
+    """Returns the first translations, and BLEU by the length of the source, see Dataset.review."""
+    results = decode(config, store, split, outputs, rows)
+    pairs = read_texts(store, split, rows)
+    samples = []
+    for result, (source, target) in zip(results[:count], pairs, strict=False):
+        samples.append([source, {"guess": result["prediction"], "target": target}])
+    return {"samples": samples, "tables": scores.by_length(config, results, pairs)}
 
 
 def check_scores(config) -> None:
