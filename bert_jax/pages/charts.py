@@ -16,6 +16,7 @@ from bert_jax.pages import html
 SPECS = Path(__file__).with_suffix(".json")
 PIXELS = 500  # intervals of a curve, each with its least and its greatest value
 FEW = 50  # points of a chart, below which each one is drawn, too
+BAR = 20  # height of a bar, in pixels
 # As SVG, which is sharp in print.
 DRAW = """for (const [id, spec] of Object.entries(charts))
   vegaEmbed("#" + id, spec, {actions: false, renderer: "svg"});"""
@@ -66,6 +67,10 @@ def spec(kind: str, titles: dict[str, str], **datasets: list[dict]) -> dict:
     specs = json.loads(SPECS.read_text())
     result = specs["look"] | specs[kind] | {"datasets": datasets}
     result["config"]["range"] = {"category": html.COLORS}
+    if "layer" in result:
+        result["layer"] = [
+            layer for layer in result["layer"] if datasets.get(layer["data"]["name"])
+        ]
     for axis, title in titles.items():
         result["encoding"][axis]["title"] = title
     if len(datasets.get("lines", ())) < FEW:
@@ -76,7 +81,7 @@ def spec(kind: str, titles: dict[str, str], **datasets: list[dict]) -> dict:
 def bars(numbers: dict[str, float], title: str) -> dict:
     """Returns a chart of a bar for each name, in their order. title: of the numbers."""
     values = [{"text": name, "x": short(number)} for name, number in numbers.items()]
-    return spec("bars", {"x": title}, bars=values)
+    return spec("bars", {"x": title}, bars=values) | {"height": BAR * len(values)}
 
 
 class Figures:

@@ -46,11 +46,14 @@ def describe(figures: Figures, run: History) -> list[str]:
 
 
 def lengths(sizes: np.ndarray) -> dict[str, int]:
-    """Returns {first to last length: number of such sizes int64[N]}; the last range has the longest hundredth, too."""
-    width = math.ceil((np.quantile(sizes, 0.99) + 1) / BARS) if len(sizes) else 1
-    counts = np.bincount(np.minimum(sizes // width, BARS - 1), minlength=BARS)
-    names = [f"{start * width} to {(start + 1) * width - 1}" for start in range(BARS - 1)]
-    return dict(zip([*names, f"from {(BARS - 1) * width} on"], counts.tolist(), strict=True))
+    """Returns {first to last length: number of such sizes int64[N]}; the last range has the longest hundredth."""
+    most = int(np.quantile(sizes, 0.99)) if len(sizes) else 0
+    width = math.ceil((most + 1) / BARS)
+    stop = most // width + 1
+    counts = np.bincount(np.minimum(sizes // width, stop), minlength=stop + 1)
+    starts = range(0, stop * width, width)
+    names = [f"{start} to {start + width - 1}" if width > 1 else str(start) for start in starts]
+    return dict(zip([*names, f"from {stop * width} on"], counts.tolist(), strict=True))
 
 
 def read_words(tokens: np.ndarray, tokenizer) -> list[tuple]:

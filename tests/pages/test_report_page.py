@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import vl_convert
+from kits import browser
 from kits.malformed_inputs import refused
 from kits.small import VOCABULARY, small_config
 from pages.test_html import EVIL, Tags
@@ -197,3 +198,23 @@ def test_columns_are_those_of_the_lines(tmp_path):
     path.write_text("x\n")
     with pytest.raises(BadInput, match="metrics.jsonl"):
         metrics_file.columns(path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_charts_of_a_report_are_drawn_in_a_browser(tmp_path, scheme):
+    runs = [read(write(tmp_path / name)) for name in "ab"]
+    path = tmp_path / "report.html"
+    for shown in (runs[:1], runs):
+        path.write_text(report.page(shown))
+        with browser.opened(path, scheme) as page:
+            charts = page.locator("figure")
+            charts.last.locator("svg").wait_for()
+            for number in range(charts.count()):
+                box = charts.nth(number).locator(".mark-group.root").bounding_box()
+                assert box["width"] > 300 and box["height"] > 20
+            point = page.locator("figure .mark-symbol path").first
+            point.hover()
+            tooltip = page.locator("#vg-tooltip-element")
+            tooltip.wait_for(state="visible")
+            assert re.search(r"heldout\s+x\s+30\s+y\s+2$", tooltip.inner_text())
