@@ -214,7 +214,7 @@ def test_the_charts_of_a_report_are_drawn_in_a_browser(tmp_path, scheme):
                 box = charts.nth(number).locator(".mark-group.root").bounding_box()
                 assert box["width"] > 300 and box["height"] > 20
             point = page.locator("figure .mark-symbol path").first
-            point.hover()
+            point.hover(force=True)  # of two runs, one covers the other
             tooltip = page.locator("#vg-tooltip-element")
             tooltip.wait_for(state="visible")
             assert re.search(r"heldout\s+x\s+30\s+y\s+2$", tooltip.inner_text())
