@@ -84,6 +84,11 @@ def bars(numbers: dict[str, float], title: str) -> dict:
     return spec("bars", {"x": title}, bars=values) | {"height": BAR * len(values)}
 
 
+def side_by_side(figures: list[str]) -> str:
+    """Returns the HTML of charts' places, two in a row where there is room."""
+    return f'<div class="charts">{"".join(figures)}</div>'
+
+
 class Figures:
     """The charts of a page: `add` returns the place of one, `scripts` what draws all of them."""
 

@@ -39,10 +39,8 @@ def describe(figures: Figures, run: History) -> list[str]:
         "pieces of a word": lengths(np.array([*map(len, words)])),
         "frequent words": frequent,
     }
-    parts = [f"<p>{escape(bits_per_byte(run, store))}</p>"]
-    for caption, values in bars.items():
-        parts.append(figures.add(charts.bars(values, "number"), caption))
-    return parts
+    drawn = [figures.add(charts.bars(bar, "number"), caption) for caption, bar in bars.items()]
+    return [f"<p>{escape(bits_per_byte(run, store))}</p>", charts.side_by_side(drawn)]
 
 
 def lengths(sizes: np.ndarray) -> dict[str, int]:

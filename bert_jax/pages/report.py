@@ -49,10 +49,12 @@ def page(runs: list[History]) -> str:
     figures = Figures()
     names = [run.name for run in runs]
     values = [facts(run) for run in runs]
+    first, *others = draw_metrics(figures, runs)
     parts = [
         table(values, ("", *names)),
         "<h2>Curves</h2>",
-        *draw_metrics(figures, runs),
+        first,
+        charts.side_by_side(others),
         "<h2>Time</h2>",
         draw_progress(figures, runs),
     ]
@@ -133,7 +135,8 @@ def draw_metrics(figures: Figures, runs: list[History]) -> list[str]:
             lines[name] = lines.get(name, []) + curve
         level = {"text": f"{prefix}token frequencies", "y": run.info["unigram_entropy"]}
         levels.setdefault(run.headline, []).append(level)
-    shades = phases(runs[0]) if len(runs) == 1 else []
+    has_shades = len(runs) == 1 and len(runs[0].config.phase_order) > 1
+    shades = phases(runs[0]) if has_shades else []
     parts = []
     for name, curves in lines.items():
         marks = [*itertools.chain(*map(marks_of, runs))] if name == "loss" else []

@@ -45,7 +45,7 @@ def describe_line(line: dict) -> str:
         title = f"probability {part.get('probability', 'unknown')}"
         kind = "right" if is_right else "wrong"
         parts.append(f'<span class="{kind}" title="{title}">{escape(text)}</span>')
-    return f"<tr><td>step {line['step']}</td><td>{' '.join(parts)}</td></tr>"
+    return f'<tr><td class="step">step {line["step"]}</td><td>{" ".join(parts)}</td></tr>'
 
 
 def describe_review(review: dict) -> list[str]:
