@@ -49,6 +49,7 @@ COMMANDS = {
     "predict": "Predict the pieces at [MASK], the labels, a translation, or how texts continue.",
     "score": "Compute the log-probabilities of sentences, or the accuracy on minimal pairs.",
     "features": "Write vectors of the tokens or the lines of a text file.",
+    "attention": "Write a page of what each token of a text reads, in all layers and heads.",
     "env": 'Print environment variables for faster steps of other programs on CPUs: eval "$(bert-jax env)".',
 }
 MAX_MESSAGE = 900  # characters of an error message

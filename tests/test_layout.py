@@ -12,7 +12,7 @@ FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 # A subpackage may import the subpackages before it in this list, and the modules in BASE. BASE may import itself and
 # storage. Planning and commands may also import the top level; of the top level, only cli may import these two.
 PACKAGES = "storage tokenizers data parallel layers models optimizers objectives tasks checkpoints runs".split()
-PACKAGES += "convert inference pages planning commands".split()
+PACKAGES += "convert pages inference planning commands".split()
 BASE = {"errors", "prng", "config", "registry", "checks", "step_guard"}
 MAX_FILES = 15  # at the top level
 

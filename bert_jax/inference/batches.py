@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from bert_jax.config import longest_row
 from bert_jax.data import batch as contract
+from bert_jax.errors import BadInput
 from bert_jax.runs import jax_setup
 from bert_jax.tasks.text.mlm_batch import MASKED_ARRAYS
 
@@ -43,6 +44,13 @@ def make_batch(rows: list[list[tuple]], length: int, pad: int | None = 0) -> dic
             arrays["cls_positions"][row, number] = start
             start += len(ids)
     return arrays
+
+
+def check_length(model, ids: list[int], location: str) -> None:
+    """Raises BadInput for the tokens of a row if the model has fewer positions. location: of its text."""
+    longest = longest_row(model.config)
+    if len(ids) > longest:
+        raise BadInput(f"{location}: {len(ids)} tokens, the model has {longest} positions")
 
 
 def add_masks(arrays: dict, mask: int, targets: Iterable[list[int]]) -> dict:

@@ -3,7 +3,6 @@
 N vectors, T texts, B batch, L length, D width times the number of chosen layers.
 """
 
-import re
 from functools import partial
 
 import jax
@@ -12,7 +11,6 @@ import numpy as np
 from flax import linen as nn
 from flax.errors import ScopeParamNotFoundError
 
-from bert_jax.config import longest_row
 from bert_jax.errors import BadInput, log
 from bert_jax.inference.batches import run_texts
 from bert_jax.layers import pooling
@@ -86,35 +84,6 @@ def encode(model, texts: list[str], layers: str, pool: str) -> tuple:
     if truncated:
         log(f"warning: {truncated} lines are cut to {room} tokens, as in training")
     return *compute(model, [text[:room] for text in ids], numbers, pool), truncated
-
-
-def attention(model, text: str) -> tuple[list[int], np.ndarray]:
-    """Returns the ids of a text in its frame, and float32[layers, heads, L, L], how much each token reads each one.
-
-    Raises BadInput for a text with more tokens than the model has positions.
-    """
-    network = network_of(model)
-    [ids] = model.tokenizer.encode([text])
-    ids, segments = model.frame.wrap(ids)
-    longest = longest_row(model.config)
-    if len(ids) > longest:
-        raise BadInput(f"{text[:40]!r}: {len(ids)} tokens, the model has {longest} positions")
-    states = States(network, (-1,), "none")
-
-    def run(params, batch, numbers):
-        return [*np.asarray(read_attention(states, params, batch))]
-
-    [weights] = run_texts(model, run, [[(ids, segments)]])
-    return ids, weights[..., : len(ids), : len(ids)]
-
-
-@partial(jax.jit, static_argnums=0)
-def read_attention(states: States, params, batch):
-    """Returns float32[B, layers, heads, L, L], the probabilities of all layers."""
-    objective = base.from_module(states)
-    _, arrays = objective.capture(params, batch, lambda module, name: name == "probabilities")
-    paths = sorted(arrays, key=lambda path: [*map(int, re.findall(r"\d+", path))])
-    return jnp.stack([arrays[path] for path in paths], axis=1)
 
 
 def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tuple:

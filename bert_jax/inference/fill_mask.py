@@ -9,9 +9,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from bert_jax.config import longest_row
 from bert_jax.errors import BadInput
-from bert_jax.inference.batches import ROWS, TOKENS, add_masks, run_texts
+from bert_jax.inference.batches import ROWS, TOKENS, add_masks, check_length, run_texts
 from bert_jax.objectives import base
 
 
@@ -59,7 +58,6 @@ def candidates(model, texts: list[str], top: int, locations: list[str]) -> list[
 
     Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
     """
-    longest = longest_row(model.config)
     rows = []
     targets = []
     for location, text in zip(locations, texts, strict=True):
@@ -67,8 +65,7 @@ def candidates(model, texts: list[str], top: int, locations: list[str]) -> list[
         masks = ids.count(model.vocabulary.mask)
         if not masks:
             raise BadInput(f"{location}: has no [MASK] to fill in")
-        if len(ids) > longest:
-            raise BadInput(f"{location}: {len(ids)} tokens, the model has {longest} positions")
+        check_length(model, ids, location)
         rows.append([(ids, segments)])
         targets.append([0] * masks)
     results = measure(model, targets, rows, top=top)

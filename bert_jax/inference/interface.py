@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ from bert_jax.convert import open_model
 from bert_jax.data.sources.text import replace_surrogates
 from bert_jax.errors import BadInput
 from bert_jax.inference import (
+    attention,
     features,
     fill_mask,
     generate,
@@ -18,17 +19,10 @@ from bert_jax.inference import (
     predict,
     token_scores,
 )
+from bert_jax.inference.attention import AttentionWeights
 
 BEAMS = predict.BEAMS
 Texts = str | Sequence[str]
-
-
-class AttentionWeights(NamedTuple):
-    """The attention in a text: its L tokens, with the special ones around it, and float32[layers, heads, L, L], how
-    much each of them (a row) reads each one (a column)."""
-
-    tokens: list[str]
-    weights: np.ndarray
 
 
 class Model:
@@ -95,11 +89,7 @@ class Model:
     ) -> str | list[str]:
         """Returns the translation of a text, by a beam search; one beam is a greedy search."""
         self.check("translate")
-        key = beams, length_penalty
-        if key not in self.searches:
-            search = {"beams": beams, "length_penalty": length_penalty}
-            self.searches[key] = predict.with_search(self.loaded, search)
-        model = self.searches[key]
+        model = self._with_search(beams, length_penalty)
 
         def run(texts):
             results, _ = predict.predict_examples(model, predict.read_examples(model, texts))
@@ -144,10 +134,25 @@ class Model:
             self.loaded, [texts] if isinstance(texts, str) else texts, stride
         )
 
-    def attention(self, text: str) -> AttentionWeights:
-        """Returns the attention of all layers and heads in a text."""
-        ids, weights = features.attention(self.loaded, text)
-        return AttentionWeights([*map(self.loaded.tokenizer.readable, ids)], weights)
+    def attention(self, text: str, second: str | None = None) -> AttentionWeights:
+        """Returns the attention of all layers and heads in a text; the last expression of a notebook's cell shows it.
+
+        second: of a pair of texts; for a model that translates, the translation, by default its own.
+        """
+        model = self.loaded
+        if model.can("translate"):
+            model = self._with_search(BEAMS, None)
+        texts = [text] if second is None else [text, second]
+        [result] = each(texts, lambda texts: [attention.compute(model, self.name, texts)])
+        return result
+
+    def _with_search(self, beams: int, length_penalty: float | None) -> Any:
+        """Returns the model that translates by this search; it is made once."""
+        key = beams, length_penalty
+        if key not in self.searches:
+            search = {"beams": beams, "length_penalty": length_penalty}
+            self.searches[key] = predict.with_search(self.loaded, search)
+        return self.searches[key]
 
     def check(self, *abilities: str) -> None:
         """Raises BadInput for a model that has none of these abilities."""

@@ -80,6 +80,11 @@ def open_with_search(directory: Path | str, overrides, search: dict) -> open_run
         raise BadInput(
             f"{generate.option(name)}: {directory}: not for objective {objective.name!r}"
         )
+    return with_beams(model, overrides, search)
+
+
+def with_beams(model: open_run.OpenModel, overrides, search: dict) -> open_run.OpenModel:
+    """Returns a model that, if it translates, does so with these keys, and with BEAMS unless overrides have others."""
     if not model.can("translate"):
         return model
     if "objective.beams" not in configs.overridden(overrides):

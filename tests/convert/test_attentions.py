@@ -8,7 +8,9 @@ from kits.external_models import read_json
 from kits.runs import make_run, run_batch
 from kits.small import ALBERT, MODERN, ROBERTA
 
+import bert_jax
 from bert_jax.cli import main
+from bert_jax.inference import attention
 from bert_jax.objectives import base
 
 pytestmark = pytest.mark.full
@@ -99,3 +101,29 @@ def test_probabilities_are_those_of_transformers(tmp_path, model_type):
             print(f"{field} {number}: {difference:.1e}")
             assert difference < 1e-5 and expected.max(axis=-1).mean() > 0.25
     assert not ours
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "gpt2", "marian"])
+def test_the_attention_of_a_text_is_that_of_transformers(tmp_path, model_type):
+    """Of an exported model, which Python opens."""
+    make_run(tmp_path / "run", LARGE, *KEYS[model_type], kind="byte_bpe")
+    paths = "--model", str(tmp_path / "run"), "--output", str(tmp_path / "out")
+    assert main(["export", *paths]) == 0
+    model = bert_jax.load(tmp_path / "out")
+    text = "the quick brown fox"
+    result = model.attention(text)
+    ids, segments = attention.read_row(model.loaded, [text])
+    arrays = {"tokens": [ids], "segments": [segments], "sequence_ids": np.ones((1, len(ids)))}
+    if model_type == "marian":
+        translation = model.translate(text)
+        target = attention.read_target(model.loaded, (ids, segments), [translation])
+        result = model.attention(text, translation)
+        arrays["target_tokens"] = [target]
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    theirs = attentions_of_transformers(tmp_path / "out", arrays)
+    fields = BOTH if model_type == "marian" else ENCODER
+    for each, field in zip(result.maps, fields, strict=True):
+        expected = np.concatenate([np.asarray(array) for array in getattr(theirs, field)])
+        difference = np.abs(each.weights - expected).max()
+        print(f"{field}: {difference:.1e}")
+        assert difference < 1e-5 and expected.max(axis=-1).mean() > 0.25

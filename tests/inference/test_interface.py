@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 from kits.runs import make_run
+from pages.test_attention import data_of
 
 import bert_jax
 from bert_jax.cli import main
@@ -138,6 +139,26 @@ def test_perplexity(runs, models, tmp_path):
     for key in ("model", "parameters"):
         del result[key]
     equal(models["gpt"].perplexity(TEXTS, stride=7), result)
+
+
+@pytest.mark.parametrize("name", ["mlm", "gpt", "translation"])
+def test_attention_is_that_of_the_command(runs, models, tmp_path, name):
+    page = tmp_path / "page.html"
+    values = command(tmp_path, "attention", runs[name], TEXTS[0], "--output", page)
+    result = models[name].attention(TEXTS[0])
+    equal(result.values(), values)
+    texts = [data_of(each)["texts"] for each in (page.read_text(), result.page())]
+    assert texts[0] == texts[1] and result._repr_html_().startswith("<iframe")
+
+
+REFUSED = [["a"], ["a", "b", "c", "--output", "page.html"], ["a " * 99, "--output", "page.html"]]
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_attention_refuses_texts_and_options(runs, tmp_path, monkeypatch, capsys, options):
+    monkeypatch.chdir(tmp_path)
+    assert main(["attention", "--model", str(runs["mlm"]), *options]) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("name", ["mlm", "gpt"])

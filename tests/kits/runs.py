@@ -112,10 +112,7 @@ def make_run(
     tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     initialize = jax.jit(base.make(config, vocabulary).init)
-    example = small.synthetic(1, 8, 1, 9, 0)
-    for name in ("tokens", "positions", "sequence_ids"):
-        example[f"target_{name}"] = example[name]
-    params = initialize(jax.random.key(0), example)
+    params = initialize(jax.random.key(0), with_target(small.synthetic(1, 8, 1, 9, 0)))
     draw = np.random.default_rng(step)
     params = jax.tree.map(lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32), params)
     directory.mkdir(parents=True)
@@ -135,6 +132,12 @@ def make_run(
     return config, vocabulary, tokenizer, params
 
 
+def with_target(batch: dict) -> dict:
+    """Returns a batch in which the target of a translation is the source."""
+    names = "tokens", "positions", "sequence_ids"
+    return batch | {f"target_{name}": batch[name] for name in names}
+
+
 def save(directory: Path, step: int, params, keep: int = 1) -> None:
     state = State(step, params, {"count": np.int32(step)})
     leaves = fingerprint.of_tree(reader.items(state))
@@ -148,7 +151,7 @@ def untrained(tokenizer, *overrides: str) -> open_run.OpenModel:
     config = small_config(*overrides)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
-    params = jax.jit(objective.init)(jax.random.key(0), small_batch())
+    params = jax.jit(objective.init)(jax.random.key(0), with_target(small_batch()))
     return open_run.OpenModel(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 

@@ -1,0 +1,193 @@
+"""The attention in a text: its probabilities, words, predictions at masks, and alignment; and what is refused."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from kits.runs import SIZES, untrained
+from kits.small import MODERN
+from kits.texts import PROSE
+from pages.test_attention import data_of, weights_of
+
+from bert_jax.errors import BadInput
+from bert_jax.inference import attention, fill_mask, predict
+from bert_jax.tokenizers import tokenizer as tokenizers
+
+TEXT = "the quick brown fox jumps"
+KEYS = {
+    "bert": ["task.pair_task=none"],
+    "modernbert": [*MODERN, "task.pair_task=none"],
+    "gpt": ["model.name=gpt", "objective.name=causal_lm", "task.name=token_blocks"],
+    "transformer": [
+        "model.name=transformer",
+        "objective.name=translation",
+        "task.name=translation",
+        "task.max_pieces=20",
+        "task.extra_pieces=5",
+        "model.layers=2",
+        "model.decoder_layers=3",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def words():
+    """A tokenizer."""
+    return tokenizers.train("wordpiece", PROSE, SIZES["wordpiece"], True)
+
+
+@pytest.fixture(scope="module")
+def models(words):
+    """{name: a model with random parameters}, in which probabilities are far from uniform."""
+    return {name: untrained(words, "model.initializer=0.3", *keys) for name, keys in KEYS.items()}
+
+
+def compute(models, name: str, *texts: str, **options) -> attention.AttentionWeights:
+    return attention.compute(models[name], name, [*texts], **options)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_token_reads_the_tokens_of_its_text_alone(models, name):
+    """Of all maps, the rows sum to 1, later tokens are not read where there are none, and the page has the numbers."""
+    result = compute(models, name, TEXT)
+    expected = ["text"]
+    if name == "transformer":
+        expected += ["translation", "cross"]
+    assert [each.name for each in result.maps] == expected
+    page = data_of(result.page())
+    model = models[name].config.model
+    for number, each in enumerate(result.maps):
+        layers = model.layers if each.name == "text" else model.decoder_layers
+        shape = layers, model.heads, len(each.queries.pieces), len(each.keys.pieces)
+        assert each.weights.shape == shape
+        np.testing.assert_allclose(each.weights.sum(axis=-1), 1, atol=1e-5)
+        is_causal = not np.triu(each.weights, 1).any()
+        assert is_causal == (name == "gpt" or each.name == "translation")
+        assert each.weights.max(axis=-1).mean() > 0.25
+        np.testing.assert_allclose(weights_of(page, number), each.weights, atol=0.00051)
+    tokens, weights = result
+    assert tokens == result.maps[0].keys.pieces and weights is result.maps[0].weights
+
+
+def test_a_pair_is_one_row(models):
+    result = compute(models, "bert", TEXT, "a dog")
+    tokens = result.maps[0].queries
+    assert tokens.pieces.count("[SEP]") == 2 and tokens.pieces[-1] == "[SEP]"
+    assert sum(tokens.is_special) == 3
+
+
+def test_masks_are_those_of_predict(models):
+    text = "the [MASK] fox [MASK]"
+    result = compute(models, "bert", text)
+    [expected] = fill_mask.candidates(models["bert"], [text], attention.TOP, ["a text"])
+    for mask, pieces in zip(result.masks, expected, strict=True):
+        assert result.tokens[mask["position"]] == "[MASK]"
+        assert [each["piece"] for each in mask["candidates"]] == [each["piece"] for each in pieces]
+    assert "Masks" in result.page()
+    assert not compute(models, "bert", TEXT).masks
+
+
+def test_a_translation_is_the_models_or_a_given_one(models):
+    model = models["transformer"]
+    [found], _ = predict.predict_examples(model, predict.read_examples(model, [TEXT]))
+    result = compute(models, "transformer", TEXT)
+    _, target, cross = result.maps
+    assert cross.queries == target.queries and cross.keys == result.maps[0].keys
+    [ids] = model.tokenizer.encode([found["prediction"]])
+    assert model.tokenizer.decode(ids) == found["prediction"]
+    assert "".join(found["prediction"].split()) == "".join(target.queries.texts[1:])
+    other = compute(models, "transformer", TEXT, "a lazy dog").maps[2]
+    assert "".join(other.queries.texts[1:]) == "alazydog"
+    assert not other.keys.is_special[0] and other.keys.is_special[-1]
+
+
+def make_tokens(*words: str) -> attention.Tokens:
+    """Returns tokens: a piece after "+" goes on with the word before it, one in brackets is special."""
+    is_special = [word.startswith("[") for word in words]
+    numbers = np.cumsum([not word.startswith("+") for word in words]) - 1
+    texts = [word.removeprefix("+") for word in words]
+    return attention.Tokens([*words], texts, numbers.tolist(), is_special)
+
+
+def test_a_word_is_aligned_where_its_pieces_are_predicted():
+    queries = make_tokens("[CLS]", "Gesetz", "+e", "gut")
+    keys = make_tokens("good", "law", "+s", "[SEP]")
+    weights = np.zeros((3, 2, 4, 4), np.float32)
+    weights[1, :, 0] = [0.3, 0.2, 0.2, 0.3]  # predicts "Gesetz"
+    weights[1, :, 1] = [0.1, 0.1, 0.4, 0.4]
+    weights[1, 0, 2] = [0.2, 0.1, 0.1, 0.6]  # predicts "gut", as the mean of both heads
+    weights[1, 1, 2] = [0.6, 0.1, 0.1, 0.2]
+    weights[[0, 2], :, :, 3] = 1
+    result = attention.align(attention.Map("cross", queries, keys, weights))
+    assert [(pair["target"], pair["source"]) for pair in result] == [
+        ("Gesetze", "laws"),
+        ("gut", "good"),
+    ]
+    shares = [pair["probability"] for pair in result]
+    np.testing.assert_allclose(shares, [(0.4 + 0.5) / 2, 0.4], rtol=1e-6)
+
+
+SENTENCES = {
+    "wordpiece": ["the quick brown foxes jump"],
+    "unigram": ["the quick brown foxes jump"],
+    "byte_bpe": ["the quick brown foxes", "שלום עולם", "نص عربي", "我们在北京。 再见", "a 🙂 b"],
+}
+
+
+@pytest.mark.parametrize(
+    "kind, text", [(kind, text) for kind in SENTENCES for text in SENTENCES[kind]]
+)
+def test_pieces_of_a_word_are_joined(kind, text):
+    tokenizer = tokenizers.train(kind, PROSE, SIZES[kind], True)
+    [ids] = tokenizer.encode([text])
+    ids = [tokenizer.cls, *ids, tokenizer.sep]
+    tokens = attention.describe(tokenizer, ids)
+    texts = [text for text, _ in attention.positions_of_words(tokens)]
+    assert texts == text.split() and len(ids) > len(texts) + 2
+    assert len(tokens.pieces) == len(tokens.texts) == len(tokens.words) == len(ids)
+    assert tokens.is_special == [True, *[False] * (len(ids) - 2), True]
+
+
+class Bag(nn.Module):
+    """A network without attention."""
+
+    def __call__(self, batch, keys):
+        return batch["tokens"]
+
+
+class Segments(nn.Module):
+    """A network whose attention is not that of a whole row."""
+
+    def probabilities(self, x):
+        return jnp.zeros((len(x), 1, x.shape[1], 3))
+
+    def __call__(self, batch, keys):
+        return self.probabilities(batch["tokens"])
+
+
+@pytest.mark.parametrize("module", [None, Bag(), Segments()])
+def test_a_network_without_attention_is_named(models, module):
+    model = models["bert"]
+    objective = replace(model.objective, module=SimpleNamespace(network=module))
+    with pytest.raises(BadInput, match="^model.name=bert: its attention is not captured"):
+        attention.compute(model._replace(objective=objective), "a model", [TEXT])
+
+
+REFUSED = {
+    "tokens, the model has 32 positions": ("bert", ["the fox " * 32]),
+    "32 positions": ("transformer", [TEXT, "the fox " * 32]),
+    "a causal LM reads one text": ("gpt", [TEXT, TEXT]),
+    "has no text": ("bert", [TEXT, " \n"]),
+    "probabilities, a page shows 9 at most": ("bert", [TEXT]),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_shown_is_refused_in_one_line(models, message):
+    name, texts = REFUSED[message]
+    with pytest.raises(BadInput, match=message) as error:
+        compute(models, name, *texts, most=9)
+    assert "\n" not in str(error.value)
