@@ -4,7 +4,7 @@ from bert_jax import cli
 from bert_jax.convert import open_model
 from bert_jax.errors import BadInput
 from bert_jax.inference import attention, predict
-from bert_jax.pages.attention import MOST
+from bert_jax.pages import attention as page
 from bert_jax.runs import jax_setup
 from bert_jax.storage import atomic
 
@@ -29,8 +29,8 @@ def run(options, overrides) -> int:
     model = open_model.open_model(options.model, ["dtype=float32", *overrides], head="label")
     jax_setup.start(model.config)
     model = predict.with_beams(model, overrides, {})
-    result = attention.compute(model, options.model, options.texts, MOST)
+    result = attention.compute(model, options.model, options.texts, page.MOST)
     if options.output:
-        atomic.write(options.output, result.page())
+        atomic.write(options.output, page.page(result))
     values = result.values() if options.json else None
-    return cli.show(options, values, "\n".join(attention.summarize(result)))
+    return cli.show(options, values, f"{options.output}: {len(result.tokens)} tokens")

@@ -3,10 +3,9 @@
 B batch, L length of the queries, M length of the keys.
 """
 
-import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -33,6 +32,7 @@ SIDES = {
     TRANSLATION: (TRANSLATION, TRANSLATION),
     CROSS: (TRANSLATION, TEXT),
 }
+TOKENS = {TEXT: "tokens", TRANSLATION: "target_tokens"}  # arrays of a batch
 TOP = 5  # candidates for each [MASK]
 BYTES = re.compile(r"<0x[0-9A-F]{2}>|.*\ufffd.*", re.DOTALL)  # pieces that are no whole characters
 MOST_PIECES = 8  # of a character, or of several that share pieces
@@ -86,41 +86,17 @@ class AttentionWeights:
     def __iter__(self) -> Iterator:
         return iter((self.tokens, self.weights))
 
-    def page(self) -> str:
-        """Returns it as a page."""
-        return page.page(self)
-
     def _repr_html_(self) -> str | None:
-        if count_weights(self.maps) <= page.MOST:
-            return page.inside(self.page())
-        return None
+        is_short = sum(each.weights.size for each in self.maps) <= page.MOST
+        return page.inside(page.page(self)) if is_short else None
 
     def values(self) -> dict:
         """Returns it as data for JSON, with probabilities of six digits."""
         maps = []
-        for each in self.maps:
-            sides = {"queries": each.queries._asdict(), "keys": each.keys._asdict()}
-            weights = each.weights.astype(float).round(6).tolist()
-            maps.append({"name": each.name} | sides | {"weights": weights})
+        for name, queries, keys, weights in self.maps:
+            sides = {"queries": queries._asdict(), "keys": keys._asdict()}
+            maps.append(sides | {"name": name, "weights": weights.astype(float).round(6).tolist()})
         return {"maps": maps, "masks": self.masks, "alignment": self.alignment}
-
-
-def summarize(result: AttentionWeights) -> list[str]:
-    """Returns lines: the size of each map, the candidates for each [MASK], and the alignment."""
-    lines = []
-    for each in result.maps:
-        layers, heads, queries, keys = each.weights.shape
-        size = f"{queries} x {keys} tokens"
-        lines.append(f"{page.NAMES[each.name]}: {layers} layers, {heads} heads, {size}")
-    lines += fill_mask.describe([mask["candidates"] for mask in result.masks])
-    for pair in result.alignment:
-        lines.append(f"  {pair['target']} <- {pair['source']} {pair['probability']:.3f}")
-    return lines
-
-
-def count_weights(maps: Iterable[Map]) -> int:
-    """Returns the number of probabilities."""
-    return sum(each.weights.size for each in maps)
 
 
 class Body(nn.Module):
@@ -143,7 +119,8 @@ def compute(model, name, texts: list[str], most: int = sys.maxsize) -> Attention
     most: probabilities.
 
     Raises BadInput for a text without visible characters or with more tokens than the model has positions, for a
-    second one that the model does not read, for a network whose attention is not captured, and for more probabilities.
+    second one that the model does not read, for a network whose attention is not captured, and for more probabilities
+    of the text.
     """
     texts = replace_surrogates(texts)
     for text in texts:
@@ -155,14 +132,18 @@ def compute(model, name, texts: list[str], most: int = sys.maxsize) -> Attention
     if model.can("translate"):
         sides[TRANSLATION] = read_target(model, row, texts[1:])
         check_length(model, sides[TRANSLATION], repr(texts[-1][:40]))
-    arrays = capture(model, row, sides, most)
+    size = model.config.model
+    count = size.get("layers", 1) * size.get("heads", 1) * len(row[0]) ** 2
+    if count > most:
+        counts = f"{len(row[0])} tokens have {count:,} probabilities"
+        raise BadInput(f"{counts}, a page shows {most:,} at most; shorten the text")
     tokens = {side: describe(model.tokenizer, ids) for side, ids in sides.items()}
     maps = []
-    for map_name, weights in arrays.items():
+    for map_name, weights in capture(model, row, sides).items():
         queries, keys = (tokens[side] for side in SIDES[map_name])
         weights = weights[..., : len(queries.pieces), : len(keys.pieces)]
         maps.append(Map(map_name, queries, keys, weights))
-    alignment = align(maps[-1]) if CROSS in arrays else []
+    alignment = align(maps[-1]) if maps[-1].name == CROSS else []
     return AttentionWeights(str(name), maps, predict_masks(model, name, row), alignment)
 
 
@@ -204,106 +185,81 @@ def read_target(model, source: tuple, texts: list[str]) -> list[int]:
 
 def predict_masks(model, name, row: tuple) -> list[dict]:
     """Returns [{position, candidates: [{piece, probability}]}] of each [MASK] of a row."""
-    positions = [
-        position for position, number in enumerate(row[0]) if number == model.vocabulary.mask
-    ]
+    positions = np.flatnonzero(np.equal(row[0], model.vocabulary.mask)).tolist()
     if not (positions and model.can("fill")):
         return []
     open_model.check_can(name, model, "fill")
-    targets = [[0] * len(positions)]
-    [(_, *pieces)] = fill_mask.measure(model, targets, [[row]], top=TOP)
-    candidates = map(partial(fill_mask.describe_pieces, model), *pieces)
-    pairs = zip(positions, candidates, strict=True)
-    return [{"position": position, "candidates": pieces} for position, pieces in pairs]
+    [(_, *pieces)] = fill_mask.measure(model, [[0] * len(positions)], [[row]], top=TOP)
+    masks = map(partial(fill_mask.describe_pieces, model), *pieces)
+    pairs = zip(positions, masks, strict=True)
+    return [{"position": position, "candidates": mask} for position, mask in pairs]
 
 
 # --- Probabilities --------------------------------------------------------------------------------
 
 
-def capture(model, row: tuple, sides: dict, most: int) -> dict[str, np.ndarray]:
+def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
     """Returns {name of a map: float32[layers, heads, L, M]}, with padding.
 
     row: ids and segments of the text. sides: {TEXT or TRANSLATION: ids}.
 
-    Raises BadInput for a network whose attention is not captured, and for more than `most` probabilities.
+    Raises BadInput for a network whose attention is not captured.
     """
-    name = model.config.model.name
-    network = getattr(model.objective.module, models.NETWORK, None)
-    if network is None:
-        raise BadInput(refusal(name))
+    body = Body(getattr(model.objective.module, models.NETWORK, None))
     target = {}
     if ids := sides.get(TRANSLATION):
         length = MULTIPLE * -(-len(ids) // MULTIPLE)
         arrays = make_batch([[(ids, 0)]], length, model.vocabulary.pad)
         names = "tokens", "positions", "sequence_ids"
         target = {f"target_{name}": arrays[name] for name in names}
-    compute = partial(read, Body(network), name)
 
     def run(params, batch, numbers):
-        batch = batch | target
-        count = 0
-        for map_name, array in jax.eval_shape(compute, params, batch).items():
-            _, layers, heads, *_ = array.shape
-            count += layers * heads * math.prod(len(sides[side]) for side in SIDES[map_name])
-        if count > most:
-            size = f"{len(row[0])} tokens have {count:,} probabilities"
-            raise BadInput(f"{size}, a page shows {most:,} at most; shorten the text")
-        return [jax.device_get(compute(params, batch))]
+        return [read(body, params, batch | target)]
 
-    [arrays] = run_texts(model, run, [[row]])
-    return {map_name: array[0] for map_name, array in arrays.items()}
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def read(body: Body, name: str, params, batch) -> dict:
-    """Returns {name of a map: float32[B, layers, heads, L, M]}. name: that of the model, for messages."""
     try:
-        _, arrays = base.from_module(body).capture(params, batch, is_chosen)
+        [arrays] = run_texts(model, run, [[row]])
     except BadInput:
-        raise BadInput(refusal(name)) from None
-    lengths = {TEXT: batch["tokens"].shape[1]}
-    if "target_tokens" in batch:
-        lengths[TRANSLATION] = batch["target_tokens"].shape[1]
+        need = "expected `probabilities` [B, H, L, L] of each layer, as of layers/blocks.py"
+        message = f"model.name={model.config.model.name}: its attention is not captured; {need}"
+        raise BadInput(message) from None
+    return {name: np.asarray(array[0]) for name, array in arrays.items()}
+
+
+@partial(jax.jit, static_argnums=0)
+def read(body: Body, params, batch) -> dict:
+    """Returns {name of a map: float32[B, layers, heads, L, M]}. Raises BadInput if it is not captured."""
+    if body.network is None:
+        raise BadInput("no network")
+    objective = base.from_module(body)
+    _, arrays = objective.capture(params, batch, lambda module, name: name == "probabilities")
+    lengths = {side: batch[name].shape[1] for side, name in TOKENS.items() if name in batch}
     maps = {}
     for map_name, paths in find_layers(arrays).items():
+        layers = [arrays[path] for path in paths]
         expected = tuple(lengths.get(side) for side in SIDES[map_name])
-        shapes = {arrays[path].shape for path in paths}
-        if {shape[2:] for shape in shapes} != {expected} or len(shapes) > 1:
-            raise BadInput(refusal(name))
-        maps[map_name] = jnp.stack([arrays[path] for path in paths], axis=1)
+        if {layer.shape[2:] for layer in layers} != {expected}:
+            raise BadInput("not of a row")
+        maps[map_name] = jnp.stack(layers, axis=1)
     return maps
 
 
-def is_chosen(module, name: str) -> bool:
-    """Chooses the probabilities of attention, for `capture`."""
-    return name == "probabilities"
-
-
-def refusal(name: str) -> str:
-    """Returns the message for a model whose attention cannot be shown."""
-    need = "expected `probabilities` [B, H, L, L] of each layer, as of layers/blocks.py"
-    return f"model.name={name}: its attention is not captured; {need}"
-
-
-def find_layers(paths: Iterable[str]) -> dict[str, list[str]]:
+def find_layers(paths: Collection[str]) -> dict[str, list[str]]:
     """Returns {name of a map: the paths of its layers, in their order}.
 
     A block whose part `context` attends to a second sequence belongs to a decoder.
 
     paths: of `capture`.
     """
-    parts = {}
+    layers = {name: [] for name in SIDES}
     for path in sorted(paths, key=lambda path: [*map(int, re.findall(r"\d+", path))]):
         block, _, part = path.partition("/probabilities/")[0].rpartition("/")
-        parts[path] = block, part
-    decoder = {block for block, part in parts.values() if part == "context"}
-    layers = {TEXT: [], TRANSLATION: [], CROSS: []}
-    for path, (block, part) in parts.items():
-        side = TEXT
-        if block in decoder:
-            side = CROSS if part == "context" else TRANSLATION
-        layers[side].append(path)
-    return {side: paths for side, paths in layers.items() if paths}
+        name = TEXT
+        if part == "context":
+            name = CROSS
+        elif f"{block}/context/probabilities/0" in paths:
+            name = TRANSLATION
+        layers[name].append(path)
+    return {name: paths for name, paths in layers.items() if paths}
 
 
 # --- Words ----------------------------------------------------------------------------------------
@@ -312,46 +268,29 @@ def find_layers(paths: Iterable[str]) -> dict[str, list[str]]:
 def describe(tokenizer, ids: list[int]) -> Tokens:
     """Returns the tokens of a row. A word is a piece that begins one, and those after it that do not."""
     special = {number for name, number in tokenizer.special.items() if name != "unk"}
-    is_special = np.array([number in special for number in ids])
+    is_special = np.isin(ids, [*special])
     starts = tokenizer.word_starts[ids]
     if tokenizer.ends:  # they mark the last piece of a word
         starts = np.roll(starts, 1)
     starts |= is_special | np.roll(is_special, 1)
-    words = np.cumsum(starts) - starts[0]
-    pieces = [tokenizer.readable(number) for number in ids]
-    texts = join_bytes(tokenizer, ids, [without_marks(tokenizer, piece) for piece in pieces])
-    return Tokens(pieces, texts, words.tolist(), is_special.tolist())
+    pieces = [*map(tokenizer.readable, ids)]
+    texts = []
+    while len(texts) < len(ids):
+        texts += spell(tokenizer, ids[len(texts) :], pieces[len(texts)])
+    return Tokens(pieces, texts, np.cumsum(starts).tolist(), is_special.tolist())
 
 
-def without_marks(tokenizer, piece: str) -> str:
-    """Returns a readable piece without what marks words, unless that is all of it."""
+def spell(tokenizer, ids: list[int], piece: str) -> list[str]:
+    """Returns the texts of the first token, and of those after it that are pieces of the same character, see Tokens."""
+    if BYTES.fullmatch(piece):
+        for count in range(1, MOST_PIECES + 1):
+            text = tokenizer.decode_pieces(ids[:count]).strip()
+            if "\ufffd" not in text:
+                return [text, *[""] * (min(count, len(ids)) - 1)]
     text = piece.removeprefix(tokenizer.continues).removesuffix(tokenizer.ends)
     if tokenizer.mark:
         text = text.removeprefix("▁")
-    return text or piece
-
-
-def join_bytes(tokenizer, ids: list[int], texts: list[str]) -> list[str]:
-    """Returns texts in which a character of several pieces is the text of the first one, and "" that of the others."""
-    result = []
-    while len(result) < len(ids):
-        start = len(result)
-        text = texts[start]
-        character = []
-        if BYTES.fullmatch(text):
-            character = read_character(tokenizer, ids[start : start + MOST_PIECES])
-        result += character or [text]
-    return result
-
-
-def read_character(tokenizer, ids: list[int]) -> list[str]:
-    """Returns the text of the fewest first pieces that are whole characters, then "" for each of the others; [] if
-    there are none."""
-    for count in range(1, len(ids) + 1):
-        text = tokenizer.decode_pieces(ids[:count])
-        if "\ufffd" not in text:
-            return [text.strip(), *[""] * (count - 1)]
-    return []
+    return [text or piece]
 
 
 def align(cross: Map) -> list[dict]:
@@ -362,18 +301,17 @@ def align(cross: Map) -> list[dict]:
     """
     layer = max(0, len(cross.weights) - 2)
     shares = cross.weights[layer].mean(axis=0)
-    sources = positions_of_words(cross.keys)
     result = []
-    for target, positions in positions_of_words(cross.queries):
-        rows = shares[np.array(positions) - 1]  # each piece is predicted at the one before it
-        sums = [float(rows[:, columns].sum(axis=1).mean()) for _, columns in sources]
-        best = int(np.argmax(sums))
-        source = sources[best][0]
-        result.append({"target": target, "source": source, "probability": sums[best]})
+    for target, positions in find_words(cross.queries):
+        rows = shares[np.array(positions) - 1]  # a piece is predicted at the one before it
+        row = rows.mean(axis=0)
+        sources = [(float(row[places].sum()), text) for text, places in find_words(cross.keys)]
+        share, source = max(sources)
+        result.append({"target": target, "source": source, "probability": round(share, 3)})
     return result
 
 
-def positions_of_words(tokens: Tokens) -> list[tuple[str, list[int]]]:
+def find_words(tokens: Tokens) -> list[tuple[str, list[int]]]:
     """Returns the text of each word that is no special token, and the positions of its pieces."""
     words = {}
     for position, word in enumerate(tokens.words):

@@ -1,179 +1,152 @@
 "use strict";
-// Draws PAGE, the data of the page: texts of tokens, and maps of weights, see attention.py.
-const PIXELS = 64; // of a small map, at most
-const LEAST = 0.1; // the smallest weight that has a line if no token is chosen
-const SHOWN = 10; // of the largest weights of a token, at most
+// Draws PAGE, the maps of attention.py: all heads of a map, and the tokens of both sides.
+const PIXELS = 64; // of a small map
+const FAINT = 0.1; // what a small map leaves out, the root of a weight
+const LEAST = 0.1; // a weight that has a line if no token is chosen
+const SHOWN = 10; // numbers, at most
 
-function make(parent, tag, properties = {}) {
+function make(parent, tag, properties) {
   const element = Object.assign(document.createElement(tag), properties);
   parent.append(element);
   return element;
 }
 
-// Returns the weight of a query and a key of one head.
-function weightOf(map, layer, head, query, key) {
-  const index = ((layer * map.heads + head) * map.rows + query) * map.columns + key;
-  const code = map.weights.charCodeAt(index);
-  const [short, first, next] = PAGE.short;
-  return (code < next ? code - first : code - next + short) / PAGE.scale;
-}
-
-// Makes one of the items the stop of the Tab key; the arrow keys go to the others.
-function walk(container, items, columns, sign) {
-  const stop = chosen => items.forEach(item => { item.tabIndex = item === chosen ? 0 : -1; });
-  stop(items[0]);
-  container.addEventListener("focusin", event => stop(event.target));
-  container.addEventListener("keydown", event => {
-    const steps = {ArrowRight: sign, ArrowLeft: -sign, ArrowDown: columns, ArrowUp: -columns};
-    const next = items[items.indexOf(document.activeElement) + steps[event.key]];
-    if (next) {
-      next.focus();
+// Calls choose(index) for the item that has the focus, by a click, or by Tab and the arrow keys.
+function walk(items, choose, columns, sign = 1) {
+  const steps = {ArrowRight: sign, ArrowLeft: -sign, ArrowDown: columns, ArrowUp: -columns};
+  items.forEach((item, index) => {
+    item.tabIndex = index ? -1 : 0;
+    item.onclick = () => item.focus();
+    item.onfocus = () => choose(index);
+    item.onkeydown = event => {
+      const next = items[index + steps[event.key]];
+      if (!next) return;
       event.preventDefault();
-    }
+      next.focus();
+    };
   });
 }
 
-// Draws the map of a head; of a long text, a pixel is the largest weight of several tokens.
-function drawMap(canvas, map, layer, head) {
-  canvas.width = Math.min(map.columns, PIXELS);
-  canvas.height = Math.min(map.rows, PIXELS);
-  const largest = new Float32Array(canvas.width * canvas.height);
-  for (let query = 0; query < map.rows; query++) {
-    const row = Math.floor(query * canvas.height / map.rows) * canvas.width;
-    for (let key = 0; key < map.columns; key++) {
-      const place = row + Math.floor(key * canvas.width / map.columns);
-      largest[place] = Math.max(largest[place], weightOf(map, layer, head, query, key));
-    }
-  }
+// Returns the weights of a head as a function of the query and the key.
+function headOf(map, number) {
+  return (query, key) => {
+    const code = map.weights.charCodeAt((number * map.rows + query) * map.columns + key);
+    return (code < map.next ? code - map.first : code - map.next + map.short) / map.scale;
+  };
+}
+
+function drawHead(canvas, map, weight) {
+  canvas.width = canvas.height = PIXELS;
   const context = canvas.getContext("2d");
-  context.fillStyle = getComputedStyle(canvas).getPropertyValue("--mark");
-  const most = largest.reduce((a, b) => Math.max(a, b), 1 / PAGE.scale);
-  largest.forEach((weight, place) => {
-    context.globalAlpha = weight / most;
-    context.fillRect(place % canvas.width, Math.floor(place / canvas.width), 1, 1);
+  context.fillStyle = getComputedStyle(canvas).color;
+  context.scale(PIXELS / map.columns, PIXELS / map.rows);
+  for (let query = 0; query < map.rows; query++) {
+    for (let key = 0; key < map.columns; key++) {
+      const alpha = Math.sqrt(weight(query, key));
+      if (alpha < FAINT) continue;
+      context.globalAlpha = alpha;
+      context.fillRect(key, query, 1, 1);
+    }
+  }
+}
+
+// Makes a button with a small map for each head; returns them.
+function makeHeads(section, map) {
+  const grid = make(section, "div", {className: "heads"});
+  grid.style.setProperty("--heads", map.heads);
+  return Array.from({length: map.layers * map.heads}, (_, number) => {
+    const layer = Math.floor(number / map.heads) + 1;
+    const title = `layer ${layer}, head ${number % map.heads + 1}`;
+    const button = make(grid, "button", {title, ariaLabel: title});
+    drawHead(make(button, "canvas"), map, headOf(map, number));
+    return button;
   });
 }
 
-// Makes the small maps of all heads; choose(layer, head) is called for one of them.
-function makeHeads(section, map, choose) {
-  const grid = make(section, "div", {className: "heads"});
-  grid.style.gridTemplateColumns = `repeat(${map.heads + 1}, max-content)`;
-  const buttons = [];
-  for (let layer = 0; layer < map.layers; layer++) {
-    make(grid, "span", {textContent: `layer ${layer + 1}`});
-    for (let head = 0; head < map.heads; head++) {
-      const title = `layer ${layer + 1}, head ${head + 1}`;
-      const button = make(grid, "button", {title, ariaLabel: title, type: "button"});
-      drawMap(make(button, "canvas"), map, layer, head);
-      button.addEventListener("focus", () => {
-        buttons.forEach(other => { other.ariaPressed = String(other === button); });
-        choose(layer, head);
-      });
-      button.addEventListener("click", () => button.focus()); // Safari does not focus buttons
-      buttons.push(button);
-    }
-  }
-  walk(grid, buttons, map.heads, 1);
-  buttons[0].ariaPressed = "true";
-}
-
-// Makes the tokens of a text, those of a word without a space between them; returns their elements.
+// Makes the tokens of a text, those of a word without a space between them; returns them.
 function makeText(view, text, label) {
-  make(view, "div", {className: "side", textContent: label});
+  make(view, "div", {className: "faint", textContent: label});
   const paragraph = make(view, "p", {dir: text.direction, role: "listbox", ariaLabel: label});
-  const elements = text.tokens.map((token, index) => {
-    if (index && text.words[index] !== text.words[index - 1]) paragraph.append(" ");
-    const className = text.special[index] ? "token special" : "token";
+  return text.texts.map((token, index) => {
+    if (text.words[index] !== text.words[index - 1]) paragraph.append(" ");
+    const className = text.is_special[index] ? "faint" : "";
     return make(paragraph, "span", {className, role: "option", textContent: token || "·"});
   });
-  walk(paragraph, elements, 1, text.direction === "rtl" ? -1 : 1);
-  return elements;
 }
 
-// Returns where lines end: the middle of an edge of each element, in the pixels of the view.
-function findEnds(view, elements, edge) {
-  const frame = view.getBoundingClientRect();
-  return elements.map(element => {
-    const box = element.getBoundingClientRect();
-    return [box.left + box.width / 2 - frame.left, box[edge] - frame.top];
-  });
-}
-
-function drawLine(svg, [x1, y1], [x2, y2], weight) {
-  const line = document.createElementNS(svg.namespaceURI, "line");
-  const places = {x1, y1, x2, y2, "stroke-opacity": weight, "stroke-width": 1 + 3 * weight};
-  Object.entries(places).forEach(([name, value]) => line.setAttribute(name, value));
-  svg.append(line);
-}
-
-// Makes a section: all heads of a map, and two lines of text, the tokens that read and those that are read.
+// Makes the section of a map.
 function makeSection(map) {
-  map.rows = PAGE.texts[map.queries].tokens.length;
-  map.columns = PAGE.texts[map.keys].tokens.length;
-  const section = make(document.getElementById("maps"), "section");
+  const section = make(document.querySelector("main"), "section");
   make(section, "h2", {textContent: map.name});
-  const head = [0, 0];
-  let chosen = null; // [side, index of a token], by the keyboard or a click
-  makeHeads(section, map, (layer, number) => { head.splice(0, 2, layer, number); draw(chosen); });
+  const buttons = makeHeads(section, map);
   const title = make(section, "h3");
   const view = make(section, "div", {className: "view"});
   view.innerHTML = "<svg aria-hidden='true'></svg>";
-  const svg = view.firstChild;
-  const texts = [PAGE.texts[map.queries], PAGE.texts[map.keys]];
-  const sides = [makeText(view, texts[0], "reads"), makeText(view, texts[1], "is read")];
+  const sides = [makeText(view, map.queries, "reads"), makeText(view, map.keys, "is read")];
   const numbers = make(section, "p", {className: "numbers", ariaLive: "polite"});
-  let ends = [[], []];
+  let head;
+  let token = []; // side and index of the chosen one
 
-  function draw(choice) {
-    const weight = (query, key) => weightOf(map, ...head, query, key);
-    title.textContent = `Layer ${head[0] + 1}, head ${head[1] + 1}`;
-    svg.replaceChildren();
+  // Shows the weights of a token of a side, or the large ones of all tokens.
+  function show(side, index) {
+    const chosen = sides[side]?.[index];
+    const weight = headOf(map, head);
+    const pairs = [];
+    for (let query = 0; query < map.rows; query++) {
+      for (let key = 0; key < map.columns; key++) {
+        const value = weight(query, key);
+        const isShown = chosen ? value && [query, key][side] === index : value >= LEAST;
+        if (isShown) pairs.push({value, ends: [sides[0][query], sides[1][key]]});
+      }
+    }
     sides.flat().forEach(element => {
-      element.style.removeProperty("--share");
-      element.ariaSelected = "false";
+      element.ariaSelected = element === chosen;
+      element.style.setProperty("--share", 0);
     });
-    numbers.textContent = "";
-    if (!choice) {
-      ends[0].forEach((query, row) => ends[1].forEach((key, column) => {
-        const value = weight(row, column);
-        if (value >= LEAST) drawLine(svg, query, key, value);
-      }));
+    drawLines(pairs);
+    if (!chosen) {
+      numbers.textContent = "";
       return;
     }
-    const [side, index] = choice;
-    const other = 1 - side;
-    const weights = sides[other].map((_, place) => side ? weight(place, index) : weight(index, place));
-    sides[side][index].ariaSelected = "true";
-    weights.forEach((value, place) => {
-      sides[other][place].style.setProperty("--share", value);
-      const [query, key] = side ? [place, index] : [index, place];
-      if (value) drawLine(svg, ends[0][query], ends[1][key], value);
-    });
-    const order = weights.map((_, place) => place).sort((a, b) => weights[b] - weights[a]);
-    const largest = order.slice(0, SHOWN).filter(place => weights[place] > 0);
-    const list = largest.map(place => `${sides[other][place].textContent} ${weights[place].toFixed(3)}`);
-    const verb = side ? "is read by" : "reads";
-    numbers.textContent = `${sides[side][index].textContent} ${verb} ${list.join(", ") || "nothing"}`;
+    pairs.sort((a, b) => b.value - a.value);
+    pairs.forEach(pair => pair.ends[1 - side].style.setProperty("--share", pair.value));
+    const list = pairs.slice(0, SHOWN).map(({value, ends}) => `${ends[1 - side].textContent} ${value}`);
+    numbers.textContent = `${chosen.textContent} ${["reads", "is read by"][side]} ${list.join(", ")}`;
   }
 
-  sides.forEach((elements, side) => elements.forEach((element, index) => {
-    element.addEventListener("mouseenter", () => draw([side, index]));
-    element.addEventListener("click", () => element.focus());
-    element.addEventListener("focus", () => {
-      chosen = [side, index];
-      draw(chosen);
+  function drawLines(pairs) {
+    const frame = view.getBoundingClientRect();
+    const lines = pairs.map(({value, ends}) => {
+      const [from, to] = ends.map(element => element.getBoundingClientRect());
+      const [x1, x2] = [from, to].map(box => box.left + box.width / 2 - frame.left);
+      const ys = `y1="${from.bottom - frame.top}" y2="${to.top - frame.top}"`;
+      return `<line x1="${x1}" x2="${x2}" ${ys} opacity="${value}" stroke-width="${1 + 3 * value}"/>`;
     });
-  }));
-  view.addEventListener("mouseleave", () => draw(chosen));
-  section.addEventListener("keydown", event => {
-    if (event.key !== "Escape") return;
-    chosen = null;
-    draw(chosen);
+    view.firstChild.innerHTML = lines.join("");
+  }
+
+  function choose(side, index) {
+    token = [side, index];
+    show(...token);
+  }
+
+  function chooseHead(number) {
+    head = number;
+    buttons.forEach((button, index) => { button.ariaPressed = index === head; });
+    title.textContent = buttons[head].title;
+    show(...token);
+  }
+
+  sides.forEach((elements, side) => {
+    const isLeft = [map.queries, map.keys][side].direction === "rtl";
+    walk(elements, index => choose(side, index), 1, isLeft ? -1 : 1);
+    elements.forEach((element, index) => { element.onmouseenter = () => show(side, index); });
   });
-  new ResizeObserver(() => {
-    ends = [findEnds(view, sides[0], "bottom"), findEnds(view, sides[1], "top")];
-    draw(chosen);
-  }).observe(view);
+  walk(buttons, chooseHead, map.heads);
+  view.onmouseleave = () => show(...token);
+  section.addEventListener("keydown", event => { if (event.key === "Escape") choose(); });
+  addEventListener("resize", () => show(...token));
+  chooseHead(0);
 }
 
-PAGE.maps.forEach(makeSection);
+PAGE.forEach(makeSection);

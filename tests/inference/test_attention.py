@@ -14,6 +14,7 @@ from pages.test_attention import data_of, weights_of
 
 from bert_jax.errors import BadInput
 from bert_jax.inference import attention, fill_mask, predict
+from bert_jax.pages import attention as page
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXT = "the quick brown fox jumps"
@@ -57,7 +58,7 @@ def test_a_token_reads_the_tokens_of_its_text_alone(models, name):
     if name == "transformer":
         expected += ["translation", "cross"]
     assert [each.name for each in result.maps] == expected
-    page = data_of(result.page())
+    data = data_of(page.page(result))
     model = models[name].config.model
     for number, each in enumerate(result.maps):
         layers = model.layers if each.name == "text" else model.decoder_layers
@@ -67,7 +68,7 @@ def test_a_token_reads_the_tokens_of_its_text_alone(models, name):
         is_causal = not np.triu(each.weights, 1).any()
         assert is_causal == (name == "gpt" or each.name == "translation")
         assert each.weights.max(axis=-1).mean() > 0.25
-        np.testing.assert_allclose(weights_of(page, number), each.weights, atol=0.00051)
+        np.testing.assert_allclose(weights_of(data[number]), each.weights, atol=0.00051)
     tokens, weights = result
     assert tokens == result.maps[0].keys.pieces and weights is result.maps[0].weights
 
@@ -86,7 +87,7 @@ def test_masks_are_those_of_predict(models):
     for mask, pieces in zip(result.masks, expected, strict=True):
         assert result.tokens[mask["position"]] == "[MASK]"
         assert [each["piece"] for each in mask["candidates"]] == [each["piece"] for each in pieces]
-    assert "Masks" in result.page()
+    assert "Masks" in page.page(result)
     assert not compute(models, "bert", TEXT).masks
 
 
@@ -127,7 +128,7 @@ def test_a_word_is_aligned_where_its_pieces_are_predicted():
         ("gut", "good"),
     ]
     shares = [pair["probability"] for pair in result]
-    np.testing.assert_allclose(shares, [(0.4 + 0.5) / 2, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(shares, [(0.4 + 0.5) / 2, 0.4], atol=1e-3)
 
 
 SENTENCES = {
@@ -145,7 +146,7 @@ def test_pieces_of_a_word_are_joined(kind, text):
     [ids] = tokenizer.encode([text])
     ids = [tokenizer.cls, *ids, tokenizer.sep]
     tokens = attention.describe(tokenizer, ids)
-    texts = [text for text, _ in attention.positions_of_words(tokens)]
+    texts = [text for text, _ in attention.find_words(tokens)]
     assert texts == text.split() and len(ids) > len(texts) + 2
     assert len(tokens.pieces) == len(tokens.texts) == len(tokens.words) == len(ids)
     assert tokens.is_special == [True, *[False] * (len(ids) - 2), True]

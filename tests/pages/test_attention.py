@@ -3,6 +3,7 @@
 import json
 import re
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,14 +12,20 @@ from pages.test_html import EVIL, Tags
 from bert_jax.pages import attention
 
 
-def tokens(*texts: str) -> SimpleNamespace:
-    """Returns the tokens of words, the first of which is special."""
+class Tokens(NamedTuple):
+    """The tokens of words, the first of which is special."""
+
+    texts: list[str]
+    words: list[int]
+    is_special: list[bool]
+
+
+def tokens(*texts: str) -> Tokens:
     words = [*range(len(texts))]
-    is_special = [index == 0 for index in words]
-    return SimpleNamespace(texts=[*texts], words=words, is_special=is_special)
+    return Tokens([*texts], words, [index == 0 for index in words])
 
 
-def draw(*sides: SimpleNamespace) -> SimpleNamespace:
+def draw(*sides: Tokens) -> SimpleNamespace:
     """Returns an attention of three layers of two heads, from the first tokens to the second ones."""
     shape = 3, 2, *(len(side.texts) for side in sides)
     weights = np.random.default_rng(0).dirichlet(np.full(shape[-1], 0.2), shape[:-1])
@@ -29,19 +36,18 @@ def draw(*sides: SimpleNamespace) -> SimpleNamespace:
     return SimpleNamespace(name=EVIL, maps=[each], masks=masks, alignment=alignment)
 
 
-def data_of(page: str) -> dict:
-    """Returns the data that the script of a page draws."""
+def data_of(page: str) -> list[dict]:
+    """Returns the maps that the script of a page draws."""
     return json.loads(re.search(r"<script>const PAGE = (.*);</script>", page)[1])
 
 
-def weights_of(page: dict, number: int = 0) -> np.ndarray:
+def weights_of(drawn: dict) -> np.ndarray:
     """Returns the probabilities of a map of a page, as its script reads them."""
-    each = page["maps"][number]
-    short, first, following = page["short"]
-    codes = np.array([*map(ord, each["weights"])])
-    numbers = np.where(codes < following, codes - first, codes - following + short)
-    sides = (len(page["texts"][each[side]]["tokens"]) for side in ("queries", "keys"))
-    return numbers.reshape(each["layers"], each["heads"], *sides) / page["scale"]
+    codes = np.array([*map(ord, drawn["weights"])])
+    is_short = codes < drawn["next"]
+    numbers = np.where(is_short, codes - drawn["first"], codes - drawn["next"] + drawn["short"])
+    size = [drawn[name] for name in ("layers", "heads", "rows", "columns")]
+    return numbers.reshape(size) / drawn["scale"]
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +56,16 @@ def drawn():
 
 
 def test_the_page_has_the_numbers(drawn):
-    page = data_of(attention.page(drawn))
-    weights = weights_of(page)
+    [data] = data_of(attention.page(drawn))
+    weights = weights_of(data)
     np.testing.assert_allclose(weights, drawn.maps[0].weights, atol=0.00051)
     assert weights.max() == 1
-    queries, keys = page["texts"]
-    assert queries["tokens"] == drawn.maps[0].queries.texts
-    assert (queries["direction"], keys["direction"]) == ("ltr", "rtl")
+    assert data["queries"]["texts"] == drawn.maps[0].queries.texts
+    assert [data[side]["direction"] for side in ("queries", "keys")] == ["ltr", "rtl"]
 
 
 def test_each_number_has_a_character_that_html_does_not_escape():
-    numbers = np.arange(attention.SCALE + 1) / attention.SCALE
+    numbers = np.arange(1001) / 1000
     text = attention.encode(numbers)
     assert len({*text}) == len(text) == len(numbers)
     assert not {*text} & {*"<>&\"'"} and not re.search(r"[\x00-\x20\x7f-\xa0\s]", text)
