@@ -30,7 +30,8 @@ text that a command prints.
 """
 
 
-MODULES = "collections.abc", "numpy", "pathlib", "typing", "bert_jax.inference.interface"
+MODULES = "collections.abc", "numpy", "pathlib", "typing"
+MODULES += "bert_jax.inference.interface", "bert_jax.inference.attention"
 
 
 def section(name: str, function) -> str:

@@ -69,6 +69,8 @@ def test_a_token_reads_the_tokens_of_its_text_alone(models, name):
         assert is_causal == (name == "gpt" or each.name == "translation")
         assert each.weights.max(axis=-1).mean() > 0.25
         np.testing.assert_allclose(weights_of(data[number]), each.weights, atol=0.00051)
+    first = {"gpt": "[SEP]", "transformer": "the"}
+    assert result.tokens[0] == first.get(name, "[CLS]")
     tokens, weights = result
     assert tokens == result.maps[0].keys.pieces and weights is result.maps[0].weights
 
@@ -105,6 +107,18 @@ def test_a_translation_is_the_models_or_a_given_one(models):
     assert not other.keys.is_special[0] and other.keys.is_special[-1]
 
 
+def test_layers_are_in_their_order():
+    """Also blocks that are called several times, and those of a decoder."""
+    encoder = [f"network/blocks_{number}/attention/probabilities/0" for number in range(12)]
+    shared = [f"network/block/attention/probabilities/{number}" for number in range(12)]
+    assert attention.find_layers({*encoder}) == {"text": encoder}
+    assert attention.find_layers({*shared}) == {"text": shared}
+    block = "network/decoder/blocks_0"
+    parts = [f"{block}/attention/probabilities/0", f"{block}/context/probabilities/0"]
+    expected = {"text": encoder, "translation": parts[:1], "cross": parts[1:]}
+    assert attention.find_layers({*encoder, *parts}) == expected
+
+
 def make_tokens(*words: str) -> attention.Tokens:
     """Returns tokens: a piece after "+" goes on with the word before it, one in brackets is special."""
     is_special = [word.startswith("[") for word in words]
@@ -134,6 +148,7 @@ def test_a_word_is_aligned_where_its_pieces_are_predicted():
 SENTENCES = {
     "wordpiece": ["the quick brown foxes jump"],
     "unigram": ["the quick brown foxes jump"],
+    "exact": ["the quick brown foxes"],
     "byte_bpe": ["the quick brown foxes", "שלום עולם", "نص عربي", "我们在北京。 再见", "a 🙂 b"],
 }
 
@@ -142,7 +157,9 @@ SENTENCES = {
     "kind, text", [(kind, text) for kind in SENTENCES for text in SENTENCES[kind]]
 )
 def test_pieces_of_a_word_are_joined(kind, text):
-    tokenizer = tokenizers.train(kind, PROSE, SIZES[kind], True)
+    is_exact = kind == "exact"  # without a space in front of a text
+    kind = "byte_bpe" if is_exact else kind
+    tokenizer = tokenizers.train(kind, PROSE, SIZES[kind], True, is_exact)
     [ids] = tokenizer.encode([text])
     ids = [tokenizer.cls, *ids, tokenizer.sep]
     tokens = attention.describe(tokenizer, ids)
