@@ -4,11 +4,9 @@ B batch, L length of the queries, M length of the keys.
 """
 
 import re
-import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +15,9 @@ from flax import linen as nn
 
 from bert_jax.convert import open_model
 from bert_jax.data.sources.text import has_visible, replace_surrogates
-from bert_jax.errors import BadInput
-from bert_jax.inference import fill_mask, token_scores
+from bert_jax.errors import BadInput, one_line
+from bert_jax.inference import features, fill_mask, token_scores
 from bert_jax.inference.batches import MULTIPLE, check_length, make_batch, run_texts
-from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.pages import attention as page
 from bert_jax.tokenizers.special_tokens import target_frame
@@ -32,13 +29,13 @@ SIDES = {
     TRANSLATION: (TRANSLATION, TRANSLATION),
     CROSS: (TRANSLATION, TEXT),
 }
-TOKENS = {TEXT: "tokens", TRANSLATION: "target_tokens"}  # arrays of a batch
 TOP = 5  # candidates for each [MASK]
 BYTES = re.compile(r"<0x[0-9A-F]{2}>|.*\ufffd.*", re.DOTALL)  # pieces that are no whole characters
 MOST_PIECES = 8  # of a character, or of several that share pieces
 
 
-class Tokens(NamedTuple):
+@dataclass(frozen=True)
+class Tokens:
     """The tokens of a text, with the special ones around it."""
 
     pieces: list[str]  # in readable form
@@ -48,7 +45,8 @@ class Tokens(NamedTuple):
     is_special: list[bool]
 
 
-class Map(NamedTuple):
+@dataclass(frozen=True)
+class Map:
     """The attention of all layers: weights float32[layers, heads, L, M], how much a query (a row) reads of a key."""
 
     name: str  # of SIDES
@@ -64,7 +62,7 @@ class AttentionWeights:
     tokens: of the text, L with the special ones around it.
     weights: float32[layers, heads, L, L], how much each of them (a row) reads each one (a column).
     maps: these, and of a translator also the attention in the translation, and of that to the text.
-    masks: [{position, candidates: [{piece, probability}]}] of each [MASK].
+    masks: [{piece, probability}] of the most likely pieces, for each [MASK].
     alignment: [{target, source, probability}] of each word of a translation, see `align`.
 
     `tokens, weights = ...` takes the first two.
@@ -72,7 +70,7 @@ class AttentionWeights:
 
     name: str
     maps: list[Map]
-    masks: list[dict]
+    masks: list[list[dict]]
     alignment: list[dict]
 
     @property
@@ -86,41 +84,36 @@ class AttentionWeights:
     def __iter__(self) -> Iterator:
         return iter((self.tokens, self.weights))
 
-    def _repr_html_(self) -> str | None:
-        is_short = sum(each.weights.size for each in self.maps) <= page.MOST
-        return page.inside(page.page(self)) if is_short else None
+    def _repr_html_(self) -> str:
+        return page.inside(page.page(self))
 
     def values(self) -> dict:
         """Returns it as data for JSON, with probabilities of six digits."""
-        maps = []
-        for name, queries, keys, weights in self.maps:
-            sides = {"queries": queries._asdict(), "keys": keys._asdict()}
-            maps.append(sides | {"name": name, "weights": weights.astype(float).round(6).tolist()})
-        return {"maps": maps, "masks": self.masks, "alignment": self.alignment}
+        values = asdict(self)
+        for each in values["maps"]:
+            each["weights"] = each["weights"].astype(float).round(6).tolist()
+        return values
 
 
 class Body(nn.Module):
-    """The network of an objective, without heads."""
+    """The network of an objective, without heads; without a target, the encoder alone."""
 
     network: nn.Module
 
     def __call__(self, batch, keys):
-        has_target = "target_tokens" in batch
-        if has_target or not hasattr(self.network, "states"):
-            return self.network(batch, keys)
-        return self.network.states(batch, keys)
+        read = self.network if "target_tokens" in batch else self.network.states
+        return read(batch, keys)
 
 
-def compute(model, name, texts: list[str], most: int = sys.maxsize) -> AttentionWeights:
+def compute(model, name, texts: list[str]) -> AttentionWeights:
     """Returns the attention in a text, or in a pair of texts; of a translator, the second text is the translation, by
     default its own.
 
     name: of the model, for the page and messages.
-    most: probabilities.
 
-    Raises BadInput for a text without visible characters or with more tokens than the model has positions, for a
-    second one that the model does not read, for a network whose attention is not captured, and for more probabilities
-    of the text.
+    Raises BadInput for a text without visible characters, with more tokens than the model has positions, or with more
+    probabilities than a page shows; for a second one that the model does not read; and for a network whose attention is
+    not captured.
     """
     texts = replace_surrogates(texts)
     for text in texts:
@@ -134,17 +127,20 @@ def compute(model, name, texts: list[str], most: int = sys.maxsize) -> Attention
         check_length(model, sides[TRANSLATION], repr(texts[-1][:40]))
     size = model.config.model
     count = size.get("layers", 1) * size.get("heads", 1) * len(row[0]) ** 2
-    if count > most:
-        counts = f"{len(row[0])} tokens have {count:,} probabilities"
-        raise BadInput(f"{counts}, a page shows {most:,} at most; shorten the text")
+    if count > page.MOST:
+        hint = f"at most {page.MOST:,} are shown; shorten the text"
+        raise BadInput(f"{len(row[0])} tokens have {count:,} probabilities, {hint}")
     tokens = {side: describe(model.tokenizer, ids) for side, ids in sides.items()}
     maps = []
     for map_name, weights in capture(model, row, sides).items():
         queries, keys = (tokens[side] for side in SIDES[map_name])
-        weights = weights[..., : len(queries.pieces), : len(keys.pieces)]
         maps.append(Map(map_name, queries, keys, weights))
+    masks = []
+    if model.can("fill") and model.vocabulary.mask in row[0]:
+        open_model.check_can(name, model, "fill")
+        [masks] = fill_mask.fill(model, [[row]], TOP)
     alignment = align(maps[-1]) if maps[-1].name == CROSS else []
-    return AttentionWeights(str(name), maps, predict_masks(model, name, row), alignment)
+    return AttentionWeights(str(name), maps, masks, alignment)
 
 
 # --- Rows -----------------------------------------------------------------------------------------
@@ -175,37 +171,25 @@ def read_target(model, source: tuple, texts: list[str]) -> list[int]:
     outputs = jax.jit(model.objective.outputs)
 
     def run(params, batch, numbers):
-        arrays = jax.device_get(outputs(params, batch))
-        return [*zip(arrays["translations"], arrays["lengths"], strict=True)]
+        return [jax.device_get(outputs(params, batch))]
 
-    [(hypotheses, lengths)] = run_texts(model, run, [[source]])
-    ids = hypotheses[0, : lengths[0]].tolist()
+    [arrays] = run_texts(model, run, [[source]])
+    ids = arrays["translations"][0, 0, : arrays["lengths"][0, 0]].tolist()
     return [*frame.begin, *(number for number in ids if number not in frame.end)]
-
-
-def predict_masks(model, name, row: tuple) -> list[dict]:
-    """Returns [{position, candidates: [{piece, probability}]}] of each [MASK] of a row."""
-    positions = np.flatnonzero(np.equal(row[0], model.vocabulary.mask)).tolist()
-    if not (positions and model.can("fill")):
-        return []
-    open_model.check_can(name, model, "fill")
-    [(_, *pieces)] = fill_mask.measure(model, [[0] * len(positions)], [[row]], top=TOP)
-    masks = map(partial(fill_mask.describe_pieces, model), *pieces)
-    pairs = zip(positions, masks, strict=True)
-    return [{"position": position, "candidates": mask} for position, mask in pairs]
 
 
 # --- Probabilities --------------------------------------------------------------------------------
 
 
 def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
-    """Returns {name of a map: float32[layers, heads, L, M]}, with padding.
+    """Returns {name of a map: float32[layers, heads, L, M]}.
 
     row: ids and segments of the text. sides: {TEXT or TRANSLATION: ids}.
 
     Raises BadInput for a network whose attention is not captured.
     """
-    body = Body(getattr(model.objective.module, models.NETWORK, None))
+    body = Body(features.network_of(model))
+    refusal = f"model.name={model.config.model.name}: its attention is not captured"
     target = {}
     if ids := sides.get(TRANSLATION):
         length = MULTIPLE * -(-len(ids) // MULTIPLE)
@@ -218,29 +202,24 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
 
     try:
         [arrays] = run_texts(model, run, [[row]])
-    except BadInput:
-        need = "expected `probabilities` [B, H, L, L] of each layer, as of layers/blocks.py"
-        message = f"model.name={model.config.model.name}: its attention is not captured; {need}"
-        raise BadInput(message) from None
-    return {name: np.asarray(array[0]) for name, array in arrays.items()}
+    except (BadInput, ValueError) as error:
+        raise BadInput(f"{refusal} ({one_line(error)})") from None
+    maps = {}
+    for name, array in arrays.items():
+        rows, columns = (len(sides[side]) for side in SIDES[name])
+        maps[name] = np.asarray(array[0, ..., :rows, :columns])
+        if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-3):
+            raise BadInput(f"{refusal} (the tokens of a layer are not those of a row)")
+    return maps
 
 
 @partial(jax.jit, static_argnums=0)
 def read(body: Body, params, batch) -> dict:
-    """Returns {name of a map: float32[B, layers, heads, L, M]}. Raises BadInput if it is not captured."""
-    if body.network is None:
-        raise BadInput("no network")
+    """Returns {name of a map: float32[B, layers, heads, L, M]}. Raises BadInput or ValueError if it is not captured."""
     objective = base.from_module(body)
     _, arrays = objective.capture(params, batch, lambda module, name: name == "probabilities")
-    lengths = {side: batch[name].shape[1] for side, name in TOKENS.items() if name in batch}
-    maps = {}
-    for map_name, paths in find_layers(arrays).items():
-        layers = [arrays[path] for path in paths]
-        expected = tuple(lengths.get(side) for side in SIDES[map_name])
-        if {layer.shape[2:] for layer in layers} != {expected}:
-            raise BadInput("not of a row")
-        maps[map_name] = jnp.stack(layers, axis=1)
-    return maps
+    layers = find_layers(arrays).items()
+    return {name: jnp.stack([arrays[path] for path in paths], axis=1) for name, paths in layers}
 
 
 def find_layers(paths: Collection[str]) -> dict[str, list[str]]:

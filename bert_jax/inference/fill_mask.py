@@ -59,15 +59,18 @@ def candidates(model, texts: list[str], top: int, locations: list[str]) -> list[
     Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
     """
     rows = []
-    targets = []
     for location, text in zip(locations, texts, strict=True):
         ids, segments = model.frame.wrap(model.tokenizer.encode_with_masks(text))
-        masks = ids.count(model.vocabulary.mask)
-        if not masks:
+        if model.vocabulary.mask not in ids:
             raise BadInput(f"{location}: has no [MASK] to fill in")
         check_length(model, ids, location)
         rows.append([(ids, segments)])
-        targets.append([0] * masks)
+    return fill(model, rows, top)
+
+
+def fill(model, rows: list[list[tuple]], top: int) -> list[list[list[dict]]]:
+    """Returns [{piece, probability}] of the `top` most likely pieces, for each [MASK] of each row of one sequence."""
+    targets = [[0] * ids.count(model.vocabulary.mask) for [(ids, _)] in rows]
     results = measure(model, targets, rows, top=top)
     return [[*map(partial(describe_pieces, model), *pieces)] for _, *pieces in results]
 

@@ -3,7 +3,6 @@
 import json
 import re
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,26 +11,21 @@ from pages.test_html import EVIL, Tags
 from bert_jax.pages import attention
 
 
-class Tokens(NamedTuple):
-    """The tokens of words, the first of which is special."""
-
-    texts: list[str]
-    words: list[int]
-    is_special: list[bool]
-
-
-def tokens(*texts: str) -> Tokens:
-    words = [*range(len(texts))]
-    return Tokens([*texts], words, [index == 0 for index in words])
+def tokens(*texts: str) -> SimpleNamespace:
+    """Returns the tokens of words, the first of which is special; one after "+" goes on with its word."""
+    is_special = [index == 0 for index in range(len(texts))]
+    words = np.cumsum([not text.startswith("+") for text in texts])
+    texts = [text.removeprefix("+") for text in texts]
+    return SimpleNamespace(texts=texts, words=words, is_special=is_special)
 
 
-def draw(*sides: Tokens) -> SimpleNamespace:
+def draw(*sides: SimpleNamespace) -> SimpleNamespace:
     """Returns an attention of three layers of two heads, from the first tokens to the second ones."""
     shape = 3, 2, *(len(side.texts) for side in sides)
     weights = np.random.default_rng(0).dirichlet(np.full(shape[-1], 0.2), shape[:-1])
     weights[0, 0, 0] = np.eye(shape[-1])[1]
     each = SimpleNamespace(name="cross", queries=sides[0], keys=sides[1], weights=weights)
-    masks = [{"position": 2, "candidates": [{"piece": EVIL, "probability": 0.25}]}]
+    masks = [[{"piece": EVIL, "probability": 0.25}]]
     alignment = [{"target": EVIL, "source": "fox", "probability": 0.5}]
     return SimpleNamespace(name=EVIL, maps=[each], masks=masks, alignment=alignment)
 
@@ -44,15 +38,14 @@ def data_of(page: str) -> list[dict]:
 def weights_of(drawn: dict) -> np.ndarray:
     """Returns the probabilities of a map of a page, as its script reads them."""
     codes = np.array([*map(ord, drawn["weights"])])
-    is_short = codes < drawn["next"]
-    numbers = np.where(is_short, codes - drawn["first"], codes - drawn["next"] + drawn["short"])
-    size = [drawn[name] for name in ("layers", "heads", "rows", "columns")]
-    return numbers.reshape(size) / drawn["scale"]
+    numbers = codes - np.where(codes < 128, 65, 134)
+    size = [drawn[name] for name in ("heads", "rows", "columns")]
+    return numbers.reshape(-1, *size) / 1000
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    return draw(tokens("[CLS]", EVIL, "dog", ""), tokens("[CLS]", "שלום", "עולם"))
+    return draw(tokens("[CLS]", EVIL, "un", "+seen", "+"), tokens("[CLS]", "שלום", "עולם"))
 
 
 def test_the_page_has_the_numbers(drawn):
@@ -60,8 +53,6 @@ def test_the_page_has_the_numbers(drawn):
     weights = weights_of(data)
     np.testing.assert_allclose(weights, drawn.maps[0].weights, atol=0.00051)
     assert weights.max() == 1
-    assert data["queries"]["texts"] == drawn.maps[0].queries.texts
-    assert [data[side]["direction"] for side in ("queries", "keys")] == ["ltr", "rtl"]
 
 
 def test_each_number_has_a_character_that_html_does_not_escape():
@@ -77,7 +68,11 @@ def test_texts_of_the_page_are_data_and_nothing_is_requested(drawn):
     parser.feed(page)
     names = [tag for tag, _ in parser.tags]
     assert names.count("script") == 2 and "img" not in names
-    assert "".join(parser.texts).count(EVIL) == 4  # title, heading, and a cell of each table
+    text = "".join(parser.texts)
+    assert text.count(EVIL) == 5  # title, heading, token, and a cell of each table
+    assert "unseen·\n" in text  # "·" is a further piece of a character
+    assert [each["dir"] for tag, each in parser.tags if "dir" in each] == ["ltr", "rtl"]
+    assert names.count("canvas") == 6 and names.count("span") == 5 + 3
     assert not any({"src", "href"} & each.keys() for _, each in parser.tags)
     sources = attention.SCRIPT.read_text() + attention.STYLE.read_text()
     assert not re.search(r"https?:|url\(|import|fetch|XMLHttp|WebSocket|eval\(", sources)
