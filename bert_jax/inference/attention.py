@@ -39,7 +39,7 @@ class Tokens:
     """The tokens of a text, with the special ones around it."""
 
     pieces: list[str]  # in readable form
-    # Without the marks of words. Of several pieces of one character, the first has it, and the others "".
+    # Without the marks of words, "" if that is all. Of pieces of one character, the first has it, and the others "".
     texts: list[str]
     words: list[int]  # the number of the word of each
     is_special: list[bool]
@@ -182,7 +182,7 @@ def read_target(model, source: tuple, texts: list[str]) -> list[int]:
 
 
 def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
-    """Returns {name of a map: float32[layers, heads, L, M]}.
+    """Returns {name of a map: float32[layers, heads, L, M]}, in the order of SIDES.
 
     row: ids and segments of the text. sides: {TEXT or TRANSLATION: ids}.
 
@@ -205,9 +205,9 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
     except (BadInput, ValueError) as error:
         raise BadInput(f"{refusal} ({one_line(error)})") from None
     maps = {}
-    for name, array in arrays.items():
+    for name in filter(arrays.__contains__, SIDES):
         rows, columns = (len(sides[side]) for side in SIDES[name])
-        maps[name] = np.asarray(array[0, ..., :rows, :columns])
+        maps[name] = np.asarray(arrays[name][0, ..., :rows, :columns])
         if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-3):
             raise BadInput(f"{refusal} (the tokens of a layer are not those of a row)")
     return maps
@@ -269,7 +269,7 @@ def spell(tokenizer, ids: list[int], piece: str) -> list[str]:
     text = piece.removeprefix(tokenizer.continues).removesuffix(tokenizer.ends)
     if tokenizer.mark:
         text = text.removeprefix("▁")
-    return [text or piece]
+    return [text]
 
 
 def align(cross: Map) -> list[dict]:
