@@ -205,7 +205,7 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
     except (BadInput, ValueError) as error:
         raise BadInput(f"{refusal} ({one_line(error)})") from None
     maps = {}
-    for name in filter(arrays.__contains__, SIDES):
+    for name in [name for name in SIDES if name in arrays]:
         rows, columns = (len(sides[side]) for side in SIDES[name])
         maps[name] = np.asarray(arrays[name][0, ..., :rows, :columns])
         if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-3):

@@ -1,7 +1,6 @@
 """The attention in a text: its probabilities, words, predictions at masks, and alignment; and what is refused."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -99,9 +98,9 @@ def test_a_translation_is_the_models_or_a_given_one(models):
     result = compute(models, "transformer", TEXT)
     _, target, cross = result.maps
     assert cross.queries == target.queries and cross.keys == result.maps[0].keys
-    [ids] = model.tokenizer.encode([found["prediction"]])
-    assert model.tokenizer.decode(ids) == found["prediction"]
-    assert "".join(found["prediction"].split()) == "".join(target.queries.texts[1:])
+    begin, *ids = attention.read_target(model, attention.read_row(model, [TEXT]), [])
+    assert begin == model.vocabulary.cls and model.tokenizer.decode(ids) == found["prediction"]
+    assert target.queries.pieces[1:] == [*map(model.tokenizer.readable, ids)]
     other = compute(models, "transformer", TEXT, "a lazy dog").maps[2]
     assert "".join(other.queries.texts[1:]) == "alazydog"
     assert not other.keys.is_special[0] and other.keys.is_special[-1]
@@ -189,7 +188,7 @@ class Segments(nn.Module):
 @pytest.mark.parametrize("module", [None, Bag(), Segments()])
 def test_a_network_without_attention_is_named(models, module):
     model = models["bert"]
-    objective = replace(model.objective, module=SimpleNamespace(network=module))
+    objective = replace(model.objective, module=attention.Body(module))
     with pytest.raises(BadInput, match="^model.name=bert: (its attention is not|has no states)"):
         attention.compute(model._replace(objective=objective), "a model", [TEXT])
 
