@@ -83,7 +83,7 @@ def draw_tokens(tokens: Any, label: str) -> str:
     word = None
     for text, number, is_special in zip(tokens.texts, tokens.words, tokens.is_special, strict=True):
         space = "" if number == word else " "
-        kind = "faint" if is_special else ""
+        kind = "faint" if is_special or not text else ""
         spans.append(f'{space}<span role="option" class="{kind}">{escape(text or "·")}</span>')
         word = number
     names = f'dir="{direction("".join(tokens.texts[1:]))}" role="listbox" aria-label="{label}"'

@@ -164,6 +164,7 @@ def test_pieces_of_a_word_are_joined(kind, text):
     tokens = attention.describe(tokenizer, ids)
     texts = [text for text, _ in attention.find_words(tokens)]
     assert texts == text.split() and len(ids) > len(texts) + 2
+    assert tokens.words[0] < tokens.words[1]
     assert len(tokens.pieces) == len(tokens.texts) == len(tokens.words) == len(ids)
     assert tokens.is_special == [True, *[False] * (len(ids) - 2), True]
 
