@@ -235,7 +235,7 @@ def find_layers(paths: Collection[str]) -> dict[str, list[str]]:
         name = TEXT
         if part == "context":
             name = CROSS
-        elif f"{block}/context/probabilities/0" in paths:
+        elif any(other.startswith(f"{block}/context/") for other in paths):
             name = TRANSLATION
         layers[name].append(path)
     return {name: paths for name, paths in layers.items() if paths}

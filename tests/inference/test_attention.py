@@ -108,12 +108,12 @@ def test_a_translation_is_the_models_or_a_given_one(models):
 
 def test_layers_are_in_their_order():
     """Also blocks that are called several times, and those of a decoder."""
-    encoder = [f"network/blocks_{number}/attention/probabilities/0" for number in range(12)]
-    shared = [f"network/block/attention/probabilities/{number}" for number in range(12)]
+    encoder = [f"network/blocks_{number}/attention/probabilities/[0]" for number in range(12)]
+    shared = [f"network/block/attention/probabilities/[{number}]" for number in range(12)]
     assert attention.find_layers({*encoder}) == {"text": encoder}
     assert attention.find_layers({*shared}) == {"text": shared}
     block = "network/decoder/blocks_0"
-    parts = [f"{block}/attention/probabilities/0", f"{block}/context/probabilities/0"]
+    parts = [f"{block}/attention/probabilities/[0]", f"{block}/context/probabilities/[0]"]
     expected = {"text": encoder, "translation": parts[:1], "cross": parts[1:]}
     assert attention.find_layers({*encoder, *parts}) == expected
 
