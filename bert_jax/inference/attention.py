@@ -4,7 +4,7 @@ B batch, L length of the queries, M length of the keys.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from bert_jax.config import longest_row
 from bert_jax.convert import open_model
 from bert_jax.data.sources.text import has_visible, replace_surrogates
 from bert_jax.errors import BadInput, one_line
@@ -30,8 +31,6 @@ SIDES = {
     CROSS: (TRANSLATION, TEXT),
 }
 TOP = 5  # candidates for each [MASK]
-BYTES = re.compile(r"<0x[0-9A-F]{2}>|.*\ufffd.*", re.DOTALL)  # pieces that are no whole characters
-MOST_PIECES = 8  # of a character, or of several that share pieces
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Tokens:
     """The tokens of a text, with the special ones around it."""
 
     pieces: list[str]  # in readable form
-    # Without the marks of words, "" if that is all. Of pieces of one character, the first has it, and the others "".
+    # Without the marks of words, "" if that is all. Of pieces of one character, the last has it, and the others "".
     texts: list[str]
     words: list[int]  # the number of the word of each
     is_special: list[bool]
@@ -149,17 +148,17 @@ def compute(model, name, texts: list[str]) -> AttentionWeights:
 def read_row(model, texts: list[str]) -> tuple[list[int], list[int]]:
     """Returns the ids and segments of the row of a text or a pair, as the model reads it in other commands."""
     tokenizer = model.tokenizer
-    if model.can("translate"):
-        return model.frame.wrap(*tokenizer.encode(texts[:1]))
-    if model.can("continue"):
-        if len(texts) > 1:
-            raise BadInput(f"{texts[1][:40]!r}: a causal LM reads one text")
-        [ids] = tokenizer.encode(texts)
-        ids = token_scores.with_context(model, ids)
-        return ids, [0] * len(ids)
     if model.can("fill"):
         return model.frame.wrap(*map(tokenizer.encode_with_masks, texts))
-    return model.frame.wrap(*tokenizer.encode(texts))
+    if model.can("translate"):
+        texts = texts[:1]
+    rows = tokenizer.encode(texts)
+    if not model.can("continue"):
+        return model.frame.wrap(*rows)
+    if len(rows) > 1:
+        raise BadInput(f"{texts[1][:40]!r}: a causal LM reads one text")
+    ids = token_scores.with_context(model, rows[0])
+    return ids, [0] * len(ids)
 
 
 def read_target(model, source: tuple, texts: list[str]) -> list[int]:
@@ -169,13 +168,10 @@ def read_target(model, source: tuple, texts: list[str]) -> list[int]:
         [ids] = model.tokenizer.encode(texts)
         return [*frame.begin, *ids]
     outputs = jax.jit(model.objective.outputs)
-
-    def run(params, batch, numbers):
-        return [jax.device_get(outputs(params, batch))]
-
-    [arrays] = run_texts(model, run, [[source]])
+    [arrays] = run_texts(model, lambda params, batch, _: [outputs(params, batch)], [[source]])
     ids = arrays["translations"][0, 0, : arrays["lengths"][0, 0]].tolist()
-    return [*frame.begin, *(number for number in ids if number not in frame.end)]
+    ids = [*frame.begin, *(number for number in ids if number not in frame.end)]
+    return ids[: longest_row(model.config)]  # without an end, the last piece is not read
 
 
 # --- Probabilities --------------------------------------------------------------------------------
@@ -222,20 +218,14 @@ def read(body: Body, params, batch) -> dict:
     return {name: jnp.stack([arrays[path] for path in paths], axis=1) for name, paths in layers}
 
 
-def find_layers(paths: Collection[str]) -> dict[str, list[str]]:
-    """Returns {name of a map: the paths of its layers, in their order}.
-
-    A block whose part `context` attends to a second sequence belongs to a decoder.
-
-    paths: of `capture`.
-    """
+def find_layers(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Returns {name of a map: the paths of its layers, in their order}. paths: of `capture`."""
     layers = {name: [] for name in SIDES}
     for path in sorted(paths, key=lambda path: [*map(int, re.findall(r"\d+", path))]):
-        block, _, part = path.partition("/probabilities/")[0].rpartition("/")
         name = TEXT
-        if part == "context":
+        if "/context/" in path:
             name = CROSS
-        elif any(other.startswith(f"{block}/context/") for other in paths):
+        elif "/decoder/" in path:
             name = TRANSLATION
         layers[name].append(path)
     return {name: paths for name, paths in layers.items() if paths}
@@ -254,22 +244,17 @@ def describe(tokenizer, ids: list[int]) -> Tokens:
     starts |= is_special | np.roll(is_special, 1)
     pieces = [*map(tokenizer.readable, ids)]
     texts = []
-    while len(texts) < len(ids):
-        texts += spell(tokenizer, ids[len(texts) :], pieces[len(texts)])
+    first = 0  # piece of a word
+    for index, number in enumerate(ids):
+        first = index if starts[index] else first
+        word = tokenizer.decode_pieces(ids[first : index + 1]).strip()
+        text = word[len("".join(texts[first:])) :]
+        if number in tokenizer.added_ids:
+            text = pieces[index]
+        elif word.endswith("\ufffd"):  # the first bytes of a character
+            text = ""
+        texts.append(text)
     return Tokens(pieces, texts, np.cumsum(starts).tolist(), is_special.tolist())
-
-
-def spell(tokenizer, ids: list[int], piece: str) -> list[str]:
-    """Returns the texts of the first token, and of those after it that are pieces of the same character, see Tokens."""
-    if BYTES.fullmatch(piece):
-        for count in range(1, MOST_PIECES + 1):
-            text = tokenizer.decode_pieces(ids[:count]).strip()
-            if "\ufffd" not in text:
-                return [text, *[""] * (min(count, len(ids)) - 1)]
-    text = piece.removeprefix(tokenizer.continues).removesuffix(tokenizer.ends)
-    if tokenizer.mark:
-        text = text.removeprefix("▁")
-    return [text]
 
 
 def align(cross: Map) -> list[dict]:
@@ -282,8 +267,9 @@ def align(cross: Map) -> list[dict]:
     shares = cross.weights[layer].mean(axis=0)
     result = []
     for target, positions in find_words(cross.queries):
-        rows = shares[np.array(positions) - 1]  # a piece is predicted at the one before it
-        row = rows.mean(axis=0)
+        row = shares[np.array(positions) - 1].mean(
+            axis=0
+        )  # a piece is predicted at the one before it
         sources = [(float(row[places].sum()), text) for text, places in find_words(cross.keys)]
         share, source = max(sources)
         result.append({"target": target, "source": source, "probability": round(share, 3)})

@@ -3,7 +3,7 @@
 The weights of a map are in it as text, a character for each, see `encode`.
 """
 
-import unicodedata
+import itertools
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from bert_jax.pages import html
 
 # Probabilities of a map. 512 tokens in 12 layers of 12 heads have 37.7 million; each takes a byte or two of the file.
 MOST = 40_000_000
-HINT = """<p>A map has a row for each token that reads and a column for each token that is read; the darker, the more.
-Choose a head, then a token, by the pointer or by Tab and the arrow keys; Escape shows all of a head.</p>
+HINT = """<p>A map has a row for each token that reads and a column for each token that is read; the stronger its
+color, the more. Choose a head, then point to a token. By the keyboard, Tab goes to the maps and to the tokens, and the
+arrow keys go to other maps.</p>
 <noscript><p>The maps need JavaScript.</p></noscript>"""
 NAMES = {
     "text": "Attention in the text",
@@ -24,14 +25,16 @@ NAMES = {
 }
 SECTION = """<section>
 <h2>{name}</h2>
-<div class="heads" style="--heads: {heads}">{buttons}</div>
+<div class="heads" style="--heads: {heads}">{choices}</div>
 <h3></h3>
 <div class="view"><svg aria-hidden="true"></svg>
+<div class="faint">reads</div>
 {queries}
-{keys}</div>
+{keys}
+<div class="faint">is read</div></div>
 <p class="numbers" aria-live="polite"></p>
 </section>"""
-BUTTON = '<button title="layer {}, head {}"><canvas></canvas></button>'
+HEAD = """<label title="{0}"><input type="radio" name="{1}" aria-label="{0}"{2}><canvas></canvas></label>"""
 ALIGNMENT = """<h2>Alignment</h2>
 <p>For each word of the translation, the word of the text that it reads most: the mean of all heads of the layer before
 the last one, where the word is predicted (arXiv:1909.02074).</p>"""
@@ -44,20 +47,21 @@ def page(attention: Any) -> str:
     parts = [HINT]
     maps = []
     for each in attention.maps:
-        layers, heads, rows, columns = each.weights.shape
-        buttons = [
-            BUTTON.format(*number) for number in np.ndindex(1 + layers, 1 + heads) if all(number)
-        ]
+        layers, heads, *size = each.weights.shape
+        choices = []
+        for layer, head in itertools.product(range(1, layers + 1), range(1, heads + 1)):
+            checked = "" if choices else " checked"
+            choices.append(HEAD.format(f"layer {layer}, head {head}", each.name, checked))
         section = SECTION.format(
             name=NAMES[each.name],
             heads=heads,
-            buttons="".join(buttons),
-            queries=draw_tokens(each.queries, "reads"),
-            keys=draw_tokens(each.keys, "is read"),
+            choices="".join(choices),
+            queries=draw_tokens(each.queries),
+            keys=draw_tokens(each.keys),
         )
         parts.append(section)
-        size = {"heads": heads, "rows": rows, "columns": columns}
-        maps.append(size | {"weights": encode(each.weights)})
+        sizes = dict(zip(("queries", "keys"), size, strict=True))
+        maps.append(sizes | {"weights": encode(each.weights)})
     if attention.masks:
         rows = []
         for candidates in attention.masks:
@@ -77,23 +81,17 @@ def inside(page: str) -> str:
     return f'<iframe sandbox="allow-scripts" style="{size}" srcdoc="{escape(page)}"></iframe>'
 
 
-def draw_tokens(tokens: Any, label: str) -> str:
-    """Returns the tokens of a text, those of a word without a space between them."""
+def draw_tokens(tokens: Any) -> str:
+    """Returns the tokens of a text, those of a word without a space between them. Its first letter that is of no
+    special token decides whether it runs from right to left."""
     spans = []
     word = None
     for text, number, is_special in zip(tokens.texts, tokens.words, tokens.is_special, strict=True):
         space = "" if number == word else " "
-        kind = "faint" if is_special or not text else ""
-        spans.append(f'{space}<span role="option" class="{kind}">{escape(text or "·")}</span>')
+        kind = ' class="faint" dir="ltr"' if is_special or not text else ""
+        spans.append(f'{space}<span tabindex="0"{kind}>{escape(text or "·")}</span>')
         word = number
-    names = f'dir="{direction("".join(tokens.texts[1:]))}" role="listbox" aria-label="{label}"'
-    return f'<div class="faint">{label}</div>\n<p {names}>{"".join(spans)}</p>'
-
-
-def direction(text: str) -> str:
-    """Returns the direction of a text: rtl if most letters are of a script from right to left."""
-    kinds = [unicodedata.bidirectional(letter) for letter in text]
-    return "rtl" if kinds.count("R") + kinds.count("AL") > kinds.count("L") else "ltr"
+    return f'<p dir="auto">{"".join(spans)}</p>'
 
 
 def encode(weights: np.ndarray) -> str:

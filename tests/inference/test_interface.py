@@ -148,7 +148,7 @@ def test_attention_is_that_of_the_command(runs, models, tmp_path, name):
     result = models[name].attention(TEXTS[0])
     equal(result.values(), values)
     [drawn, *_] = data_of(page.read_text())
-    np.testing.assert_allclose(weights_of(drawn), result.weights, atol=0.00051)
+    np.testing.assert_allclose(weights_of(drawn), np.concatenate(result.weights), atol=0.00051)
     assert result._repr_html_().startswith("<iframe")
 
 
