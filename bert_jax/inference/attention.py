@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -185,7 +184,6 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
     Raises BadInput for a network whose attention is not captured.
     """
     body = Body(features.network_of(model))
-    refusal = f"model.name={model.config.model.name}: its attention is not captured"
     target = {}
     if ids := sides.get(TRANSLATION):
         length = MULTIPLE * -(-len(ids) // MULTIPLE)
@@ -196,26 +194,25 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
     def run(params, batch, numbers):
         return [read(body, params, batch | target)]
 
+    maps = {}
     try:
         [arrays] = run_texts(model, run, [[row]])
+        for name, paths in find_layers(arrays).items():
+            rows, columns = (len(sides[side]) for side in SIDES[name])
+            maps[name] = np.stack([arrays[path][0, :, :rows, :columns] for path in paths])
+            if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-3):
+                raise ValueError("the tokens of a layer are not those of a row")
     except (BadInput, ValueError) as error:
+        refusal = f"model.name={model.config.model.name}: its attention is not captured"
         raise BadInput(f"{refusal} ({one_line(error)})") from None
-    maps = {}
-    for name in [name for name in SIDES if name in arrays]:
-        rows, columns = (len(sides[side]) for side in SIDES[name])
-        maps[name] = np.asarray(arrays[name][0, ..., :rows, :columns])
-        if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-3):
-            raise BadInput(f"{refusal} (the tokens of a layer are not those of a row)")
     return maps
 
 
 @partial(jax.jit, static_argnums=0)
 def read(body: Body, params, batch) -> dict:
-    """Returns {name of a map: float32[B, layers, heads, L, M]}. Raises BadInput or ValueError if it is not captured."""
-    objective = base.from_module(body)
-    _, arrays = objective.capture(params, batch, lambda module, name: name == "probabilities")
-    layers = find_layers(arrays).items()
-    return {name: jnp.stack([arrays[path] for path in paths], axis=1) for name, paths in layers}
+    """Returns {path of a layer: float32[B, heads, L, M]}. Raises BadInput if it is not captured."""
+    capture = base.from_module(body).capture
+    return capture(params, batch, lambda module, name: name == "probabilities")[1]
 
 
 def find_layers(paths: Iterable[str]) -> dict[str, list[str]]:

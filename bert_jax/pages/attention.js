@@ -61,6 +61,7 @@ function drawSection(map, section) {
   for (const name of ["mouseover", "mouseleave", "focusin", "focusout"]) view.addEventListener(name, show);
   section.addEventListener("change", show);
   addEventListener("resize", show);
+  heads[0].control.checked = true;
   show();
 }
 

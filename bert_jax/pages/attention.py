@@ -34,7 +34,9 @@ SECTION = """<section>
 <div class="faint">is read</div></div>
 <p class="numbers" aria-live="polite"></p>
 </section>"""
-HEAD = """<label title="{0}"><input type="radio" name="{1}" aria-label="{0}"{2}><canvas></canvas></label>"""
+HEAD = (
+    '<label title="{0}"><input type="radio" name="{1}" aria-label="{0}"><canvas></canvas></label>'
+)
 ALIGNMENT = """<h2>Alignment</h2>
 <p>For each word of the translation, the word of the text that it reads most: the mean of all heads of the layer before
 the last one, where the word is predicted (arXiv:1909.02074).</p>"""
@@ -48,10 +50,8 @@ def page(attention: Any) -> str:
     maps = []
     for each in attention.maps:
         layers, heads, *size = each.weights.shape
-        choices = []
-        for layer, head in itertools.product(range(1, layers + 1), range(1, heads + 1)):
-            checked = "" if choices else " checked"
-            choices.append(HEAD.format(f"layer {layer}, head {head}", each.name, checked))
+        numbers = itertools.product(range(1, layers + 1), range(1, heads + 1))
+        choices = [HEAD.format("layer {}, head {}".format(*pair), each.name) for pair in numbers]
         section = SECTION.format(
             name=NAMES[each.name],
             heads=heads,
