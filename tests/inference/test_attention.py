@@ -9,7 +9,7 @@ from flax import linen as nn
 from kits.runs import SIZES, untrained
 from kits.small import MODERN
 from kits.texts import PROSE
-from pages.test_attention import data_of, weights_of
+from pages.test_attention_page import data_of, weights_of
 
 from bert_jax.errors import BadInput
 from bert_jax.inference import attention, fill_mask, predict

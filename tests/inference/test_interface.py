@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from kits.runs import make_run
-from pages.test_attention import data_of, weights_of
+from pages.test_attention_page import data_of, weights_of
 
 import bert_jax
 from bert_jax.cli import main
