@@ -4,13 +4,14 @@ const PIXELS = 64; // of a small map
 const LEAST = 0.1; // a weight that has a line if the pointer is on no token
 const SHOWN = 10; // numbers, at most
 
-// Returns [query, key, weight] of the weights of a head that are not 0, see `encode` of attention.py.
-function readWeights({weights, queries, keys}, head) {
+// Yields [query, key, weight] of the weights of a head that are not 0, see `encode` of attention.py.
+function* readWeights({weights, queries, keys}, head) {
   const size = queries * keys;
-  const codes = Array.from({length: size}, (_, place) => weights.charCodeAt(head * size + place));
-  const triples = codes.map((code, place) =>
-    [Math.floor(place / keys), place % keys, (code - (code < 128 ? 65 : 134)) / 1000]);
-  return triples.filter(([query, key, weight]) => weight);
+  for (let place = 0; place < size; place++) {
+    const code = weights.charCodeAt(head * size + place);
+    const weight = (code - (code < 128 ? 65 : 134)) / 1000;
+    if (weight) yield [Math.floor(place / keys), place % keys, weight];
+  }
 }
 
 function drawHead(canvas, map, head) {
@@ -43,7 +44,7 @@ function drawSection(map, section) {
     const head = heads.findIndex(label => label.control.checked);
     section.querySelector("h3").textContent = heads[head].title;
     const token = view.querySelector("span:hover") ?? view.querySelector("span:focus");
-    const pairs = readWeights(map, head)
+    const pairs = [...readWeights(map, head)]
       .map(([query, key, weight]) => ({weight, ends: [sides[0][query], sides[1][key]]}))
       .filter(({weight, ends}) => token ? ends.includes(token) : weight >= LEAST)
       .sort((a, b) => b.weight - a.weight);
