@@ -1,4 +1,6 @@
-"""`status`: prints the state of a run."""
+"""`status`: prints the state of a run, and on a terminal draws its loss."""
+
+import sys
 
 from bert_jax import cli
 from bert_jax.runs import status, workdir
@@ -8,6 +10,9 @@ OPTIONS = [cli.WORKDIR, cli.AS_JSON]
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
-    with workdir.opened(options.workdir, "status.json") as run:
+    with workdir.opened(options.workdir, "status.json", "metrics.jsonl") as run:
         values = status.status(run.directory, run.checkpoints)
-    return cli.show(options, values, status.describe(values))
+        text = status.describe(values)
+        if sys.stdout.isatty():
+            text += "\n" + status.draw_losses(run.directory / "metrics.jsonl")
+    return cli.show(options, values, text.rstrip())

@@ -4,11 +4,15 @@ import calendar
 import time
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
-from bert_jax.runs import lock, workdir
+from bert_jax.runs import lock, metrics_file, workdir
 from bert_jax.storage import json_file
 
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 40  # bars at most
 SILENT = 60.0  # seconds without a heartbeat; a slow file system may delay several heartbeats
 TYPES = {
     "state": str,
@@ -75,3 +79,18 @@ def describe(values: dict) -> str:
     if values.get("error"):
         parts.append(values["error"])
     return ", ".join(parts)
+
+
+def draw_losses(path: Path) -> str:
+    """Draws the training losses of metrics.jsonl as WIDTH bars or fewer, from the least to the greatest. A bar is the
+    mean of its share of the lines. Returns "" without a finite loss."""
+    lines = metrics_file.lines(path)
+    values = [line.get("loss") for line in lines if line["split"] == "train"]
+    losses = [value for value in values if isinstance(value, float) and np.isfinite(value)]
+    if not losses:
+        return ""
+    shares = np.array_split(losses, min(WIDTH, len(losses)))
+    means = [share.mean() for share in shares]
+    levels = np.linspace(min(means), max(means), len(BARS))
+    bars = "".join(BARS[level] for level in np.searchsorted(levels, means))
+    return f"loss {bars} {losses[0]:.2f} to {losses[-1]:.2f}"

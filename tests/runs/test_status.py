@@ -2,9 +2,11 @@
 
 import json
 import os
+import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 from kits.small import VOCABULARY, small_config
 from kits.waiting import wait_until
@@ -103,3 +105,52 @@ def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     (tmp_path / "status.json").unlink()
     time.sleep(0.2)
     assert not (tmp_path / "status.json").exists()
+
+
+def draw(directory, *losses, split="train"):
+    """Returns what is drawn of these losses: the heights of the bars, and the text after them."""
+    lines = [{"step": 1, "split": "heldout", "seconds": 1.0, "loss": 99.0}]
+    lines += [lines[0] | {"split": split, "loss": loss} for loss in losses]
+    path = directory / "metrics.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    _, bars, text = (status.draw_losses(path) or "  ").split(" ", 2)
+    return [*map(status.BARS.index, bars)], text
+
+
+@pytest.mark.parametrize("number", [2, status.WIDTH - 1, status.WIDTH, 1003])
+def test_losses_are_drawn_as_bars(tmp_path, number):
+    losses = np.linspace(8.208, 4.391, number)
+    heights, text = draw(tmp_path, *losses)
+    assert len(heights) == min(number, status.WIDTH) and text == "8.21 to 4.39"
+    assert heights == sorted(heights, reverse=True)
+    assert heights[0] == len(status.BARS) - 1 and heights[-1] == 0
+    assert draw(tmp_path, *losses[::-1])[0] == sorted(heights)
+    assert draw(tmp_path, *losses, None, np.nan, "4") == (heights, text)
+
+
+def test_a_bar_is_the_mean_of_its_share(tmp_path):
+    levels = np.linspace(0.0, 7.0, status.WIDTH)
+    swings = np.resize([2.0, -2.0], status.WIDTH)
+    heights, _ = draw(tmp_path, *np.stack([levels + swings, levels - swings], axis=1).ravel())
+    assert heights == sorted(heights) and {*heights} == {*range(len(status.BARS))}
+
+
+def test_losses_without_a_range_are_drawn(tmp_path):
+    assert draw(tmp_path, 3.0, 3.0) == ([0, 0], "3.00 to 3.00")
+    assert draw(tmp_path, None) == ([], "")
+    assert draw(tmp_path, 3.0, split="dev") == ([], "")
+    assert status.draw_losses(tmp_path / "another") == ""
+
+
+def test_only_a_terminal_gets_the_bars(tmp_path, monkeypatch, capsys):
+    write(tmp_path, "done")
+    command = ["status", "--workdir", str(tmp_path)]
+    assert cli.main(command) == 0
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(command) == 0 and capsys.readouterr().out == plain, "without metrics"
+    draw(tmp_path, 2.0, 1.0)
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out == f"{plain}loss █▁ 2.00 to 1.00\n"
+    monkeypatch.undo()
+    assert cli.main(command) == 0 and capsys.readouterr().out == plain
