@@ -84,13 +84,12 @@ def describe(values: dict) -> str:
 def draw_losses(path: Path) -> str:
     """Draws the training losses of metrics.jsonl as WIDTH bars or fewer, from the least to the greatest. A bar is the
     mean of its share of the lines. Returns "" without a finite loss."""
-    lines = metrics_file.lines(path)
-    values = [line.get("loss") for line in lines if line["split"] == "train"]
+    values = [line.get("loss") for line in metrics_file.lines(path) if line["split"] == "train"]
     losses = [value for value in values if isinstance(value, float) and np.isfinite(value)]
     if not losses:
         return ""
     shares = np.array_split(losses, min(WIDTH, len(losses)))
     means = [share.mean() for share in shares]
     levels = np.linspace(min(means), max(means), len(BARS))
-    bars = "".join(BARS[level] for level in np.searchsorted(levels, means))
+    bars = "".join(BARS[level - 1] for level in np.digitize(means, levels))
     return f"loss {bars} {losses[0]:.2f} to {losses[-1]:.2f}"

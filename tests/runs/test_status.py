@@ -136,7 +136,7 @@ def test_a_bar_is_the_mean_of_its_share(tmp_path):
 
 
 def test_losses_without_a_range_are_drawn(tmp_path):
-    assert draw(tmp_path, 3.0, 3.0) == ([0, 0], "3.00 to 3.00")
+    assert draw(tmp_path, 3.0, 3.0) == ([7, 7], "3.00 to 3.00")
     assert draw(tmp_path, None) == ([], "")
     assert draw(tmp_path, 3.0, split="dev") == ([], "")
     assert status.draw_losses(tmp_path / "another") == ""
