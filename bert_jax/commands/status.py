@@ -10,9 +10,11 @@ OPTIONS = [cli.WORKDIR, cli.AS_JSON]
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
-    with workdir.opened(options.workdir, "status.json", "metrics.jsonl") as run:
+    is_drawn = sys.stdout.isatty()
+    files = ["status.json", "metrics.jsonl"] if is_drawn else ["status.json"]
+    with workdir.opened(options.workdir, *files) as run:
         values = status.status(run.directory, run.checkpoints)
         text = status.describe(values)
-        if sys.stdout.isatty():
+        if is_drawn:
             text += "\n" + status.draw_losses(run.directory / "metrics.jsonl")
     return cli.show(options, values, text.rstrip())

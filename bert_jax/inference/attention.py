@@ -53,7 +53,7 @@ class Map:
     weights: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """The attention in a text. A notebook shows its page.
 
@@ -124,7 +124,9 @@ def compute(model, name, texts: list[str]) -> AttentionWeights:
         sides[TRANSLATION] = read_target(model, row, texts[1:])
         check_length(model, sides[TRANSLATION], repr(texts[-1][:40]))
     size = model.config.model
-    count = size.get("layers", 1) * size.get("heads", 1) * len(row[0]) ** 2
+    pairs = [(sides[a], sides[b]) for a, b in SIDES.values() if {a, b} <= sides.keys()]
+    heads = size.get("layers", 1) * size.get("heads", 1)
+    count = heads * sum(len(queries) * len(keys) for queries, keys in pairs)
     if count > page.MOST:
         hint = f"at most {page.MOST:,} are shown; shorten the text"
         raise BadInput(f"{len(row[0])} tokens have {count:,} probabilities, {hint}")
@@ -200,7 +202,7 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
         for name, paths in find_layers(arrays).items():
             rows, columns = (len(sides[side]) for side in SIDES[name])
             maps[name] = np.stack([arrays[path][0, :, :rows, :columns] for path in paths])
-            if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-3):
+            if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-2):
                 raise ValueError("the tokens of a layer are not those of a row")
     except (BadInput, ValueError) as error:
         refusal = f"model.name={model.config.model.name}: its attention is not captured"
@@ -268,7 +270,7 @@ def align(cross: Map) -> list[dict]:
             axis=0
         )  # a piece is predicted at the one before it
         sources = [(float(row[places].sum()), text) for text, places in find_words(cross.keys)]
-        share, source = max(sources)
+        share, source = max(sources, default=(0.0, ""))
         result.append({"target": target, "source": source, "probability": round(share, 3)})
     return result
 

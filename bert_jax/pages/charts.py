@@ -9,12 +9,13 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+from vl_convert import javascript_bundle
 
-from bert_jax.errors import BadInput
 from bert_jax.pages import html
 
 SPECS = Path(__file__).with_suffix(".json")
 PIXELS = 500  # intervals of a curve, each with its least and its greatest value
+LONG = 24  # characters of a name that takes a row of a legend
 FEW = 50  # points of a chart, below which each one is drawn, too
 BAR = 20  # height of a bar, in pixels
 # As SVG, which is sharp in print.
@@ -72,7 +73,10 @@ def spec(kind: str, titles: dict[str, str], **datasets: list[dict]) -> dict:
             layer for layer in result["layer"] if datasets.get(layer["data"]["name"])
         ]
     for axis, title in titles.items():
-        result["encoding"][axis]["title"] = title
+        # Vega's expressions, in which a title is, too, have no line ends in texts.
+        result["encoding"][axis]["title"] = " ".join(title.splitlines())
+    names = {point["line"] for point in datasets.get("lines", ())}
+    result["config"]["legend"]["columns"] = 2 if max(map(len, names), default=0) < LONG else 1
     if len(datasets.get("lines", ())) < FEW:
         result["config"]["line"] = {"point": True}
     return result
@@ -103,10 +107,5 @@ class Figures:
         return f'<figure><figcaption>{text}</figcaption><div id="{name}"></div></figure>'
 
     def scripts(self) -> tuple[str, str]:
-        """Returns Vega, Vega-Lite and Vega-Embed, and what draws the charts. Raises BadInput without vl-convert."""
-        try:
-            from vl_convert import javascript_bundle
-        except ImportError:
-            hint = "pip install -c constraints.txt vl-convert-python"
-            raise BadInput(f"vl-convert-python is missing, which has the charts: {hint}") from None
+        """Returns Vega, Vega-Lite and Vega-Embed, and what draws the charts."""
         return javascript_bundle(), f"const charts = {html.data(self.specs)};\n{DRAW}"

@@ -24,6 +24,8 @@ def describe(figures: Figures, run: History) -> list[str]:
     """Returns the charts of the text that a run is trained on; a sentence if its store is not on this disk."""
     try:
         store = stores.open_store(Path(run.config.store))
+        if store.fingerprint != run.info["store_fingerprint"]:
+            raise BadInput(f"{run.config.store}: not the store of this run")
     except BadInput as error:
         return [f'<p class="faint">no charts of the text: {escape(str(error))}</p>']
     split = store.splits[stores.SPLITS[0]]
@@ -32,12 +34,16 @@ def describe(figures: Figures, run: History) -> list[str]:
     documents = ends[split.document_ends[split.document_ends <= len(ends)] - 1]
     words = read_words(split.tokens[:SAMPLE], tokenizer)
     counts = Counter(words)
-    frequent = {tokenizer.decode([*word]): count for word, count in counts.most_common(WORDS)}
+    frequent = Counter()
+    for word, count in counts.most_common(2 * WORDS):
+        text = tokenizer.decode([*word])
+        if any(map(str.isalnum, text)):
+            frequent[text] += count
     bars = {
         "tokens of a document": lengths(np.diff(documents, prepend=0)),
         "tokens of a sentence": lengths(np.diff(ends, prepend=0)),
-        "pieces of a word": lengths(np.array([*map(len, words)])),
-        "frequent words": frequent,
+        "pieces of a word": lengths(np.array([*map(len, words)], np.int64)),
+        "frequent words": dict(frequent.most_common(WORDS)),
     }
     drawn = [figures.add(charts.bars(bar, "number"), caption) for caption, bar in bars.items()]
     return [f"<p>{escape(bits_per_byte(run, store))}</p>", charts.side_by_side(drawn)]

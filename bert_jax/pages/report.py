@@ -1,6 +1,7 @@
 """The report of a run, or of several runs side by side: curves, time, samples, text, config; one HTML file."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
@@ -49,12 +50,12 @@ def page(runs: list[History]) -> str:
     figures = Figures()
     names = [run.name for run in runs]
     values = [facts(run) for run in runs]
-    first, *others = draw_metrics(figures, runs)
+    drawn = draw_metrics(figures, runs)
     parts = [
         table(values, ("", *names)),
         "<h2>Curves</h2>",
-        first,
-        charts.side_by_side(others),
+        *drawn[:1],
+        charts.side_by_side(drawn[1:]),
         "<h2>Time</h2>",
         draw_progress(figures, runs),
     ]
@@ -128,17 +129,21 @@ def draw_metrics(figures: Figures, runs: list[History]) -> list[str]:
     """Returns a chart for each metric, with the curves of all splits and runs."""
     lines = {}
     levels = {}
+    start = os.path.commonprefix([run.name for run in runs]).rfind("/") + 1
     for run in runs:
-        prefix = f"{run.name} " if len(runs) > 1 else ""
+        prefix = f"{run.name[start:]} " if len(runs) > 1 else ""
         for name, split, columns in series(run):
             curve = charts.points(columns["step"], columns[name], line=prefix + split)
             lines[name] = lines.get(name, []) + curve
-        level = {"text": f"{prefix}token frequencies", "y": run.info["unigram_entropy"]}
-        levels.setdefault(run.headline, []).append(level)
+        level = {"text": "token frequencies", "y": run.info["unigram_entropy"]}
+        if level not in levels.setdefault(run.headline, []):  # runs of one store have the same
+            levels[run.headline].append(level)
     has_shades = len(runs) == 1 and len(runs[0].config.phase_order) > 1
     shades = phases(runs[0]) if has_shades else []
     parts = []
     for name, curves in lines.items():
+        if len({point["x"] for point in curves}) < 2:
+            continue  # the first table has its number
         marks = [*itertools.chain(*map(marks_of, runs))] if name == "loss" else []
         sets = dict(lines=curves, shades=shades, levels=levels.get(name, []), marks=marks)
         spec = charts.spec("curves", {"x": "step", "y": name}, **sets)

@@ -84,9 +84,9 @@ def describe(values: dict) -> str:
 def draw_losses(path: Path) -> str:
     """Draws the training losses of metrics.jsonl as WIDTH bars or fewer, from the least to the greatest. A bar is the
     mean of its share of the lines. Returns "" without a finite loss."""
-    values = [line.get("loss") for line in metrics_file.lines(path) if line["split"] == "train"]
-    losses = [value for value in values if isinstance(value, float) and np.isfinite(value)]
-    if not losses:
+    losses = metrics_file.columns(path).get("train", {}).get("loss", np.zeros(0))
+    losses = losses[np.isfinite(losses)]
+    if not len(losses):
         return ""
     shares = np.array_split(losses, min(WIDTH, len(losses)))
     means = [share.mean() for share in shares]

@@ -30,4 +30,4 @@ def opened(path: Path, scheme: str = "light"):
         yield page
         browser.close()
     assert requests == [path.resolve().as_uri()]
-    assert messages == []
+    assert not messages

@@ -31,6 +31,9 @@ def test_texts_are_escaped_everywhere():
     parser.feed(page)
     names = [tag for tag, _ in parser.tags]
     assert names.count("script") == 1 and "img" not in names
+    # The browser runs this script alone.
+    (policy,) = [each["content"] for _, each in parser.tags if "http-equiv" in each]
+    assert html.hash_of(script) in policy and "script-src 'unsafe-eval' 'sha256-" in policy
     assert "".join(parser.texts).count(EVIL) == 4  # title, heading, head and cell
 
 

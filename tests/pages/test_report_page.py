@@ -13,7 +13,6 @@ from pages.test_html import EVIL, Tags
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.errors import BadInput
 from bert_jax.pages import charts, history, report
 from bert_jax.runs import metrics_file, workdir
 
@@ -54,8 +53,9 @@ def metrics(loss=5.0):
     for step, time in TIMES.items():
         values = {"loss": loss - step / 10, "skipped": 0.0, "spikes": 0.2 * (step == 15)}
         yield {"step": step, "split": "train", "time": time, **SHARED, **values}
-    line = {"step": 30, "split": "heldout", "time": 5230.0, "seconds": 25.0, "headline": "text"}
-    yield line | {"loss": 2.5, HEADLINE: 2.0}
+    line = {"split": "heldout", "headline": "text", "loss": 2.5, HEADLINE: 2.0}
+    yield line | {"step": 10, "time": 1100.0, "seconds": 0.0}
+    yield line | {"step": 30, "time": 5230.0, "seconds": 25.0}
 
 
 def read(directory):
@@ -116,24 +116,31 @@ def test_several_runs_share_charts_and_a_table_of_differences(tmp_path):
     page = report.page(runs)
     (loss,) = [spec for spec in specs(page) if title(spec) == "loss"]
     assert {point["line"] for point in loss["datasets"]["lines"]} == {
-        f"{tmp_path / name} {split}" for name in "ab" for split in ("train", "heldout")
+        f"{name} {split}" for name in "ab" for split in ("train", "heldout")
     }
     table = page[page.index("<h2>Config") :]
     assert "<td>optimizer.learning_rate</td><td>0.002</td><td>0.004</td>" in table
     assert "model.width" not in table
 
 
-def test_texts_of_a_run_are_data_and_nothing_is_requested(tmp_path):
-    evil = {"step": 5, "split": EVIL, "time": 1060.0, "seconds": 1.0, EVIL: 2.0}
-    directory = write(tmp_path / "<b>run", lines=[*metrics(), evil], devices=[EVIL])
-    parts = ["the cat", {"guess": EVIL, "target": "mat", "probability": 0.5}]
+def write_evil(tmp_path):
+    """Returns a run whose files have EVIL wherever they may have a text."""
+    evil = {"split": EVIL, "time": 1060.0, "seconds": 1.0, EVIL: 2.0}
+    lines = [*metrics(), {"step": 5, **evil}, {"step": 10, **evil}]
+    directory = write(tmp_path / "<b>run", lines=lines, devices=[EVIL])
+    parts = ["the cat", {"guess": EVIL, "target": "mat", "probability": EVIL}]
     lines = [
         {"step": 10, "split": "heldout", "row": 0, "parts": parts},
-        {"step": 20, "split": "heldout", "row": 0, "parts": [EVIL, parts[1] | {"guess": "mat"}]},
-        {"step": 20, "split": "heldout", "row": None, "tables": {EVIL: [["a", EVIL], [1, EVIL]]}},
+        {"step": EVIL, "split": "heldout", "row": 0, "parts": [EVIL, parts[1] | {"guess": "mat"}]},
+        {"step": EVIL, "split": "heldout", "row": None, "tables": {EVIL: [["a", EVIL], [1, EVIL]]}},
     ]
     samples = "".join(json.dumps(line) + "\n" for line in lines)
     (directory / "samples.jsonl").write_text(samples)
+    return directory
+
+
+def test_texts_of_a_run_are_data(tmp_path):
+    directory = write_evil(tmp_path)
     output = tmp_path / "report.html"
     arguments = ["report", "--workdir", str(directory), "--output", str(output)]
     assert main([*arguments, "--json", str(tmp_path / "report.json")]) == 0
@@ -146,8 +153,8 @@ def test_texts_of_a_run_are_data_and_nothing_is_requested(tmp_path):
     assert not any({"src", "href"} & attributes.keys() for _, attributes in parser.tags)
     classes = [each["class"] for tag, each in parser.tags if tag == "span"]
     assert classes == ["wrong", "right"]
-    assert sum(EVIL in text for text in parser.texts) >= 6
-    assert any(title(spec) == EVIL for spec in specs(output.read_text()))
+    assert sum(EVIL in text for text in parser.texts) >= 9
+    assert " ".join(EVIL.splitlines()) in map(title, specs(output.read_text()))
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "status.json", "config.json"])
@@ -185,6 +192,15 @@ def test_decimation_keeps_the_ends_and_the_extremes():
         assert (drawn.min(), drawn.max()) == (np.nanmin(part), np.nanmax(part))
 
 
+def test_a_metric_of_one_step_has_no_chart_and_equal_levels_are_one(tmp_path):
+    once = {"step": 30, "split": "heldout", "time": 5230.0, "seconds": 0.0, "f1": 0.5}
+    runs = [read(write(tmp_path / name, lines=[*metrics(), once])) for name in "ab"]
+    charts = {title(spec): spec["datasets"] for spec in specs(report.page(runs)) if "layer" in spec}
+    assert "f1" not in charts
+    assert [level["text"] for level in charts[HEADLINE]["levels"]] == ["token frequencies"]
+    assert {point["line"] for point in charts[HEADLINE]["lines"]} == {"a heldout", "b heldout"}
+
+
 def test_columns_are_those_of_the_lines(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert metrics_file.columns(path) == {}
@@ -195,15 +211,16 @@ def test_columns_are_those_of_the_lines(tmp_path):
     columns = metrics_file.columns(path)
     assert columns["train"].keys() == {"step", "f1"} and columns["dev"]["step"].tolist() == [2]
     np.testing.assert_array_equal(columns["train"]["f1"], [np.nan] * 3000 + [0.5])
-    path.write_text("x\n")
-    with pytest.raises(BadInput, match="metrics.jsonl"):
-        metrics_file.columns(path)
+    # An invalid line is left out, and a key that is once a number and once a text is a number.
+    lines = [{"split": "dev", "step": 1, "seconds": 1.0, "f1": f1} for f1 in (0.5, "none")]
+    path.write_text("x\n" + "".join(json.dumps(line) + "\n" for line in lines))
+    np.testing.assert_array_equal(metrics_file.columns(path)["dev"]["f1"], [0.5, np.nan])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_charts_of_a_report_are_drawn_in_a_browser(tmp_path, scheme):
-    runs = [read(write(tmp_path / name)) for name in "ab"]
+    runs = [read(write(tmp_path / f"a_run_with_a_long_name_and_seed_{seed}")) for seed in "12"]
     path = tmp_path / "report.html"
     for shown in (runs[:1], runs):
         path.write_text(report.page(shown))
@@ -213,8 +230,29 @@ def test_the_charts_of_a_report_are_drawn_in_a_browser(tmp_path, scheme):
             for number in range(charts.count()):
                 box = charts.nth(number).locator(".mark-group.root").bounding_box()
                 assert box["width"] > 300 and box["height"] > 20
+                edge = charts.nth(number).bounding_box()
+                for label in charts.nth(number).locator(".role-legend-label text").all():
+                    box = label.bounding_box()
+                    assert box["x"] + box["width"] <= edge["x"] + edge["width"]
             point = page.locator("figure .mark-symbol path").first
             point.hover(force=True)  # of two runs, one covers the other
             tooltip = page.locator("#vg-tooltip-element")
             tooltip.wait_for(state="visible")
-            assert re.search(r"heldout\s+x\s+30\s+y\s+2$", tooltip.inner_text())
+            assert re.search(r"heldout\s+x\s+10\s+y\s+2$", tooltip.inner_text())
+
+
+@pytest.mark.full
+def test_a_browser_runs_no_text_of_a_run(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(report.page([read(write_evil(tmp_path))]))
+    with browser.opened(path) as page:
+        page.locator("figure svg").last.wait_for()
+        assert page.locator("script").count() == 2 and page.locator("img").count() == 0
+
+
+@pytest.mark.full
+def test_a_million_lines_are_a_small_page(tmp_path):
+    (line, *_) = metrics()
+    lines = ({**line, "step": step, "loss": step % 97 / 7} for step in range(1_000_000))
+    page = report.page([read(write(tmp_path / "run", lines=lines))])
+    assert len(page) < 3_000_000
