@@ -165,6 +165,9 @@ def test_targets_decode_to_the_answers(opened):
         scores = dataset.score(split, {"label_logits": logits}, rows)
         assert {scores[name] for name in ("exact", "f1", "has_answer_f1", "best_f1")} == {1.0}
         assert len(rows) > 2 * len(questions)
+        review = dataset.review(split, {"label_logits": logits}, rows, 4)
+        assert [part["guess"] for _, part in review["samples"]] == wanted[:4]
+        assert len(review["tables"]["wrong predictions"]) == 1  # the heads
     pieces, tokens = tokenizers.load(store.path / "tokenizer").pieces, set()
     for arrays in stream.EvaluationBatches(dataset, phase, "dev", 1000, 8):
         names = "tokens", "start_positions", "end_positions"

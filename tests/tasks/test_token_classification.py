@@ -300,6 +300,15 @@ def test_scores_equal_a_direct_computation(world):
     expected["majority"] = max(map(words.count, words)) / len(words)
     expected["over_majority"] = expected["accuracy"] - expected["majority"]
     assert scores == pytest.approx(expected)
+    review = dataset.review("train", {"label_logits": logits}, rows, 3)
+    (_, *heads), *counts = review["tables"]["confusions"]
+    assert heads == [*names] == [row[0] for row in counts]
+    pairs = [*zip(words, sum(said, []), strict=True)]
+    for name, *numbers in counts:
+        assert numbers == [pairs.count((name, other)) for other in names]
+    texts, (*_, part) = zip(*review["samples"], strict=True)
+    assert (part["guess"], part["target"]) == (" ".join(said[2]), " ".join(truth[2]))
+    assert len(texts) == 3
 
 
 @pytest.mark.parametrize("labels", [("PER", "O"), ("o", "b_x", "i_x"), ("NOUN", "VERB", "O2")])

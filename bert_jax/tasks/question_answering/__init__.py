@@ -16,7 +16,7 @@ from bert_jax.checks import check_keys
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
 from bert_jax.tasks.question_answering import answer_scores, answers, squad, windows
-from bert_jax.tasks.supervised import examples, scores, texts
+from bert_jax.tasks.supervised import examples, reviews, scores, texts
 from bert_jax.tasks.supervised.examples import Encoded, Example
 from bert_jax.tokenizers.special_tokens import frame_of
 
@@ -112,7 +112,19 @@ def make(config, store=None) -> Dataset:
             metrics |= answer_scores.best_scores(correct, results)
         return metrics
 
-    parts = texts.TextRows(rows, shapes, look_up, score, paired=True)
+    def review(split, outputs, rows, count) -> dict:
+        results = decode(config, store, split, outputs, rows)
+        guesses = [result["prediction"] for result in results]
+        targets = []
+        for guess, (*_, correct) in zip(guesses, read_questions(store, split, rows), strict=True):
+            correct = correct or [""]
+            targets.append(guess if guess in correct else correct[0])
+        part = store.splits[split]
+        _, firsts = np.unique(texts.example_numbers(rows), return_index=True)
+        shown = [reviews.text_of(part, store.tokenizer, row) for row in rows[firsts]]
+        return reviews.of_texts(shown, guesses, targets, count)
+
+    parts = texts.TextRows(rows, shapes, look_up, score, review, paired=True)
     return texts.make(config, store, parts)
 
 

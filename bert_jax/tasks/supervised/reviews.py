@@ -16,8 +16,7 @@ CLASSES = 30  # of confusions, at most
 
 
 def of_classes(names: tuple, logits: np.ndarray, targets: np.ndarray, text: Callable, number: int):
-    """Returns a review, see Dataset.review, with `errors`, those whose target is least probable, and `confusions`, the
-    number of examples of each class, a row, by prediction, a column.
+    """Returns a review, see Dataset.review, with confusions, and the errors whose target is least probable.
 
     logits: float32[N, C]. targets: int[N].
     text: (number of a row) -> its text.
@@ -36,13 +35,31 @@ def of_classes(names: tuple, logits: np.ndarray, targets: np.ndarray, text: Call
 
     rows = [[*part(row).values(), text(row)[:CHARACTERS]] for row in errors]
     tables = {"worst errors": [["prediction", "target", "probability", "text"], *rows]}
-    if len(names) <= CLASSES:
-        counts = np.zeros((len(names), len(names)), int)
-        np.add.at(counts, (targets, guesses), 1)
-        rows = [[name, *line] for name, line in zip(names, counts.tolist(), strict=True)]
-        tables["confusions"] = [["label, by prediction", *names], *rows]
+    tables |= confusions(names, targets, guesses)
     samples = [[text(row)[:CHARACTERS], part(row)] for row in range(min(number, len(guesses)))]
     return {"samples": samples, "tables": tables}
+
+
+def of_texts(texts: list[str], guesses: list[str], targets: list[str], number: int) -> dict:
+    """Returns a review, see Dataset.review, of predictions that are texts, with the first wrong ones."""
+    rows = [*zip(guesses, targets, (text[:CHARACTERS] for text in texts), strict=True)]
+    wrong = [row for row in rows if row[0] != row[1]][:ERRORS]
+    samples = []
+    for guess, target, text in rows[:number]:
+        samples.append([text, {"guess": guess, "target": target}])
+    tables = {"wrong predictions": [["prediction", "target", "text"], *wrong]}
+    return {"samples": samples, "tables": tables}
+
+
+def confusions(names: tuple, targets: np.ndarray, guesses: np.ndarray) -> dict:
+    """Returns {title: table} of the number of targets int[N] of each class, a row, by prediction, a column; {} if there
+    are too many classes."""
+    if len(names) > CLASSES:
+        return {}
+    counts = np.zeros((len(names), len(names)), int)
+    np.add.at(counts, (targets, guesses), 1)
+    rows = [[name, *line] for name, line in zip(names, counts.tolist(), strict=True)]
+    return {"confusions": [["label, by prediction", *names], *rows]}
 
 
 def text_of(split: Split, tokenizer, row: np.ndarray) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from bert_jax.checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import A_SIZE, A_START, Dataset, Survey
-from bert_jax.tasks.supervised import examples, labels, scores, texts
+from bert_jax.tasks.supervised import examples, labels, reviews, scores, texts
 from bert_jax.tasks.supervised.examples import Encoded, Example
 from bert_jax.tasks.token_classification import conll, entity_labels, entity_scores
 from bert_jax.tokenizers.special_tokens import Frame, frame_of
@@ -125,7 +125,19 @@ def make(config, store=None) -> Dataset:
             "label_weights": assemble.as_weights(used),
         }
 
-    dataset = texts.make(config, store, texts.TextRows(windows, shapes, look_up, score))
+    def review(split, outputs, rows, count) -> dict:
+        names = config.task.labels
+        labels = [*zip(*read(config, store, split, outputs, rows), strict=True)]
+        targets, guesses = ([name_all(names, row) for row in side] for side in labels)
+        part = store.splits[split]
+        sentences = np.split(part.tokens, part.sentence_ends[:-1])
+        numbers = np.unique(texts.example_numbers(rows))
+        shown = [store.tokenizer.decode(sentences[number].tolist()) for number in numbers]
+        result = reviews.of_texts(shown, guesses, targets, count)
+        result["tables"] |= reviews.confusions(names, *map(np.concatenate, labels))
+        return result
+
+    dataset = texts.make(config, store, texts.TextRows(windows, shapes, look_up, score, review))
 
     def survey(phase) -> Survey:
         names = config.task.labels
@@ -137,6 +149,11 @@ def make(config, store=None) -> Dataset:
         return result._replace(text=f"{result.text}; labels are read as {scheme}")
 
     return dataclasses.replace(dataset, survey=survey)
+
+
+def name_all(names, numbers) -> str:
+    """Returns the names of the labels of words, separated by blanks."""
+    return " ".join(names[number] for number in numbers)
 
 
 def windows(split, length: int, frame: Frame) -> np.ndarray:
