@@ -165,8 +165,8 @@ class Batches:
         self.score = feed.score and partial(feed.score, split)
         self.review = None
         samples = config.evaluate.samples
-        is_shown = samples and split == feed.splits[0] and jax.process_index() == 0
-        if is_shown and feed.review:
+        is_reviewed = samples and feed.review and jax.process_index() == 0
+        if is_reviewed and split == feed.splits[0]:
             self.review = lambda outputs, rows: feed.review(split, outputs, rows, samples)
 
     def __iter__(self):
