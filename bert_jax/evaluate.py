@@ -60,7 +60,7 @@ def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = Non
 
 
 class Measured(NamedTuple):
-    """What an evaluation of a split gives."""
+    """The results of an evaluation of a split."""
 
     values: dict  # {metric: number, or a text about one}
     guesses: dict  # of the first rows, see objectives.base.guess; {} without

@@ -266,9 +266,8 @@ def align(cross: Map) -> list[dict]:
     shares = cross.weights[layer].mean(axis=0)
     result = []
     for target, positions in find_words(cross.queries):
-        row = shares[np.array(positions) - 1].mean(
-            axis=0
-        )  # a piece is predicted at the one before it
+        # A piece is predicted at the one before it.
+        row = shares[np.array(positions) - 1].mean(axis=0)
         sources = [(float(row[places].sum()), text) for text, places in find_words(cross.keys)]
         share, source = max(sources, default=(0.0, ""))
         result.append({"target": target, "source": source, "probability": round(share, 3)})

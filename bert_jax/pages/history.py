@@ -1,4 +1,4 @@
-"""What a run has left in its workdir, as plain data: its metrics and starts, and where its time went."""
+"""The files of a run as plain data: its metrics and starts, and the hours of its parts."""
 
 import itertools
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What a run predicted in held-out rows, as HTML: samples as they change, confusions, worst errors, BLEU by length."""
+"""Predictions of a run in held-out rows, as HTML: samples as they change, confusions, worst errors, BLEU by length."""
 
 from html import escape
 

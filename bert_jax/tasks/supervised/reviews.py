@@ -1,4 +1,4 @@
-"""What an evaluation leaves of the predictions of classes: those of the first rows, confusions, the worst errors.
+"""Reviews of the predictions of an evaluation: those of the first rows, confusions, the worst errors.
 
 N examples, C classes.
 """

@@ -1,4 +1,4 @@
-"""What an evaluation leaves of predictions: confusions and worst errors are those of the logits."""
+"""Reviews of predictions: confusions and worst errors are those of the logits."""
 
 import numpy as np
 import pytest
