@@ -292,3 +292,34 @@ def test_a_missing_library_of_scores_is_refused_before_training(task, monkeypatc
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BadInput, match="finetune"):
         configs.load("base", [f"task.name={task}"])
+
+
+@pytest.mark.parametrize(
+    "keys, labels, logits, samples, wrong",
+    [
+        (
+            {"kind": "number", "metrics": ("pearson",)},
+            ["1", "2.5", "4"],
+            [[1.1], [9], [4]],
+            [("1.1", "1"), ("9", "2.5")],
+            [["9", "2.5", "not a text"], ["1.1", "1", "a text"]],
+        ),
+        (
+            {"kind": "labels"},
+            ["a", "b,c", ""],
+            [[1, -1, -1], [1, 1, -1], [-1, -1, 1]],
+            [("a", "a"), ("a,b", "b,c")],
+            [["a,b", "b,c", "not a text"], ["c", "(none)", "the end"]],
+        ),
+    ],
+)
+def test_a_review_has_the_predictions_that_are_furthest_off(
+    tmp_path, keys, labels, logits, samples, wrong
+):
+    pairs = [*zip(["a text", "not a text", "the end"], labels, strict=True)]
+    _, _, dataset, phase = build(tmp_path, pairs, **keys)
+    rows = dataset.rows(phase, "dev", 0)
+    outputs = {"label_logits": np.array(logits)[:, None]}
+    review = dataset.review("dev", outputs, rows, 2)
+    assert [(part["guess"], part["target"]) for _, part in review["samples"]] == samples
+    assert review["tables"]["wrong predictions"][1:] == wrong

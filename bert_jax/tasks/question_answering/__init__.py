@@ -121,8 +121,11 @@ def make(config, store=None) -> Dataset:
             targets.append(guess if guess in correct else correct[0])
         part = store.splits[split]
         _, firsts = np.unique(texts.example_numbers(rows), return_index=True)
-        shown = [reviews.text_of(part, store.tokenizer, row) for row in rows[firsts]]
-        return reviews.of_texts(shown, guesses, targets, count)
+
+        def text(row: int) -> str:
+            return reviews.text_of(part, store.tokenizer, rows[firsts[row]])
+
+        return reviews.of_texts(guesses, targets, text, count)
 
     parts = texts.TextRows(rows, shapes, look_up, score, review, paired=True)
     return texts.make(config, store, parts)

@@ -4,6 +4,7 @@ N examples, C classes.
 """
 
 from collections.abc import Callable
+from itertools import compress
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from bert_jax.data.store import Split
 
 ERRORS = 10  # worst ones that are kept
 CHARACTERS = 400  # of a text that are kept
+NO_LABEL = "(none)"
 CLASSES = 30  # of confusions, at most
 
 
@@ -40,15 +42,30 @@ def of_classes(names: tuple, logits: np.ndarray, targets: np.ndarray, text: Call
     return {"samples": samples, "tables": tables}
 
 
-def of_texts(texts: list[str], guesses: list[str], targets: list[str], number: int) -> dict:
-    """Returns a review, see Dataset.review, of predictions that are texts, with the first wrong ones."""
-    rows = [*zip(guesses, targets, (text[:CHARACTERS] for text in texts), strict=True)]
-    wrong = [row for row in rows if row[0] != row[1]][:ERRORS]
+def of_texts(guesses: list[str], targets: list[str], text: Callable, number: int, errors=None):
+    """Returns a review, see Dataset.review, of predictions that are texts, with the wrong ones of the largest errors.
+
+    text, number: see `of_classes`.
+    errors: float[N], 0 of those that are right; by default whether they differ.
+    """
+    pairs = [*zip(guesses, targets, strict=True)]
+    if errors is None:
+        errors = np.array([guess != target for guess, target in pairs], float)
+    order = np.argsort(-errors, kind="stable")
+    wrong = order[errors[order] > 0][:ERRORS].tolist()
+    rows = [[*pairs[row], text(row)[:CHARACTERS]] for row in wrong]
     samples = []
-    for guess, target, text in rows[:number]:
-        samples.append([text, {"guess": guess, "target": target}])
-    tables = {"wrong predictions": [["prediction", "target", "text"], *wrong]}
+    for row, (guess, target) in enumerate(pairs[:number]):
+        samples.append([text(row)[:CHARACTERS], {"guess": guess, "target": target}])
+    tables = {"wrong predictions": [["prediction", "target", "text"], *rows]}
     return {"samples": samples, "tables": tables}
+
+
+def names_of(labels: tuple, values: np.ndarray) -> list[str]:
+    """Returns the text of each of the numbers [N], or the names of the labels that apply by [N, C]."""
+    if values.ndim == 1:
+        return [f"{number:.4g}" for number in values]
+    return [",".join(compress(labels, row)) or NO_LABEL for row in values]
 
 
 def confusions(names: tuple, targets: np.ndarray, guesses: np.ndarray) -> dict:

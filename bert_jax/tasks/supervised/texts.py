@@ -104,10 +104,14 @@ def make_labelled(config, store, rows, sequences: int, paired: bool) -> Dataset:
         def text(row: int) -> str:
             return reviews.text_of(part, tokenizer, rows[row])
 
-        return reviews.of_classes(config.task.labels, logits, targets, text, count)
+        if kind == "classes":
+            return reviews.of_classes(config.task.labels, logits, targets, text, count)
+        predicted = predictions.of_labels(kind, logits)
+        errors = np.abs(predicted - targets).reshape(len(rows), -1).sum(axis=1)
+        sides = (reviews.names_of(config.task.labels, side) for side in (predicted, targets))
+        return reviews.of_texts(*sides, text, count, errors)
 
-    reviewed = review if kind == "classes" else None
-    parts = TextRows(rows, shapes, look_up, score, reviewed, sequences, paired)
+    parts = TextRows(rows, shapes, look_up, score, review, sequences, paired)
     return make(config, store, parts)
 
 

@@ -132,8 +132,11 @@ def make(config, store=None) -> Dataset:
         part = store.splits[split]
         sentences = np.split(part.tokens, part.sentence_ends[:-1])
         numbers = np.unique(texts.example_numbers(rows))
-        shown = [store.tokenizer.decode(sentences[number].tolist()) for number in numbers]
-        result = reviews.of_texts(shown, guesses, targets, count)
+
+        def text(row: int) -> str:
+            return store.tokenizer.decode(sentences[numbers[row]].tolist())
+
+        result = reviews.of_texts(guesses, targets, text, count)
         result["tables"] |= reviews.confusions(names, *map(np.concatenate, labels))
         return result
 
