@@ -13,7 +13,7 @@ from bert_jax import checks
 from bert_jax.checks import value_of
 from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput, one_line
-from bert_jax.registry import GROUPS, part_of, running
+from bert_jax.registry import GROUPS, add_folders, module_folders, part_of, running
 from bert_jax.storage import json_file, remote
 
 # Keys that say how translations are decoded and scored in evaluations; training does not depend on them.
@@ -238,11 +238,13 @@ def execute(path: Path, argument: list[str]) -> ConfigDict:
             if "get_config" not in module:
                 raise TypeError("has no function get_config")
             config = module["get_config"](*argument)
-        if not isinstance(config, ConfigDict):
-            raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
-        flatten(config)  # raises RecursionError for a config that contains itself
-        # Adds the keys that a phase lacks.
-        base_config.use(config, model=config.model.name, task=config.task.name)
+            if not isinstance(config, ConfigDict):
+                raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
+            flatten(config)  # raises RecursionError for a config that contains itself
+            # Adds the keys that a phase lacks.
+            base_config.use(config, model=config.model.name, task=config.task.name)
+            folders = module_folders(config)
+        add_folders(folders)
         return config
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
@@ -273,15 +275,19 @@ def read_remote(name: str) -> ConfigDict:
 
 def read(path: Path) -> ConfigDict:
     """Reads a config that `save` wrote; raises BadInput. The file is data: nothing in it is executed, but the modules
-    that `model.name`, `objective.name`, `task.name` and `optimizer.name` name are imported. Preparing a store and
-    training also call the functions that `corpus.map` and `evaluate.metric` name.
+    that `model.name`, `objective.name`, `task.name` and `optimizer.name` name are imported, also from the folders in
+    run.json beside it. Preparing a store and training also call the functions that `corpus.map` and `evaluate.metric`
+    name.
 
     Keys that the file lacks, because they are newer, take their defaults.
     """
+    directory = Path(path).absolute().parent
     values = json_file.read(path)
     values.pop("counts", None)  # of `config --json`
     key = "phases"
     try:
+        if (directory / "run.json").is_file():
+            add_folders(json_file.read(directory / "run.json").get("module_folders", ()))
         config = base(values)
         defaults = config.phases.main.to_dict()
         phases = {name: defaults | keys for name, keys in values["phases"].items()}
@@ -290,7 +296,6 @@ def read(path: Path) -> ConfigDict:
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except ODD as error:
         raise BadInput(f"{path}: not a config ({key}: {one_line(error)})") from None
-    directory = Path(path).absolute().parent
     take_tokenizer(config, directory, lambda name: (directory / name).is_file())
     return config
 

@@ -1,13 +1,13 @@
 """Finds what a config names by `model.name` and the like: the files of the package, and modules outside of it."""
 
 import contextlib
-import importlib
+import importlib.util
 import pkgutil
 import runpy
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -110,13 +110,32 @@ PLACES = {
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[dict]:
-    """Runs a Python file, and yields its names. Within the context, it can import the files beside it."""
+    """Runs a Python file, and yields its names. Within the context, it can import the files beside it, and as those of a
+    package the files of its folder."""
     before = [*sys.path]
-    sys.path.append(str(path.absolute().parent))  # last, so that it hides no library
+    add_folders(map(str, path.absolute().parents[:2]))
     try:
         yield runpy.run_path(str(path))
     finally:
         sys.path[:] = before
+
+
+def add_folders(folders: Iterable[str]) -> None:
+    """Adds folders in which modules are looked up; last, so that they hide no library."""
+    sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def module_folders(config) -> list[str]:
+    """Returns the folders of the modules outside of the package that a config names: those in which Python looks the
+    modules up."""
+    names = [config[group].name for group in GROUPS] + [config.corpus.map, config.evaluate.metric]
+    folders = set()
+    for name in names:
+        package, dot, _ = name.partition(".")
+        spec = importlib.util.find_spec(package) if dot else None
+        if spec:
+            folders.update(spec.submodule_search_locations or [spec.origin])
+    return sorted(str(Path(folder).absolute().parent) for folder in folders)
 
 
 def find_module(group: str, name: str) -> ModuleType:

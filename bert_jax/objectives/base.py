@@ -30,6 +30,7 @@ class Objective(Interface):
     weights: (batch) -> {term: total weight}, before any forward pass; None if it has no loss.
     loss: (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)}).
     outputs: (params, batch) -> {name: array[B, ...]}, which predictions and scores read.
+    terms: (outputs, batch) -> {name: (sum, weight)} of its module, for an objective that adds to them.
     guesses: (outputs, batch), of any number of rows -> what it predicts in them, see `guess`; None if it predicts no
         tokens.
     module: the Flax module that has the parameters.
@@ -54,6 +55,7 @@ class Objective(Interface):
     weights: Callable | None
     loss: Callable
     outputs: Callable
+    terms: Callable | None = None
     guesses: Callable | None = None
     module: nn.Module | None = None
     method: Callable | None = None
@@ -127,6 +129,7 @@ def from_module(
         weights=weights,
         loss=loss,
         outputs=outputs,
+        terms=terms,
         module=module,
         method=method,
         capture=capture,

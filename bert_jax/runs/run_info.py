@@ -14,6 +14,7 @@ from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.optimizers.base import bytes_per_parameter
 from bert_jax.parallel import mesh as meshes
+from bert_jax.registry import module_folders
 from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -34,6 +35,7 @@ def collect(config, data, trainer) -> dict:
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": data.vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
+        "module_folders": module_folders(config),
         "versions": versions(),
         "deterministic": gpu.is_deterministic() or not gpu.is_target(),
         "devices": [device.device_kind for device in trainer.mesh.devices.flatten()],

@@ -1,0 +1,43 @@
+"""Copies, reverses and adds digits, trained on up to 20 of them and evaluated on 30, by a Universal Transformer:
+
+    bert-jax pretrain --config examples/universal/config.py --workdir runs/universal
+
+The same by a Transformer with as many layers as the other has passes without halting:
+
+    bert-jax pretrain --config examples/universal/config.py:transformer --workdir runs/universal_transformer
+"""
+
+from bert_jax.configs import base
+
+
+def get_config(network="universal"):
+    names = {"model": "transformer", "objective": "translation"}
+    if network == "universal":
+        names = {"model": "universal.model", "objective": "universal.objective"}
+    config = base.get_config(task="universal.digits", **names)
+    config.store = "stores/digits"
+    config.tokenizer.size = 40
+    config.task.max_pieces = 40
+
+    config.model.layers = 3
+    config.model.decoder_layers = 3
+    config.model.width = 64
+    config.model.heads = 4
+    config.model.feed_forward = 256
+    config.model.max_length = 256
+    config.model.dropout = 0.0
+    if network == "universal":
+        config.model.offsets = 20
+    config.objective.label_smoothing = 0.0
+
+    # Rows of about five pairs.
+    config.phases.main = base.phase(steps=3000, length=128, batch=32)
+    config.optimizer.learning_rate = 2e-3
+    config.schedule.warmup = 300
+
+    # Steps between two lines of the log, two evaluations, and two checkpoints.
+    config.log.every = 100
+    config.evaluate.every = 1000
+    config.evaluate.rows = 400
+    config.checkpoint.every = 500
+    return config
