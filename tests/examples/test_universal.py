@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import examples
-from universal import act, digits, objective
+from universal import act, digits, model, objective
 
 from bert_jax.errors import BadInput
+from bert_jax.layers.blocks import Inputs
+from bert_jax.layers.positions import sinusoids
 
 NAME = "universal/config.py"
 CLS = 2  # the begin token
@@ -58,6 +60,17 @@ def test_passes_share_a_block_and_differ(world):
     states = apply({"params": params["network"]}, batch, method="states")
     assert len(states) == 3  # the embeddings, and two passes
     assert abs(states[2] - states[1]).max() > 1e-2
+
+
+def test_a_pass_adds_positions_and_its_number():
+    """By passes that change nothing else."""
+    positions = jnp.arange(5)[None]
+    inputs = [Inputs(None, extra=positions)] * 3
+    blocks = [lambda x, inputs, keys: (x, None)] * 3
+    states, _ = model.apply_passes(blocks, None, jnp.zeros((1, 5, 8)), None, inputs)
+    for number, added in enumerate(np.diff(np.stack([0 * states[0], *states]), axis=0), 1):
+        expected = sinusoids(positions, 8) + sinusoids(jnp.asarray(number), 8)
+        np.testing.assert_allclose(added, expected, atol=1e-5)
 
 
 def test_a_token_that_halts_at_once_has_the_state_of_one_pass(world):
