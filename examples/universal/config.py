@@ -29,6 +29,8 @@ def get_config(network="universal"):
     config.model.dropout = 0.0
     if network == "universal":
         config.model.offsets = 20
+        # With more, all tokens halt after one pass before the network has learned what passes are good for.
+        config.objective.ponder = 0.001
     config.objective.label_smoothing = 0.0
 
     # Rows of about five pairs.
