@@ -29,7 +29,7 @@ def get_config(network="universal"):
     config.model.dropout = 0.0
     if network == "universal":
         config.model.offsets = 20
-        # With more, all tokens halt after one pass before the network has learned what passes are good for.
+        # A tenth of the paper's, for a network that is as much smaller.
         config.objective.ponder = 0.001
     config.objective.label_smoothing = 0.0
 

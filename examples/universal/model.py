@@ -33,6 +33,9 @@ DEFAULTS = transformer.DEFAULTS | {
 BODY = transformer.BODY
 FRAME = transformer.FRAME
 TARGET_FRAME = transformer.TARGET_FRAME
+# Of the logit of halting: a token begins with four passes. With 1, as in tensor2tensor, all tokens of a small network
+# halt after the first pass before it has learned what the others are good for, and never have more.
+FIRST_BIAS = -1.0
 OFFSET = 1 << 13  # number of the draw of an offset; those of dropout are smaller
 
 
@@ -76,8 +79,8 @@ class Halt(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        # With this bias, a token begins with one or two passes.
-        logits = nn.Dense(1, bias_init=nn.initializers.ones, name="logit")(x.astype(jnp.float32))
+        bias_init = nn.initializers.constant(FIRST_BIAS)
+        logits = nn.Dense(1, bias_init=bias_init, name="logit")(x.astype(jnp.float32))
         return nn.sigmoid(logits)[..., 0]
 
 
