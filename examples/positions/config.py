@@ -17,8 +17,8 @@ def get_config(positions="relative"):
     config.corpus.field = "en"
     config.corpus.map = "positions.melodies.melody"
     config.corpus.sentences = "lines"
-    # Special tokens, digits, and a piece for each note.
-    config.tokenizer.size = 70
+    # Special tokens, digits, and a piece for each note, in all fewer.
+    config.tokenizer.size = 100
 
     config.model.layers = 2
     config.model.width = 64

@@ -1,0 +1,36 @@
+"""Bach's chorales, each voice of each sixteenth a token, by a GPT with relative positions, as in the Music Transformer:
+
+    python examples/positions/chorales.py jsb-chorales-16th.json chorales
+    bert-jax pretrain --config examples/positions/config_chorales.py --workdir runs/chorales
+
+The first command writes the text, see chorales.py; with another directory than chorales, the second one takes
+`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/test.txt`. The same with absolute positions:
+
+    bert-jax pretrain --config examples/positions/config_chorales.py:absolute --workdir runs/chorales_absolute
+"""
+
+from positions import config as melodies
+
+from bert_jax.configs import base
+
+
+def get_config(positions="relative"):
+    config = melodies.get_config(positions)
+    config.store = "stores/chorales"
+    config.corpus.source = "chorales/train.txt"
+    config.corpus.heldout_source = "chorales/test.txt"
+    config.corpus.field = "text"
+    config.corpus.map = ""
+    # A row has a [SEP] or the last voice of a sixteenth, and then whole sixteenths of one chorale: so an absolute
+    # position tells the voice.
+    config.task.cross_documents = False
+
+    config.model.layers = 3
+    config.model.width = 128
+    config.model.max_length = 513
+    config.model.distance = 512
+    config.model.dropout = 0.1
+    config.model.attention_dropout = 0.1
+
+    config.phases.main = base.phase(steps=1000, length=513, batch=8)
+    return config
