@@ -24,6 +24,7 @@ def get_config(positions="relative"):
     config.model.width = 64
     config.model.heads = 4
     config.model.max_length = 128
+    config.model.initializer = 0.08
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
     config.model.distance = 64

@@ -9,9 +9,8 @@ The first command writes the text, see chorales.py; with another directory than 
     bert-jax pretrain --config examples/positions/config_chorales.py:absolute --workdir runs/chorales_absolute
 """
 
-from positions import config as melodies
-
 from bert_jax.configs import base
+from positions import config as melodies
 
 
 def get_config(positions="relative"):
