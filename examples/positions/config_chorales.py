@@ -29,7 +29,9 @@ def get_config(positions="relative"):
     config.model.max_length = 513
     config.model.distance = 512
     config.model.dropout = 0.1
-    config.model.attention_dropout = 0.1
+    config.model.attention_dropout = 0.0
 
-    config.phases.main = base.phase(steps=1000, length=513, batch=8)
+    config.phases.main = base.phase(steps=1200, length=513, batch=8)
+    config.evaluate.every = 200
+    config.checkpoint.every = 200
     return config
