@@ -71,7 +71,9 @@ def skew(products):
 
 
 class Attention(blocks.Attention):
-    """distance: keys that are farther away have the vector of this distance.
+    """Attention to keys and values that depend on distances.
+
+    distance: keys that are farther away have the vector of this distance.
     skewed: whether scores are skewed; with positions, as those of a cache, they are chosen.
     has_values: whether values have vectors, too.
     """

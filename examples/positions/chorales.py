@@ -26,6 +26,7 @@ def text_of(chorale: list[list[int]]) -> str:
 
 
 def main(source: str, directory: str):
+    """Writes a file for each split."""
     path = Path(source)
     data = path.read_bytes()
     if path.suffix == ".xz":
@@ -37,4 +38,6 @@ def main(source: str, directory: str):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

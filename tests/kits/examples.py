@@ -28,17 +28,6 @@ STEPS = {
 }
 # {config: its other keys, and their values in tests}
 SMALL = {
-    "positions/config.py": {
-        "corpus.source": "builtin:numbers[dev]",
-        "model.layers": 1,
-        "model.width": 32,
-        "model.max_length": 32,
-        "model.dropout": 0.1,
-        "model.attention_dropout": 0.1,
-        "model.distance": 8,
-        "phases.main.length": 32,
-        "optimizer.learning_rate": 3e-3,
-    },
     "universal/config.py": {
         "model.layers": 1,
         "model.decoder_layers": 1,
@@ -48,6 +37,17 @@ SMALL = {
         "phases.main.length": 64,
         "task.train": "dev.json",
         "task.dev": "copy.json",
+        "optimizer.learning_rate": 3e-3,
+    },
+    "positions/config.py": {
+        "corpus.source": "builtin:numbers[dev]",
+        "model.layers": 1,
+        "model.width": 32,
+        "model.max_length": 32,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "model.distance": 8,
+        "phases.main.length": 32,
         "optimizer.learning_rate": 3e-3,
     },
 }
