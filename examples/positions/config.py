@@ -2,7 +2,7 @@
 
     bert-jax pretrain --config examples/positions/config.py --workdir runs/positions
 
-The same with absolute positions:
+The same with absolute positions; `:both` has both:
 
     bert-jax pretrain --config examples/positions/config.py:absolute --workdir runs/positions_absolute
 """
@@ -28,6 +28,7 @@ def get_config(positions="relative"):
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
     config.model.distance = 64
+    config.model.absolute = positions == "both"
     if positions == "absolute":
         config.model.relative = "none"
 

@@ -4,7 +4,8 @@
     bert-jax pretrain --config examples/positions/config_chorales.py --workdir runs/chorales
 
 The first command writes the text, see chorales.py; with another directory than chorales, the second one takes
-`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/test.txt`. The same with absolute positions:
+`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/test.txt`. The same with absolute positions;
+`:both` has both:
 
     bert-jax pretrain --config examples/positions/config_chorales.py:absolute --workdir runs/chorales_absolute
 """

@@ -11,6 +11,7 @@ DEFAULTS = {key: value for key, value in gpt.DEFAULTS.items() if key != "positio
     # embedding of each position
     "relative": "skew",
     "distance": 128,  # keys that are farther away have the vector of this distance
+    "absolute": False,  # whether each position has an embedding beside those of distances
     "relative_values": False,  # whether values have vectors of distances, too; with gather alone
 }
 RULES = attention.RULES
@@ -31,7 +32,6 @@ class Relative(gpt.Gpt, kw_only=True):
     relative: str
     distance: int
     relative_values: bool
-    positions: str = "relative"
     attention_type = attention.Attention
 
     def make_attention(self, spec):
@@ -48,4 +48,5 @@ def make(config, vocabulary_size, **fields):
         return gpt.make(config, vocabulary_size, **fields)
     config = config.copy_and_resolve_references()
     config.model.initializer /= gpt.CUT_DEVIATION
-    return network.make(Relative, config, vocabulary_size, **fields | {"causal": True})
+    fields |= {"causal": True, "positions": "learned" if config.model.absolute else "relative"}
+    return network.make(Relative, config, vocabulary_size, **fields)

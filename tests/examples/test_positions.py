@@ -318,6 +318,7 @@ def test_vectors_of_distances_are_in_place_of_those_of_positions():
     gained = {path: shape for path, shape in relative.items() if path not in absolute}
     names = ("blocks_0/attention/relative_keys", "blocks_0/attention/relative_values")
     assert gained == dict.fromkeys(names, (4, 9, 8))
+    assert shapes_of("model.absolute=True").keys() == absolute.keys() | {names[0]}
     assert type(models.make(examples.load(NAME, "model.relative=none"), 200)) is gpt.Gpt
 
 
