@@ -1,12 +1,13 @@
-"""Bach's chorales, each voice of each sixteenth a token, by a GPT with relative positions, as in the Music Transformer:
+"""Bach's chorales, each voice of each sixteenth a token, by a GPT with relative positions and absolute ones:
 
     python examples/positions/chorales.py jsb-chorales-16th.json chorales
     bert-jax pretrain --config examples/positions/config_chorales.py --workdir runs/chorales
 
 The first command writes the text, see chorales.py; with another directory than chorales, the second one takes
-`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/test.txt`. The same with absolute positions;
-`:both` has both:
+`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/test.txt`. With one of the
+two alone:
 
+    bert-jax pretrain --config examples/positions/config_chorales.py:relative --workdir runs/chorales_relative
     bert-jax pretrain --config examples/positions/config_chorales.py:absolute --workdir runs/chorales_absolute
 """
 
@@ -14,7 +15,7 @@ from bert_jax.configs import base
 from positions import config as melodies
 
 
-def get_config(positions="relative"):
+def get_config(positions="both"):
     config = melodies.get_config(positions)
     config.store = "stores/chorales"
     config.corpus.source = "chorales/train.txt"
