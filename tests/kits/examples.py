@@ -39,6 +39,17 @@ SMALL = {
         "task.dev": "copy.json",
         "optimizer.learning_rate": 3e-3,
     },
+    "positions/config.py": {
+        "corpus.source": "builtin:numbers[dev]",
+        "model.layers": 1,
+        "model.width": 32,
+        "model.max_length": 32,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "model.distance": 8,
+        "phases.main.length": 32,
+        "optimizer.learning_rate": 3e-3,
+    },
 }
 
 
