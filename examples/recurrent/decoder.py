@@ -48,20 +48,21 @@ def advance(sizes: Sizes, weights: dict, carry: Carry, x, places, memory, keys) 
     states = []
     for number, (state, cell) in enumerate(zip(carry.states, weights["cells"], strict=True)):
         if number:
-            y = maybe_dropout(y, keys, number, sizes.dropout)
-            x = affine(y, *cell["input"], sizes.gradient_dtype)
+            x = maybe_dropout(states[-1][0].astype(x.dtype), keys, number, sizes.dropout)
+            x = affine(x, *cell["input"], sizes.gradient_dtype)
         state = cells.advance(sizes.cell, x, state, cell["kernel"], sizes.gradient_dtype)
-        y = state[0].astype(sizes.dtype)
         states.append(state)
+    vector = states[-1][0].astype(sizes.dtype)
     if sizes.feeding:
-        y = attend(sizes, weights, y, places, memory)
-    return Carry(states, y)
+        vector = attend(sizes, weights, vector, places, memory)
+    return Carry(states, vector)
 
 
-def attend(sizes: Sizes, weights: dict, y, places: Places, memory: Memory):
-    """Returns the vectors of states y, which have the same shape: [B N, D] or [B, N, D]."""
-    h = y.reshape(*places.ids.shape, -1)
-    return attention.attend(sizes.attention, weights["context"], h, places, memory).reshape(y.shape)
+def attend(sizes: Sizes, weights: dict, h, places: Places, memory: Memory):
+    """Returns what `attention.attend` does, in the shape of h: [B N, D] or [B, N, D]."""
+    queries = h.reshape(*places.ids.shape, -1)
+    vectors = attention.attend(sizes.attention, weights["context"], queries, places, memory)
+    return vectors.reshape(h.shape)
 
 
 def scan(sizes: Sizes, x, is_first, starts, places, memory, keys, *, weights) -> tuple:

@@ -39,6 +39,15 @@ SMALL = {
         "task.dev": "copy.json",
         "optimizer.learning_rate": 3e-3,
     },
+    "recurrent/config.py": {
+        "model.layers": 2,
+        "model.cell": "lstm",
+        "model.reach": "local_p",
+        "model.width": 32,
+        "model.dropout": 0.1,
+        "phases.main.length": 32,
+        "optimizer.learning_rate": 3e-3,
+    },
 }
 
 
