@@ -59,8 +59,12 @@ def cosine_score(h, memory: Memory, product):
 
 def additive_score(h, memory: Memory, product):
     """v . tanh(W_1 h_t + W_2 h_s) (Bahdanau et al., arXiv:1409.0473); the `concat` of Luong et al."""
-    hidden = jnp.tanh(product("query", h)[:, :, None] + memory.keys[:, None])
-    return product("vector", hidden)[..., 0]
+
+    @jax.checkpoint  # in a scan, arrays [B, N, L, K] of all steps would be kept for the backward pass
+    def compare(queries, keys):
+        return product("vector", jnp.tanh(queries[:, :, None] + keys[:, None]))[..., 0]
+
+    return compare(product("query", h), memory.keys)
 
 
 def location_score(h, memory: Memory, product):

@@ -10,6 +10,7 @@ from kits import examples
 from recurrent import attention, cells
 from recurrent.attention import Attention, Options, Places
 
+from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.layers import decoding
 from bert_jax.objectives import base
@@ -389,3 +390,66 @@ def test_wrong_keys_are_refused():
     for change in ("model.width=33", "model.score=concat", "model.reach=local", "model.window=0"):
         with pytest.raises(BadInput, match=change.partition("=")[0]):
             examples.load(NAME, change)
+
+
+@pytest.mark.parametrize("score", [*attention.SCORES, "none", "transformer"])
+def test_the_configs_of_the_table_are_valid(score):
+    path = examples.path_of(f"recurrent/config_multi30k.py:{score}")
+    config = configs.load(path, ["task.data=multi30k"])
+    assert config.model.get("score", "transformer") == score
+    places = config.phases.main.length * config.phases.main.batch
+    assert places == pytest.approx(8192, rel=0.02)
+
+
+# --- BLEU by length -------------------------------------------------------------------------------
+
+
+def write_lines(path, texts: list[str]) -> str:
+    path.write_text("\n".join(texts) + "\n")
+    return str(path)
+
+
+def make_translations(count: int) -> tuple[list[str], list[str], list[str]]:
+    """Returns references of 8 to 22 words, and translations in which words are wrong, of the second in more."""
+    draw = np.random.default_rng(0)
+    references = [[*map(str, draw.integers(0, 50, draw.integers(8, 23)))] for _ in range(count)]
+
+    def damage(words, share):
+        return " ".join("x" if draw.random() < share else word for word in words)
+
+    better, worse = ([damage(words, share) for words in references] for share in (0.1, 0.2))
+    return [" ".join(words) for words in references], better, worse
+
+
+def test_intervals_of_bleu_contain_that_of_sacrebleu():
+    metrics = pytest.importorskip("sacrebleu.metrics")
+    from recurrent import bleu
+
+    references, *systems = make_translations(200)
+    arrays = [bleu.statistics(texts, references) for texts in systems]
+    (first, same), (second, worse) = bleu.compare(arrays, draws=200)
+    metric = metrics.BLEU(tokenize="none")
+    for texts, (value, low, high) in zip(systems, (first, second), strict=True):
+        assert value == pytest.approx(metric.corpus_score(texts, [references]).score)
+        assert low < value < high
+    assert same == (0, 0, 0)
+    value, low, high = worse
+    assert value == pytest.approx(second[0] - first[0])
+    assert low < value < high < 0
+
+
+def test_sentences_are_grouped_by_the_words_of_the_source(tmp_path, capsys):
+    pytest.importorskip("sacrebleu")
+    from recurrent import bleu
+
+    references, better, worse = make_translations(60)
+    texts = {"source": references, "target": references, "better": better, "worse": worse}
+    files = {name: write_lines(tmp_path / f"{name}.txt", text) for name, text in texts.items()}
+    sides = "--source", files["source"], "--reference", files["target"]
+    bleu.main([*sides, files["better"], files["worse"]])
+    printed = capsys.readouterr().out
+    sizes = np.array([len(text.split()) for text in references])
+    assert "all words: 60 sentences" in printed
+    assert f"over 15 words: {(sizes > 15).sum()} sentences" in printed
+    assert f"11 to 15 words: {((sizes > 10) & (sizes < 16)).sum()} sentences" in printed
+    assert printed.count("better") == printed.count("worse") == len(bleu.GROUPS)
