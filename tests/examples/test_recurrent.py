@@ -9,6 +9,7 @@ import pytest
 from kits import examples
 from recurrent import attention, cells
 from recurrent.attention import Attention, Options, Places
+from recurrent.encoder import last_states
 
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
@@ -41,13 +42,17 @@ def run_cell(kind: str, x, weights, bias, kernel, dtype=jnp.float32):
 
 
 @pytest.mark.slow
-def test_gru_is_that_of_keras_with_the_reset_gate_before_the_product():
-    """Its gates are z, r and the new state; z weighs the old state, so it is u with the opposite sign."""
+@pytest.mark.parametrize("kind", cells.KINDS)
+def test_cells_are_those_of_keras(kind):
+    """The gates of its GRU, with the reset gate before the product, are z, r and the new state; z weighs the old state,
+    so it is u with the opposite sign."""
     import keras
 
     draw = np.random.default_rng(0)
     x = draw.normal(size=(B, L, D)).astype(np.float32)
-    layer = keras.layers.GRU(D, reset_after=False, return_sequences=True)
+    layer = keras.layers.LSTM(D, return_sequences=True)
+    if kind == "gru":
+        layer = keras.layers.GRU(D, reset_after=False, return_sequences=True)
     layer.build(x.shape)
     arrays = [draw.normal(size=weight.shape, scale=0.7) for weight in layer.get_weights()]
     layer.set_weights(arrays)
@@ -56,8 +61,10 @@ def test_gru_is_that_of_keras_with_the_reset_gate_before_the_product():
         z, r, new = np.split(array, 3, axis=-1)
         return np.concatenate([r, -z, new], axis=-1)
 
-    weights, kernel, bias = map(reorder, arrays)
-    np.testing.assert_allclose(run_cell("gru", x, weights, bias, kernel), layer(x), atol=1e-6)
+    weights, kernel, bias = map(reorder, arrays) if kind == "gru" else arrays
+    if kind == "lstm":
+        bias = bias - np.repeat([0, cells.FORGET, 0, 0], D)
+    np.testing.assert_allclose(run_cell(kind, x, weights, bias, kernel), layer(x), atol=1e-6)
 
 
 @pytest.mark.full
@@ -371,19 +378,34 @@ def test_probabilities_are_captured_for_the_page_of_attention(network):
     assert shares[:, 0][is_other].max() == 0
 
 
-def test_dropout_differs_at_each_step_and_is_that_of_the_row(first_batch):
-    """Between the layers of the decoder, too."""
+def test_a_decoder_begins_with_the_last_states_of_its_source():
+    """Forward after the last token, and backward after the first one."""
+    forward = jnp.arange(6.0)[None, :, None]
+    source_ids = jnp.array([[1, 1, 2, 2, 2, 0]])
+    target_ids = jnp.array([[1, 2, 2]])
+    [(h,)] = last_states([((forward,), (-forward,))], source_ids, target_ids)
+    np.testing.assert_array_equal(h, [[[1, 0], [4, -2], [4, -2]]])
+
+
+def test_dropout_is_that_of_a_row_and_differs_at_each_step(first_batch):
+    """Between the layers of the decoder, too: otherwise some weights of one row would have no gradients."""
     batch, vocabulary = first_batch
     made = base.make(examples.load(NAME, "model.dropout=0.5"), vocabulary)
     params = jax.jit(made.init)(jax.random.key(0), batch)["network"]
-    rows = np.array([0, 0, 1])
-    chosen = {name: np.asarray(array)[[0, 0, 0]] for name, array in batch.items()}
-    keys = jnp.asarray(rows, jnp.uint32)
-    vectors = made.module.network.apply({"params": params}, chosen, keys)
+    batch = {name: np.asarray(array)[[0, 0, 0]] for name, array in batch.items()}
+
+    @jax.jit
+    def apply(params):
+        keys = jnp.array([0, 0, 1], jnp.uint32)
+        vectors = made.module.network.apply({"params": params}, batch, keys)
+        return jnp.square(vectors[0]).sum(), vectors
+
+    (_, vectors), gradients = jax.value_and_grad(apply, has_aux=True)(params)
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert (vectors[0] != vectors[2]).mean() > 0.5
-    zeros = np.asarray(vectors[0] == 0)
-    assert 0.4 < zeros.mean() < 0.6 and (zeros[0] != zeros[1]).any()
+    assert 0.4 < np.mean(vectors[0] == 0) < 0.6
+    gradient = gradients["decoder"]["blocks_1"]["input"]["kernel"]
+    assert (abs(gradient).max(axis=1) > 0).all()
 
 
 def test_wrong_keys_are_refused():
