@@ -26,6 +26,9 @@ STEPS = {
     "checkpoint.every": 10,
     "checkpoint.keep": 2,
 }
+TEXT = ROOT / "docs/*.md"
+NETWORK = {"model.width": 32, "model.heads": 4, "optimizer.learning_rate": 3e-3}
+LONG = NETWORK | {"model.layers": 2, "model.max_length": 32, "phases.main.length": 32}
 # {config: its other keys, and their values in tests}
 SMALL = {
     "universal/config.py": {
@@ -50,6 +53,45 @@ SMALL = {
         "phases.main.length": 32,
         "optimizer.learning_rate": 3e-3,
     },
+    "recurrent/config.py": {
+        "model.layers": 2,
+        "model.cell": "lstm",
+        "model.reach": "local_p",
+        "model.width": 32,
+        "model.dropout": 0.1,
+        "phases.main.length": 32,
+        "optimizer.learning_rate": 3e-3,
+    },
+    "elmo/config.py": {
+        "corpus.source": TEXT,
+        "corpus.heldout": 0.1,
+        "tokenizer.size": 600,
+        "task.characters": 12,
+        "model.filters": "4,8,8",
+        "model.character_width": 4,
+        "model.cell": 24,
+        "model.width": 16,
+        "model.unroll": 6,
+        "objective.samples": 100,
+        "phases.main.length": 24,
+        "optimizer.learning_rate": 1e-2,
+    },
+    "elmo/config_tagger.py": {
+        "tokenizer.size": 200,
+        "task.epochs": 0,
+        "task.characters": 12,
+        "task.train": "dev.json",
+        "task.dev": (),
+        "model.character_width": 4,
+        "model.word_width": 8,
+        "model.word_filters": 8,
+        "model.state": 16,
+        "phases.main.length": 24,
+        "optimizer.learning_rate": 1e-2,
+    },
+    "long/config.py": LONG | {"model.block": 8, "tokenizer.size": 300, "tokenizer.sample": 1},
+    "long/config_digits.py": NETWORK | {"model.layers": 1},
+    "long/config_characters.py": LONG,
 }
 
 

@@ -1,0 +1,21 @@
+"""Numbers in words from German to English by GRUs with additive attention: a minute or two on two CPU cores.
+
+    bert-jax pretrain --config examples/recurrent/config.py --workdir runs/recurrent
+    bert-jax predict  --model runs/recurrent siebenhunderteinundzwanzigtausenddreizehn
+
+All but the network, and the shape of a batch, is that of configs/translate_demo.py.
+"""
+
+from bert_jax.configs import base, translate_demo
+
+
+def get_config():
+    config = translate_demo.get_config()
+    base.use(config, model="recurrent.model")
+    config.store = "stores/recurrent"
+    config.model.layers = 1
+    config.model.width = 128
+    # Shorter rows, of about three pairs: a scan has as many steps as a row has places.
+    config.phases.main = base.phase(steps=250, length=48, batch=48)
+    config.optimizer.learning_rate = 4e-3
+    return config
