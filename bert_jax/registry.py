@@ -110,8 +110,8 @@ PLACES = {
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[dict]:
-    """Runs a Python file, and yields its names. Within the context, it can import the files beside it, and as those of a
-    package the files of its folder."""
+    """Runs a Python file, and yields its names. Within the context, it can import the files beside it, also as those of
+    a package with the name of their folder."""
     before = [*sys.path]
     add_folders(map(str, path.absolute().parents[:2]))
     try:

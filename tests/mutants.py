@@ -16,17 +16,22 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT = 600  # seconds per test file
-PARTS = ("bert_jax/", "configs/", "docs/", "launch/", "tests/", "setup.cfg")
+PARTS = ("bert_jax/", "configs/", "examples/", "docs/", "launch/", "tests/", "setup.cfg")
 
 
 class Mutant(NamedTuple):
     """A wrong line, and the test that catches it."""
 
     name: str
-    file: str  # in bert_jax/
+    file: str  # in bert_jax/, or examples/NAME/FILE
     right: str  # the text to replace, which is in the file once
     wrong: str
     test: str  # in tests/
+
+    @property
+    def path(self) -> str:
+        """Its file in the checkout."""
+        return self.file if self.file.startswith("examples/") else f"bert_jax/{self.file}"
 
 
 def read(path: Path) -> list[Mutant]:
@@ -73,10 +78,10 @@ def run_tests(directory: Path, test: str) -> int:
 def run(mutant: Mutant, directory: Path) -> str:
     """Returns `caught`, or why not. directory: for the copy of the checkout."""
     copy_checkout(directory)
-    file = directory / "bert_jax" / mutant.file
+    file = directory / mutant.path
     text = file.read_text()
     if text.count(mutant.right) != 1:
-        return f"bert_jax/{mutant.file} has the text {text.count(mutant.right)} times, not once"
+        return f"{mutant.path} has the text {text.count(mutant.right)} times, not once"
     file.write_text(text.replace(mutant.right, mutant.wrong))
     code = run_tests(directory, mutant.test)
     return "caught" if code == 1 else f"tests/{mutant.test} ended with {code}"

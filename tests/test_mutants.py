@@ -7,7 +7,7 @@ from mutants import MUTANTS, copy_checkout, run, run_tests
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_changes_one_place_of_the_package(mutant):
-    text = (ROOT / "bert_jax" / mutant.file).read_text(encoding="utf-8")
+    text = (ROOT / mutant.path).read_text(encoding="utf-8")
     assert text.count(mutant.right) == 1 and mutant.wrong != mutant.right
     assert (ROOT / "tests" / mutant.test).is_file()
 

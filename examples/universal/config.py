@@ -18,6 +18,7 @@ def get_config(network="universal"):
     config.store = "stores/digits"
     config.tokenizer.size = 40
     config.task.max_pieces = 40
+    config.task.epochs = 0.0  # the steps below
 
     config.model.layers = 3
     config.model.decoder_layers = 3

@@ -9,7 +9,6 @@ B batch, L length of the source, T length of the target, D width, N passes.
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from universal import act
@@ -19,7 +18,6 @@ from bert_jax.checks import check_keys, require
 from bert_jax.layers import network
 from bert_jax.layers.attention_spec import Mask
 from bert_jax.layers.blocks import Inputs
-from bert_jax.layers.decoding import BranchedCache
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.positions import sinusoids
 from bert_jax.models import transformer

@@ -26,8 +26,8 @@ def is_halt(module, name):
 
 
 def make(config, vocabulary, **fields):
-    """Returns the objective: translation's, with the term `ponder`, the cost of the passes of each token of a source and
-    of a target, and the metric `passes`, their number."""
+    """Returns the objective: translation's, with the term `ponder`, the cost of the passes of each token of a source
+    and of a target, and the metric `passes`, their number."""
     inner = translation.make(config, vocabulary, **fields)
 
     def is_real(batch, side: str):
