@@ -49,7 +49,8 @@ def check(config):
     )
     model = config.model
     require(model.clip > 0, "model.clip", config, "expected more than 0")
-    is_valid = model.filters and min(model.filters) > 0
+    # Overrides are texts.
+    is_valid = model.filters and all(str(number).isdecimal() for number in model.filters)
     require(is_valid, "model.filters", config, "expected numbers of filters, such as (32, 64)")
 
 
@@ -210,8 +211,10 @@ class BiLM(nn.Module, kw_only=True):
 
 def make(config, vocabulary_size, **fields):
     """Returns the network of a config, whose model may have further keys."""
+    keys = {name: config.model[name] for name in DEFAULTS}
+    keys["filters"] = tuple(map(int, config.model.filters))
     return BiLM(
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
-        **{name: config.model[name] for name in DEFAULTS},
+        **keys,
     )

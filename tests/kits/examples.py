@@ -39,6 +39,20 @@ SMALL = {
         "task.dev": "copy.json",
         "optimizer.learning_rate": 3e-3,
     },
+    "elmo/config.py": {
+        "corpus.source": ROOT / "docs/*.md",
+        "corpus.heldout": 0.1,
+        "tokenizer.size": 600,
+        "task.characters": 12,
+        "model.filters": "4,8,8",
+        "model.character_width": 4,
+        "model.cell": 24,
+        "model.width": 16,
+        "model.unroll": 6,
+        "objective.samples": 100,
+        "phases.main.length": 24,
+        "optimizer.learning_rate": 1e-2,
+    },
 }
 
 
