@@ -88,6 +88,8 @@ class Filters(nn.Module):
         x = table.at[characters].get(mode="promise_in_bounds").astype(self.dtype)
         vectors = []
         for width, number in enumerate(self.filters, 1):
+            if not number:
+                continue
             places = x.shape[2] - width + 1
             windows = [x[:, :, start : start + places] for start in range(width)]
             kernel_init = initial_filters(self.activation)

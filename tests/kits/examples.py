@@ -53,6 +53,19 @@ SMALL = {
         "phases.main.length": 24,
         "optimizer.learning_rate": 1e-2,
     },
+    "elmo/config_tagger.py": {
+        "tokenizer.size": 200,
+        "task.epochs": 0,
+        "task.characters": 12,
+        "task.train": "dev.json",
+        "task.dev": (),
+        "model.character_width": 4,
+        "model.word_width": 8,
+        "model.word_filters": 8,
+        "model.state": 16,
+        "phases.main.length": 24,
+        "optimizer.learning_rate": 1e-2,
+    },
 }
 
 
