@@ -10,6 +10,7 @@ from bert_jax.configs import base
 def get_config():
     config = base.get_config(model="elmo.model", objective="elmo.objective", task="elmo.words")
     config.store = "stores/elmo"
+    config.corpus.sentences = "none"
     config.tokenizer.size = 8000
     config.tokenizer.lowercase = False
     config.task.characters = 24
