@@ -15,7 +15,7 @@ def get_config(translator="translate_demo"):
     config = base.get_config(model="elmo.cove", objective="classifier", task="classification")
     config.store = "stores/cove"
     config.task.data = str(Path(__file__).parent / "data")
-    config.task.update(train="parity.tsv", dev=(), text=("text",), heldout=0.3, epochs=30.0)
+    config.task.update(train="parity.tsv", dev=(), text=("text",), heldout=0.3, epochs=0.0)
     trained = configs.load(translator)
     for key in cove.DEFAULTS:
         config.model[key] = trained.model[key]

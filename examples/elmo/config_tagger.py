@@ -30,9 +30,9 @@ def get_config(lm="none"):
     for key in model.DEFAULTS:
         config.model[key] = trained.model[key]
     config.model.lm = lm
+    config.task.epochs = 0.0  # the steps are those of the phase, with init_from, too
     config.optimizer.frozen = lm != "none"
 
-    config.task.epochs = 20.0
     config.phases.main = base.phase(steps=1000, length=64, batch=32)
     config.optimizer.learning_rate = 2e-3
     config.optimizer.bias_correction = True
