@@ -1,4 +1,4 @@
-"""Texts labelled by what a translator's encoder says about them; see cove.md. The argument names the translator's config:
+"""Texts labelled by what a translator's encoder says about them; see cove.md. The argument is the translator's config:
 
     bert-jax pretrain --config examples/elmo/config_cove.py:translate_demo --config.init_from=runs/translator \\
         --config.tokenizer.path=runs/translator --workdir runs/cove
@@ -6,9 +6,10 @@
 
 from pathlib import Path
 
-from bert_jax import config as configs
 from bert_jax.configs import base
 from elmo import cove
+
+from bert_jax import config as configs
 
 
 def get_config(translator="translate_demo"):

@@ -1,4 +1,4 @@
-"""CoVe (arXiv:1708.00107): the embeddings of words and the states of a translator's encoder, as features of a classifier.
+"""CoVe (arXiv:1708.00107): embeddings of words and the states of a translator's encoder as features of a classifier.
 
 B batch, L length, D width, S packed sequences of a row.
 """

@@ -128,6 +128,29 @@ def test_windows_of_heldout_text_have_each_word_once_from_each_side(world):
         assert sorted(targets) == sorted(id for id in ids if id != left_out)
 
 
+def test_a_causal_model_with_these_words_has_the_same_targets(world, tmp_path):
+    """The GPT-2 to compare with, whose vocabulary is that of the store without the parts of words."""
+    directory, *_ = world
+    config = examples.load(NAME, f"store={directory}/store")
+    tokenizer = open_feed(config).store.tokenizer
+    whole = [piece for piece in tokenizer.pieces if not piece.startswith("##")]
+    (tmp_path / "words.txt").write_text("\n".join(whole) + "\n")
+    keys = [f"{key}={value}" for key, value in examples.SMALL[NAME].items() if "corpus" in key]
+    keys += ["corpus.format=lines", f"store={tmp_path}/store"]
+    name = examples.path_of("elmo/config_wikipedia.py:gpt")
+    causal = configs.load(name, [*keys, f"tokenizer.path={tmp_path}/words.txt"])
+    targets = []
+    for each in (config, causal):
+        feed = open_feed(each, 0)
+        (phase,) = configs.phases(each)
+        dataset = tasks.make(each, feed.store)
+        rows = dataset.rows(phase, "heldout", 0)
+        batch = dataset.make(phase, "heldout", tf.constant(rows[np.arange(len(rows))]), None)
+        ids = np.roll(batch["tokens"], -1, axis=1)[batch["next_weights"].numpy() > 0]
+        targets.append([feed.store.tokenizer.pieces[number] for number in ids])
+    assert targets[0] == targets[1]
+
+
 def test_each_way_sees_the_words_on_its_side(world):
     _, made, params, batch = world
     network = made.module.network
