@@ -13,7 +13,7 @@ from kits.objectives import assert_halves_add_up
 from kits.paths import data
 
 # isort: split
-from elmo import characters, lstm, published, softmax, words
+from elmo import characters, lstm, published, softmax, stream
 from elmo.model import BiLM
 
 from bert_jax import config as configs
@@ -23,7 +23,7 @@ from bert_jax.tasks.feed import open_feed
 
 NAME = "elmo/config.py"
 CLS, SEP = 2, 3
-PIECES = words.PIECES
+PIECES = stream.PIECES
 LONGEST = 60  # words and marks of a sentence
 
 
@@ -73,7 +73,7 @@ def test_characters_of_words_are_bytes_between_marks():
     assert code == [259, ord("n") + 1, 0xC3 + 1, 0xA9 + 1, 260, 261, 261, 261]
     texts = ["a", "", "né", "sixsix", "sevenchars", "\x00"]
     expected = [characters.encode(text, 8) for text in texts[:-1]]
-    np.testing.assert_array_equal(words.encode(tf.constant(texts[:-1]), 8), expected)
+    np.testing.assert_array_equal(stream.encode(tf.constant(texts[:-1]), 8), expected)
     assert characters.encode_text(["a"], 5).tolist() == [
         [259, 257, 260, 261, 261],
         [259, ord("a") + 1, 260, 261, 261],
