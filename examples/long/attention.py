@@ -35,7 +35,7 @@ def fold(x, count: int, size: int):
 
 
 def make_blocks(memory: np.ndarray, is_seen: np.ndarray, *numbers) -> Blocks:
-    """Returns the Blocks of rows in which a query attends to a key if `is_seen` says so and all their numbers are equal.
+    """Returns the Blocks of rows in which a query attends to a key if it `is_seen` and all numbers of both are equal.
 
     memory: int[N, M], of which those that are outside of the row are not seen.
     is_seen: bool[N, Q, M].
