@@ -2,7 +2,7 @@
 
 An image is a text: the word `image`, which begins a row, and its 64 pixels line by line, words from 0 to 16. Rows have
 the pixels in the order in which the network generates them. The files of data/ say which of the 1,797 images a split
-has; those of the last one are of other writers than most of the first.
+has.
 """
 
 import json
