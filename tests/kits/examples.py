@@ -38,6 +38,7 @@ SMALL = {
         "model.feed_forward": 32,
         "model.dropout": 0.1,
         "phases.main.length": 64,
+        "objective.ponder": 0.01,
         "task.train": "dev.json",
         "task.dev": "copy.json",
         "optimizer.learning_rate": 3e-3,
@@ -101,8 +102,9 @@ def path_of(name: str) -> str:
 
 
 def load(name: str, *changes: str):
-    """Returns the small config of an example. changes: further overrides."""
-    return configs.load(path_of(name), [*overrides(STEPS | SMALL[name]), *changes])
+    """Returns the small config of an example; the name may have an argument. changes: further overrides."""
+    keys = STEPS | SMALL[name.partition(":")[0]]
+    return configs.load(path_of(name), [*overrides(keys), *changes])
 
 
 def prepare(name: str, directory, *changes: str) -> tuple:
