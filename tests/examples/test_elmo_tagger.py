@@ -122,6 +122,7 @@ def test_predictions_are_labels_of_the_best_paths(world):
     np.testing.assert_array_equal(outputs.sum(-1), 1)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_language_model_gives_features_and_stays_as_it_is(tmp_path):
     shared = ["model.filters=4,8,8", "model.cell=24", "model.width=16", "model.unroll=6"]
