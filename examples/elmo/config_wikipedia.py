@@ -20,7 +20,7 @@ def get_config(network="elmo"):
         config = gpt_demo.get_config()
         config.model.positions = "rotary"
         config.model.max_length = 160
-        config.phases.main.update(length=160, batch=16, steps=6000)
+        config.phases.main.update(length=160, batch=16, steps=3000)
     else:
         config = elmo_demo.get_config()
         config.objective.samples = 2048
