@@ -26,6 +26,7 @@ STEPS = {
     "checkpoint.every": 10,
     "checkpoint.keep": 2,
 }
+TEXT = f"{ROOT}/docs/*.md"
 # {config: its other keys, and their values in tests}
 SMALL = {
     "universal/config.py": {
@@ -38,6 +39,28 @@ SMALL = {
         "task.train": "dev.json",
         "task.dev": "copy.json",
         "optimizer.learning_rate": 3e-3,
+    },
+    "xlnet/config.py": {
+        "corpus.source": TEXT,
+        "tokenizer.size": 300,
+        "model.layers": 1,
+        "model.width": 32,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "phases.main.length": 48,
+        "phases.main.max_predictions": 8,
+        "optimizer.learning_rate": 1e-2,
+    },
+    "xlnet/config_transformer_xl.py": {
+        "corpus.source": TEXT,
+        "tokenizer.size": 300,
+        "model.layers": 1,
+        "model.width": 32,
+        "model.dropout": 0.1,
+        "model.segment": 16,
+        "model.memory": 16,
+        "phases.main.length": 48,
+        "optimizer.learning_rate": 1e-2,
     },
 }
 
