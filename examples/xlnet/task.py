@@ -7,7 +7,7 @@ The tokens to predict are whole words of spans, as in ngram masking, but are not
 
 from dataclasses import replace
 
-from bert_jax.checks import check_keys, require
+from bert_jax.checks import require
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset
 from bert_jax.tasks.text import masked_rows, mlm_batch, sentence_pairs
@@ -27,7 +27,8 @@ NEEDS = masked_rows.NEEDS
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     sentence_pairs.check(config)
-    check_keys(config, shares=["task.backward_share"])
+    is_share = 0 <= config.task.backward_share <= 1
+    require(is_share, "task.backward_share", config, "expected a share in [0, 1]")
     for name, phase in config.phases.items():
         hint = "expected 1: rows are not packed"
         require(phase.max_packed == 1, f"phases.{name}.max_packed", config, hint)

@@ -214,17 +214,26 @@ def test_a_memory_of_one_layer_is_a_window_of_the_row(memory):
     np.testing.assert_allclose(x[is_real], row[is_real], atol=2e-5)
 
 
-def slopes(params, batch, compute):
-    """Returns float32[L]: the largest gradient of a number that `compute` returns for the parameters, by the embedding
-    of each token of the first row."""
-    gradients = jax.jit(jax.grad(compute))(params)["params"]["embedder"]["words"]
-    return abs(np.asarray(gradients))[batch["tokens"][0]].max(-1)
+def slopes(network, params, batch, method):
+    """Returns the function (place) -> float32[L]: the largest gradient of a last state of the first row by the
+    embedding of each of its tokens, which are all different."""
+
+    @jax.jit
+    @jax.grad
+    def differentiate(params, place):
+        return jnp.take(network.apply(params, batch, method=method)[0], place, axis=0).sum()
+
+    def read(place):
+        gradients = differentiate(params, place)["params"]["embedder"]["words"]
+        return abs(np.asarray(gradients))[batch["tokens"][0]].max(-1)
+
+    return read
 
 
 def test_no_gradient_flows_into_the_memory():
     """But it is read. Later tokens are not."""
     network, batch, params = make_network(TRANSFORMER_XL, *SEGMENT, "model.memory=10")
-    gradients = slopes(params, batch, lambda params: network.apply(params, batch)[0, 7].sum())
+    gradients = slopes(network, params, batch, "__call__")(7)
     assert (gradients[:5] == 0).all() and (gradients[8:] == 0).all()
     assert (gradients[5:8] > 1e-5).all()
     other = batch | {"tokens": batch["tokens"].copy()}
@@ -252,16 +261,12 @@ def test_a_prediction_reads_the_tokens_in_front_of_it_alone():
     """By gradients: not its own, through two layers; and those without a rank."""
     network, batch, params = make_network(XLNET, "model.layers=2")
     ranks = batch["ranks"][0]
-    is_real = batch["sequence_ids"][0] > 0
+    read = slopes(network, params, batch, "predict")
     has_predecessor = False
     for number, place in enumerate(batch["masked_positions"][0]):
         if batch["masked_weights"][0, number]:
-
-            def compute(params, number=number):
-                return network.apply(params, batch, method="predict")[0, number].sum()
-
-            is_read = slopes(params, batch, compute) > 1e-6
-            np.testing.assert_array_equal(is_read, (ranks < ranks[place]) & is_real)
+            is_read = read(number) > 1e-6
+            np.testing.assert_array_equal(is_read, ranks < ranks[place])
             has_predecessor |= is_read[ranks > 0].any()
     assert has_predecessor
 
@@ -269,20 +274,15 @@ def test_a_prediction_reads_the_tokens_in_front_of_it_alone():
 def test_a_content_reads_itself_and_the_tokens_in_front_of_it():
     network, batch, params = make_network(XLNET, "model.layers=2")
     ranks = batch["ranks"][0]
-    for place in (0, *batch["masked_positions"][0]):
-
-        def compute(params, place=place):
-            return network.apply(params, batch, method="streams")[1][0, place].sum()
-
-        is_read = slopes(params, batch, compute) > 1e-6
-        np.testing.assert_array_equal(is_read, ranks <= ranks[place])
+    read = slopes(network, params, batch, lambda network, batch: network.streams(batch)[1])
+    for place in range(LENGTH):
+        np.testing.assert_array_equal(read(place) > 1e-6, ranks <= ranks[place])
 
 
 def test_in_use_every_token_reads_all():
     network, batch, params = make_network(XLNET)
     states = network.apply(params, batch)
-    gradients = slopes(params, batch, lambda params: network.apply(params, batch)[0, 2].sum())
-    assert (gradients > 1e-6).all()
+    assert (slopes(network, params, batch, "__call__")(2) > 1e-6).all()
     permuted = network.apply(params, batch | {"ranks": batch["ranks"][::-1]})
     np.testing.assert_array_equal(states, permuted)
 
@@ -319,7 +319,7 @@ def test_the_objective_needs_two_streams():
 @pytest.mark.parametrize("name, number", [("base", 116_718_336), ("large", 360_268_800)])
 def test_sizes_are_the_published_ones(name, number):
     """Those of the network of transformers, with 32,000 pieces."""
-    config = configs.load(examples.path_of(f"xlnet/config_{name}.py"))
+    config = configs.load(examples.path_of(f"xlnet/config_{name}.py"), ["dtype=float32"])
     network = models.make(config, config.tokenizer.size)
     shapes = jax.eval_shape(partial(network.init, method="predict"), KEY, make_batch())
     assert counts.count(shapes["params"], config.tokenizer.size) == number
@@ -370,7 +370,8 @@ def test_texts_are_read_forwards_or_backwards(rows, share):
             assert directions[0] == directions[1]
             backward.append(directions[0])
             a, b = (found[text][backward[-1]][0] for text in (0, 1))
-            followed += (b + len(texts[1]) == a) if backward[-1] else (a + len(texts[0]) == b)
+            gap = a - b - len(texts[1]) if backward[-1] else b - a - len(texts[0])
+            followed += 0 <= gap < LENGTH  # tokens of both ends may be cut off
     assert len(backward) > 30 and followed > 5
     assert abs(np.mean(backward) - share) < (0.2 if share == 0.5 else 1e-9)
 

@@ -42,6 +42,7 @@ SMALL = {
     },
     "xlnet/config.py": {
         "corpus.source": TEXT,
+        "corpus.format": "files",
         "tokenizer.size": 300,
         "model.layers": 1,
         "model.width": 32,
@@ -53,6 +54,7 @@ SMALL = {
     },
     "xlnet/config_transformer_xl.py": {
         "corpus.source": TEXT,
+        "corpus.format": "files",
         "tokenizer.size": 300,
         "model.layers": 1,
         "model.width": 32,
