@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax.convert import config_json
 from bert_jax.convert.architecture import Architecture
 
@@ -78,7 +80,7 @@ def write_tensors(tensors: dict, vocabulary) -> dict:
         if INPUT.search(name) or OUTPUT.search(name):
             heads = tensors[name[:-1] + "r_w_bias"].shape
             matrix = array.T if INPUT.search(name) else array
-            array = matrix.reshape(-1, *heads)
+            array = np.ascontiguousarray(matrix.reshape(-1, *heads))  # as files have it
         written[name] = array.reshape(1, 1, -1) if name == MASK else array
     return written
 
