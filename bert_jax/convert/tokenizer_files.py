@@ -37,7 +37,7 @@ def write(
     is_bert = tokenizer.kind == "wordpiece" and frame == BERT
     write_json(directory / "tokenizer.json", document(tokenizer, frame))
     tokens = settings(tokenizer, is_bert)
-    if frame.last_segment is not None:  # transformers reads the vector of a text at the last place of its row
+    if frame.last_segment is not None:  # transformers reads the vector of the last place of a row
         common["padding_side"] = "left"
     if not frame.size():  # transformers asks for a token that begins a text, and one that ends it
         end = tokenizer.spellings.get("sep")

@@ -134,6 +134,7 @@ def default_keys(length: int, directory: Path) -> list[str]:
 XLNET = Architecture(
     prefix="XLNet",
     model_type="xlnet",
+    title="XLNet (which bert_jax pretrains without a memory)",
     tokenizer="XLNetTokenizer",
     parts=PARTS,
     body=("transformer.",),

@@ -5,6 +5,7 @@ import pytest
 from kits.permuted import LENGTH, ROWS, TRANSFORMER_XL, make_network, slopes
 
 from bert_jax.layers.attention_spec import Mask
+from bert_jax.runs import continuation
 
 SEGMENT = "model.layers=2", "model.segment=5"
 
@@ -58,6 +59,12 @@ def test_no_gradient_flows_into_the_memory():
     other["tokens"][0, 1] += 1
     states = [network.apply(params, rows)[0, 7] for rows in (batch, other)]
     assert abs(states[1] - states[0]).max() > 1e-3
+
+
+def test_a_run_is_evaluated_with_another_memory():
+    """That of training belongs to the model."""
+    assert continuation.is_of_model("model.memory")
+    assert not continuation.is_of_model("model.evaluation_memory")
 
 
 def test_texts_are_continued_with_a_memory_of_all():
