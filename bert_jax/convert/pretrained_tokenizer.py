@@ -34,7 +34,7 @@ GPT = "OpenAIGPT"
 ROBERTA = "Roberta"
 ALBERT = "Albert"
 SPIECE = "spiece.model"
-OTHERS = ("PreTrained", "TokenizersBackend")
+OTHERS = ("PreTrained", "TokenizersBackend", "XLNet")
 # {class: the type of its model}, {class: what adds its frame}, and {class: its special tokens, unless the settings have
 # others}
 TYPES = dict.fromkeys(BERT, "WordPiece") | dict.fromkeys((GPT2, GPT, ROBERTA), "BPE")
@@ -45,6 +45,7 @@ DEFAULTS[GPT2] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), TEXT_END
 DEFAULTS[GPT] = {"unk_token": bpe_files.UNKNOWN}
 DEFAULTS[ROBERTA] = {f"{name}_token": text.split()[0] for name, text in OTHER_NAMES.items()}
 DEFAULTS[ROBERTA] |= {"bos_token": "<s>", "eos_token": "</s>"}
+DEFAULTS["XLNet"] = {f"{name}_token": f"<{name}>" for name in SPECIAL}
 DEFAULTS[ALBERT] = DEFAULTS["Bert"] | {"pad_token": "<pad>", "unk_token": "<unk>"}
 
 

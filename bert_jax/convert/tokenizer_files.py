@@ -37,6 +37,8 @@ def write(
     is_bert = tokenizer.kind == "wordpiece" and frame == BERT
     write_json(directory / "tokenizer.json", document(tokenizer, frame))
     tokens = settings(tokenizer, is_bert)
+    if frame.last_segment is not None:  # transformers reads the vector of the last place of a row
+        common["padding_side"] = "left"
     if not frame.size():  # transformers asks for a token that begins a text, and one that ends it
         end = tokenizer.spellings.get("sep")
         tokens |= {"bos_token": tokenizer.spellings.get("bos", end), "eos_token": end}
@@ -107,9 +109,13 @@ def post_processor(tokenizer, frame: Frame) -> dict:
     parts = frame.ids(tokenizer.special)[:3]
     ids = {tokenizer.pieces[number]: number for part in parts for number in part}
     begin, between, end = ([tokenizer.pieces[number] for number in part] for part in parts)
+    single = [*begin, "$A", *end]
+    pair = [*begin, "$A", *between, "$B:1", *(f"{piece}:1" for piece in end)]
+    if frame.last_segment is not None:
+        single[-1] = pair[-1] = f"{end[-1]}:{frame.last_segment}"
     template = TemplateProcessing(
-        single=[*begin, "$A", *end],
-        pair=[*begin, "$A", *between, "$B:1", *(f"{piece}:1" for piece in end)],
+        single=single,
+        pair=pair,
         special_tokens=[*ids.items()],
     )
     return json.loads(template.__getstate__())

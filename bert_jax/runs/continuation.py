@@ -46,14 +46,16 @@ def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
 
 
 def is_of_model(key: str) -> bool:
-    """Returns whether a key determines the shapes or the meaning of a model's parameters."""
+    """Returns whether a key determines the shapes or the meaning of a model's parameters. Keys `evaluation_*` decide
+    evaluations alone."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "hidden_dropout", "initializer")
     if key in configs.DECODING:
         return False
     if key == "task.pair_task":  # decides whether there is a head for pairs
         return True
-    return group in ("model", "objective") and name not in free
+    is_free = name in free or name.startswith("evaluation_")
+    return group in ("model", "objective") and not is_free
 
 
 def digest(config: ConfigDict | dict) -> str:

@@ -93,6 +93,30 @@ SMALL = {
     "long/config.py": LONG | {"model.block": 8, "tokenizer.size": 300, "tokenizer.sample": 1},
     "long/config_digits.py": NETWORK | {"model.layers": 1},
     "long/config_characters.py": LONG,
+    "xlnet/config.py": {
+        "corpus.source": TEXT,
+        "corpus.format": "files",
+        "tokenizer.size": 300,
+        "model.layers": 1,
+        "model.width": 32,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "phases.main.length": 48,
+        "phases.main.max_predictions": 8,
+        "optimizer.learning_rate": 1e-2,
+    },
+    "xlnet/config_transformer_xl.py": {
+        "corpus.source": TEXT,
+        "corpus.format": "files",
+        "tokenizer.size": 300,
+        "model.layers": 1,
+        "model.width": 32,
+        "model.dropout": 0.1,
+        "model.segment": 16,
+        "model.memory": 16,
+        "phases.main.length": 48,
+        "optimizer.learning_rate": 1e-2,
+    },
 }
 
 
