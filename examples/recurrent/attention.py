@@ -39,17 +39,18 @@ class Options(NamedTuple):
 
     score: str  # of SCORES
     reach: str  # of REACHES
-    window: int  # D of Luong et al.: the source's tokens to each side that a local reach sees
+    window: int  # D of Luong et al.: how many tokens to each side of p_t a local reach sees
     gradient_dtype: jnp.dtype
 
 
 # --- Scores ---------------------------------------------------------------------------------------
-# Each is a function of h[B, N, D], the memory, and product(name of a weight, x) -> x times it; it returns [B, N, L].
+# Each is a function of h[B, N, D], the memory, and product(name of a weight, x) -> x times it. It returns
+# float32[B, N, L]: scores that are rounded to bfloat16 are off by up to 0.2.
 
 
 def dot_score(h, memory: Memory, product):
     """h_t . key_s, which is h_s, or with the score `general` W h_s."""
-    return jnp.einsum("bnk,blk->bnl", h, memory.keys)
+    return jnp.einsum("bnk,blk->bnl", h, memory.keys, preferred_element_type=jnp.float32)
 
 
 def cosine_score(h, memory: Memory, product):
@@ -62,14 +63,15 @@ def additive_score(h, memory: Memory, product):
 
     @jax.checkpoint  # in a scan, arrays [B, N, L, K] of all steps would be kept for the backward pass
     def compare(queries, keys):
-        return product("vector", jnp.tanh(queries[:, :, None] + keys[:, None]))[..., 0]
+        hidden = jnp.tanh(queries[:, :, None] + keys[:, None])
+        return product("vector", hidden.astype(jnp.float32))[..., 0]
 
     return compare(product("query", h), memory.keys)
 
 
 def location_score(h, memory: Memory, product):
     """Component s of W h_t: what the source says does not matter."""
-    values = product("query", h)
+    values = product("query", h.astype(jnp.float32))
     shape = *h.shape[:2], memory.states.shape[1]
     positions = jnp.broadcast_to(memory.places.positions[:, None], shape)
     return jnp.take_along_axis(values, positions, axis=-1)
@@ -107,16 +109,16 @@ def weigh(options: Options, weights: dict, h, places: Places, memory: Memory):
     def product(name, x):
         return affine(x, weights[name], None, options.gradient_dtype)
 
-    scores = SCORES[options.score](h, memory, product).astype(jnp.float32)
+    scores = SCORES[options.score](h, memory, product)
     is_seen = places.ids[..., None] == memory.places.ids[:, None]
     if options.reach == GLOBAL:
         return nn.softmax(jnp.where(is_seen, scores, MASKED))
-    sizes = is_seen.sum(axis=-1)
+    lengths = is_seen.sum(axis=-1)
     if options.reach == MONOTONIC:
-        centers = jnp.minimum(places.positions, sizes - 1)
+        centers = jnp.minimum(places.positions, lengths - 1)
     else:
-        prediction = product("center", jnp.tanh(product("hidden", h)))[..., 0]
-        centers = sizes * nn.sigmoid(prediction.astype(jnp.float32))
+        hidden = jnp.tanh(product("hidden", h)).astype(jnp.float32)
+        centers = lengths * nn.sigmoid(product("center", hidden)[..., 0])
     distances = memory.places.positions[:, None] - centers[..., None]
     is_seen &= jnp.abs(distances) <= options.window
     shares = nn.softmax(jnp.where(is_seen, scores, MASKED))

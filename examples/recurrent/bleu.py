@@ -4,15 +4,17 @@
 
 Each file has a translation in each line, as `bert-jax predict --output` writes it, of tokenized text. Prints their BLEU
 for all sentences, those with more than 15 words, and other groups, with the interval of 95 %; and the difference to the
-first file, with that of the same draws of sentences. Needs the extra `translate`.
+first file, with that of the same draws of sentences, which sacrebleu's bootstrap does not give. Needs the extra
+`translate`.
 """
 
 import argparse
-import gzip
 from pathlib import Path
 
 import numpy as np
 from sacrebleu.metrics import BLEU
+
+from bert_jax.data.sources import tables
 
 # {group: its fewest and most words}
 GROUPS = {
@@ -24,12 +26,6 @@ GROUPS = {
     "over 20": (21, 999),
 }
 DRAWS = 1000
-
-
-def read(path: Path) -> list[str]:
-    open_text = gzip.open if path.suffix == ".gz" else open
-    with open_text(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
 
 
 def statistics(translations: list[str], references: list[str]) -> np.ndarray:
@@ -68,21 +64,31 @@ def interval(value: float, samples: np.ndarray) -> tuple:
     return (value, *np.percentile(samples, [2.5, 97.5]))
 
 
+def compare_groups(sizes: np.ndarray, systems: list[np.ndarray]) -> dict:
+    """Returns {group: (its sentences, `compare` of them)} of GROUPS with sentences.
+
+    sizes: int64[N], words of the sources.
+    """
+    groups = {}
+    for name, (fewest, most) in GROUPS.items():
+        chosen = (sizes >= fewest) & (sizes <= most)
+        if chosen.any():
+            results = compare([rows[chosen] for rows in systems])
+            groups[name] = int(chosen.sum()), results
+    return groups
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--reference", type=Path, required=True)
     parser.add_argument("translations", type=Path, nargs="+")
     options = parser.parse_args(arguments)
-    sizes = np.array([len(text.split()) for text in read(options.source)])
-    references = read(options.reference)
-    systems = [statistics(read(path), references) for path in options.translations]
-    for name, (fewest, most) in GROUPS.items():
-        chosen = (sizes >= fewest) & (sizes <= most)
-        print(f"{name} words: {chosen.sum()} sentences")
-        if not chosen.any():
-            continue
-        results = compare([rows[chosen] for rows in systems])
+    sizes = np.array([len(text.split()) for text in tables.read_lines(options.source)])
+    references = tables.read_lines(options.reference)
+    systems = [statistics(tables.read_lines(path), references) for path in options.translations]
+    for name, (count, results) in compare_groups(sizes, systems).items():
+        print(f"{name} words: {count} sentences")
         for path, (score, difference) in zip(options.translations, results, strict=True):
             texts = ["{:6.2f} [{:.2f}, {:.2f}]".format(*numbers) for numbers in (score, difference)]
             print(f"    {path.stem:20} BLEU {texts[0]:24} difference {texts[1]}")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from bert_jax.layers.dense import Dense, affine
@@ -19,7 +20,7 @@ from bert_jax.layers.dense import Dense, affine
 FORGET = 1.0  # added to the forget gate of an LSTM, so that it remembers at first
 
 
-def gru(x, state: tuple, product: Callable) -> tuple:
+def gru(x, state: tuple, kernels: tuple, product: Callable) -> tuple:
     """Returns the next state (h[B, D],).
 
         r = sigmoid(x_r + h U_r)
@@ -27,17 +28,17 @@ def gru(x, state: tuple, product: Callable) -> tuple:
         new = tanh(x_n + (r * h) U_n)
 
     x: [B, 3 D], the input times its weights, for r, u and new.
-    product: (states [B, D], a slice of the columns of U) -> their product.
+    kernels: float32[D, 2 D] of r and u, and float32[D, D] of new.
+    product: (states [B, D], a kernel) -> their product.
     """
     (h,) = state
-    size = h.shape[-1]
-    gates = x[:, : 2 * size] + product(h, slice(2 * size))
-    reset, update = jnp.split(nn.sigmoid(gates), 2, axis=-1)
-    new = jnp.tanh(x[:, 2 * size :] + product(reset * h, slice(2 * size, None)))
+    gates, candidate = jnp.split(x, [2 * h.shape[-1]], axis=-1)
+    reset, update = jnp.split(nn.sigmoid(gates + product(h, kernels[0])), 2, axis=-1)
+    new = jnp.tanh(candidate + product(reset * h, kernels[1]))
     return ((1 - update) * h + update * new,)
 
 
-def lstm(x, state: tuple, product: Callable) -> tuple:
+def lstm(x, state: tuple, kernels: tuple, product: Callable) -> tuple:
     """Returns the next state (h[B, D], c[B, D]) (arXiv:1409.2329, section 3).
 
         i, f, g, o = x + h U
@@ -45,10 +46,11 @@ def lstm(x, state: tuple, product: Callable) -> tuple:
         h = sigmoid(o) * tanh(c)
 
     x: [B, 4 D], the input times its weights, for i, f, g and o.
+    kernels: one, float32[D, 4 D].
     product: as in `gru`.
     """
     h, c = state
-    i, f, g, o = jnp.split(x + product(h, slice(None)), 4, axis=-1)
+    i, f, g, o = jnp.split(x + product(h, kernels[0]), 4, axis=-1)
     c = nn.sigmoid(f + FORGET) * c + nn.sigmoid(i) * jnp.tanh(g)
     return nn.sigmoid(o) * jnp.tanh(c), c
 
@@ -56,26 +58,30 @@ def lstm(x, state: tuple, product: Callable) -> tuple:
 class Kind(NamedTuple):
     """A kind of cells."""
 
-    turn: Callable  # (x, state, product) -> the next state
-    gates: int
+    step: Callable  # (x, state, kernels, product) -> the next state
+    kernels: tuple  # the gates of each
     arrays: int  # of a state, [B, D] each; the first one is what others read
 
+    @property
+    def gates(self) -> int:
+        return sum(self.kernels)
 
-KINDS = {"gru": Kind(gru, 3, 1), "lstm": Kind(lstm, 4, 2)}
+
+KINDS = {"gru": Kind(gru, (2, 1), 1), "lstm": Kind(lstm, (4,), 2)}
 
 
-def advance(kind: str, x, state: tuple, kernel, gradient_dtype) -> tuple:
+def advance(kind: str, x, state: tuple, kernels: tuple, gradient_dtype) -> tuple:
     """Returns the state after one more input. States are in float32 at least.
 
     x: [B, G D], the input times its weights, in the dtype of products.
-    kernel: float32[D, G D], the weights of the state.
+    kernels: the weights of the state, see `Cell.kernels`.
     """
 
-    def product(states, columns):
-        y = affine(states.astype(x.dtype), kernel[:, columns], None, gradient_dtype)
+    def product(states, kernel):
+        y = affine(states.astype(x.dtype), kernel, None, gradient_dtype)
         return y.astype(states.dtype)
 
-    return KINDS[kind].turn(x.astype(state[0].dtype), state, product)
+    return KINDS[kind].step(x.astype(state[0].dtype), state, kernels, product)
 
 
 def zero_state(kind: str, x) -> tuple:
@@ -96,26 +102,26 @@ def by_time(tree):
     return jax.tree.map(lambda array: array.swapaxes(0, 1), tree)
 
 
-def scan(kind: str, is_reverse: bool, gradient_dtype, x, is_first, *, kernel) -> tuple:
+def scan(kind: str, is_reverse: bool, gradient_dtype, x, is_first, *, kernels) -> tuple:
     """Returns the states after each input, arrays [B, L, D].
 
     is_reverse: whether time goes backward.
     x: [B, L, G D], inputs times their weights.
     is_first: bool[B, L], where a sequence begins, as time goes: its state is 0 before.
-    kernel: as in `advance`.
+    kernels: as in `advance`.
     """
 
-    def turn(state, inputs):
+    def step(state, inputs):
         x, is_first = inputs
-        state = advance(kind, x, reset(is_first, state, start), kernel, gradient_dtype)
+        state = advance(kind, x, reset(is_first, state, start), kernels, gradient_dtype)
         return state, state
 
     start = zero_state(kind, x)
-    return by_time(jax.lax.scan(turn, start, by_time((x, is_first)), reverse=is_reverse)[1])
+    return by_time(jax.lax.scan(step, start, by_time((x, is_first)), reverse=is_reverse)[1])
 
 
 class Cell(nn.Module):
-    """The weights of a cell, whose turns are `advance`."""
+    """The weights of a cell, whose steps are `advance`."""
 
     kind: str
     size: int  # D
@@ -136,6 +142,9 @@ class Cell(nn.Module):
         """Returns the weights of inputs, float32[I, G D], and their bias float32[G D]. size: I."""
         return self.input.weights(size)
 
-    def kernel(self):
-        """Returns the weights of the state, float32[D, G D]."""
-        return self.recurrent.weights(self.size)[0]
+    def kernels(self) -> tuple:
+        """Returns the weights of the state, float32[D, G D], in the parts of the products of a step. In a scan, a part
+        that is cut out in each step would cost a gradient of the whole in each step."""
+        (kernel, _) = self.recurrent.weights(self.size)
+        ends = np.cumsum(KINDS[self.kind].kernels)[:-1] * self.size
+        return tuple(jnp.split(kernel, ends, axis=1))

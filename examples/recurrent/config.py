@@ -3,7 +3,7 @@
     bert-jax pretrain --config examples/recurrent/config.py --workdir runs/recurrent
     bert-jax predict  --model runs/recurrent siebenhunderteinundzwanzigtausenddreizehn
 
-All but the network, and the shape of a batch, is that of configs/translate_demo.py.
+The text and its vocabulary are those of the package's translate_demo.
 """
 
 from bert_jax.configs import base, translate_demo
@@ -14,7 +14,6 @@ def get_config():
     base.use(config, model="recurrent.model")
     config.store = "stores/recurrent"
     config.model.layers = 1
-    config.model.width = 128
     # Shorter rows, of about three pairs: a scan has as many steps as a row has places.
     config.phases.main = base.phase(steps=250, length=48, batch=48)
     config.optimizer.learning_rate = 4e-3

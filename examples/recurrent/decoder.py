@@ -1,7 +1,8 @@
 """The decoder: cells that read the target, word by word, and attention to the source.
 
-With `feeding`, attention is a part of each step, and what it returns is an input of the next step's first cell, besides
-the word (arXiv:1508.04025, section 3.3). Without it, all states attend at once, after the scan.
+With `input_feeding`, attention is a part of each step, and what it returns is an input of the next step's first cell,
+besides the word (arXiv:1508.04025, section 3.3). Without it, all states attend at once, after the scan, which with
+score=additive needs arrays [B, T, L, K].
 
 B batch, T length of the target, D width, G gates of a cell, N hypotheses of a row.
 """
@@ -23,16 +24,16 @@ from bert_jax.models.transformer import DECODER
 from bert_jax.parallel import constraints
 
 LOGITS = DECODER + 1  # number of the dropout in front of the logits
-STEPS = (
-    DECODER + 2
-)  # number of the dropout keys of the first step; they are those of dropout between layers
+STEPS = DECODER + 2  # number of the first step's keys of the dropout between layers
 
 
 class Carry(NamedTuple):
     """What a step gives the next one."""
 
     states: list  # of each layer, tuples of [B, D]
-    vector: jax.Array  # [B, D]: with feeding what attention returned, else the last layer's state
+    vector: (
+        jax.Array
+    )  # [B, D]: with input_feeding what attention returned, else the last layer's state
 
 
 def advance(sizes: Sizes, weights: dict, carry: Carry, x, places, memory, keys) -> Carry:
@@ -43,17 +44,17 @@ def advance(sizes: Sizes, weights: dict, carry: Carry, x, places, memory, keys) 
     places: of the tokens, [B, N]. memory: of the source, or None.
     keys: uint32[B N], of dropout, or None.
     """
-    if sizes.feeding:
+    if sizes.input_feeding:
         x += affine(carry.vector, weights["feed"], None, sizes.gradient_dtype)
     states = []
     for number, (state, cell) in enumerate(zip(carry.states, weights["cells"], strict=True)):
         if number:
             x = maybe_dropout(states[-1][0].astype(x.dtype), keys, number, sizes.dropout)
             x = affine(x, *cell["input"], sizes.gradient_dtype)
-        state = cells.advance(sizes.cell, x, state, cell["kernel"], sizes.gradient_dtype)
+        state = cells.advance(sizes.cell, x, state, cell["kernels"], sizes.gradient_dtype)
         states.append(state)
     vector = states[-1][0].astype(sizes.dtype)
-    if sizes.feeding:
+    if sizes.input_feeding:
         vector = attend(sizes, weights, vector, places, memory)
     return Carry(states, vector)
 
@@ -73,7 +74,7 @@ def scan(sizes: Sizes, x, is_first, starts, places, memory, keys, *, weights) ->
     starts: the states with which it does, of each layer a tuple of [B, T, D].
     """
 
-    def turn(carry, inputs):
+    def step(carry, inputs):
         number, x, is_first, starts, places = inputs
         starts = Carry(starts, jnp.zeros_like(carry.vector))
         carry = cells.reset(is_first, carry, starts)
@@ -84,7 +85,7 @@ def scan(sizes: Sizes, x, is_first, starts, places, memory, keys, *, weights) ->
 
     numbers = jnp.uint32(STEPS) + jnp.arange(x.shape[1], dtype=jnp.uint32)
     inputs = numbers, *cells.by_time((x, is_first, starts, places))
-    return cells.by_time(jax.lax.scan(turn, first_carry(sizes, starts), inputs)[1])
+    return cells.by_time(jax.lax.scan(step, first_carry(sizes, starts), inputs)[1])
 
 
 def first_carry(sizes: Sizes, starts) -> Carry:
@@ -108,10 +109,10 @@ class Decoder(nn.Module):
     def weights(self) -> dict:
         """Returns the arrays that steps multiply by."""
         width = self.sizes.width
-        weights = {"cells": [{"kernel": cell.kernel()} for cell in self.blocks]}
+        weights = {"cells": [{"kernels": cell.kernels()} for cell in self.blocks]}
         for cell, arrays in zip(self.blocks[1:], weights["cells"][1:], strict=True):
-            arrays["input"] = cell.input.weights(width)
-        if self.sizes.feeding:
+            arrays["input"] = cell.input_weights(width)
+        if self.sizes.input_feeding:
             weights["feed"] = self.feed.weights(width)[0]
         if self.context:
             weights["context"] = self.context.weights()
@@ -132,7 +133,7 @@ class Decoder(nn.Module):
         states, vectors = run(projected, places.ids != before, *arrays, weights=weights)
         if self.context and self.is_mutable_collection("intermediates"):
             self.context.probabilities(states, places, memory)
-        if self.context and not sizes.feeding:
+        if self.context and not sizes.input_feeding:
             vectors = attend(sizes, weights, states, places, memory)
         return constraints.stream(vectors)
 
@@ -144,6 +145,6 @@ class Decoder(nn.Module):
         weights = self.weights()
         projected = self.blocks[0].project(x)
         carry = advance(self.sizes, weights, carry, projected, places, memory, None)
-        if self.context and not self.sizes.feeding:
+        if self.context and not self.sizes.input_feeding:
             return attend(self.sizes, weights, carry.vector, places, memory), carry
         return carry.vector, carry

@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
     layers: int
     width: int
     cell: str
-    feeding: bool
+    input_feeding: bool
     dropout: float
     initializer: float
     dtype: jnp.dtype
@@ -56,7 +56,7 @@ class Bidirectional(nn.Module):
     def read(self, cell: Cell, is_reverse: bool, x, is_first) -> tuple:
         """Returns the states of a cell, see `cells.scan`."""
         scan = partial(cells.scan, cell.kind, is_reverse, cell.gradient_dtype)
-        return constraints.map_rows(scan)(cell.project(x), is_first, kernel=cell.kernel())
+        return constraints.map_rows(scan)(cell.project(x), is_first, kernels=cell.kernels())
 
 
 class Encoder(nn.Module):

@@ -34,7 +34,7 @@ DEFAULTS = {
     "score": "additive",
     "reach": "global",  # how much of the source it sees: global, local_m, local_p
     "window": 4,  # tokens to each side of the center of a local reach
-    "feeding": True,  # whether attention in a step is an input of the next one; never with score=none
+    "input_feeding": True,  # whether attention in a step is an input of the next one; never with score=none
     "max_length": 256,  # no side of a row may be longer; with score=location the positions that have scores
     "dropout": 0.2,  # dropout rate on embeddings, between layers, and in front of the logits
     "initializer": 0.0,  # standard deviation of the truncated normal initializer; 0: the root of 1 / width
@@ -60,6 +60,9 @@ def check(config):
         not_negative=["model.initializer"],
     )
     require(model.width % 2 == 0, "model.width", config, "expected an even number")
+    is_lm = config.objective.name in ("mlm", "causal_lm")
+    hint = "recurrent.model reads a source and a target; use translation"
+    require(not is_lm, "objective.name", config, hint)
     hint = f"expected at most model.max_length={model.max_length}"
     for name, phase in config.phases.items():
         require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)
@@ -81,7 +84,14 @@ class Recurrent(nn.Module):
     def head(self) -> Head:
         sizes = self.encoder.sizes
         initializer = sizes.initializer
-        options = LayerOptions("relu", initializer, initializer, 1e-5, sizes.gradient_dtype, True)
+        options = LayerOptions(
+            activation="relu",
+            initializer=initializer,
+            out_initializer=initializer,
+            epsilon=1e-5,
+            gradient_dtype=sizes.gradient_dtype,
+            bias=True,
+        )
         vocabulary = self.encoder.embedder.vocabulary_size
         return Head(vocabulary, sizes.width, options, has_dense=False, has_bias=False)
 
@@ -133,22 +143,31 @@ def make(config, vocabulary_size: int, **fields) -> Recurrent:
     """Returns the network of a config. fields: those of attention of Transformers, which it does not read."""
     model = config.model
     initializer = model.initializer or model.width**-0.5
-    dtypes = jnp.dtype(config.dtype), jnp.dtype(config.gradient_dtype)
+    dtype = jnp.dtype(config.dtype)
+    gradient_dtype = jnp.dtype(config.gradient_dtype)
     options = None
     context = None
     if model.score != attention.NONE:
-        options = Options(model.score, model.reach, model.window, dtypes[1])
+        options = Options(model.score, model.reach, model.window, gradient_dtype)
         context = Attention(options, model.width, model.max_length, initializer)
     sizes = Sizes(
-        model.layers,
-        model.width,
-        model.cell,
-        model.feeding and options is not None,
-        model.dropout,
-        initializer,
-        *dtypes,
-        options,
+        layers=model.layers,
+        width=model.width,
+        cell=model.cell,
+        input_feeding=model.input_feeding and options is not None,
+        dropout=model.dropout,
+        initializer=initializer,
+        dtype=dtype,
+        gradient_dtype=gradient_dtype,
+        attention=options,
     )
-    rows = vocabulary_size, 0, 0, model.width  # neither positions nor segments have embeddings
-    embedder = Embedder(*rows, initializer, dtypes[1], dtypes[0])
+    embedder = Embedder(
+        vocabulary_size=vocabulary_size,
+        max_length=0,  # neither positions nor segments have embeddings
+        type_vocabulary=0,
+        width=model.width,
+        initializer=initializer,
+        gradient_dtype=gradient_dtype,
+        dtype=dtype,
+    )
     return Recurrent(Encoder(embedder, sizes), Decoder(sizes, context))

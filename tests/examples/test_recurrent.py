@@ -1,5 +1,6 @@
 """Recurrent translators: cells, scores, reach, packed rows, and decoding."""
 
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import examples
+from kits.objectives import assert_halves_add_up
 from recurrent import attention, cells
 from recurrent.attention import Attention, Options, Places
 from recurrent.encoder import last_states
@@ -23,9 +25,9 @@ B, N, L, D = 3, 4, 7, 8
 NETWORKS = {
     "additive": ["model.layers=1", "model.cell=gru", "model.reach=global"],
     "none": ["model.score=none", "model.reach=global"],
-    "dot": ["model.score=dot", "model.feeding=False", "model.reach=local_m"],
+    "dot": ["model.score=dot", "model.input_feeding=False", "model.reach=local_m"],
     "general": ["model.score=general"],
-    "location": ["model.score=location", "model.feeding=False", "model.cell=gru"],
+    "location": ["model.score=location", "model.input_feeding=False", "model.cell=gru"],
     "cosine": ["model.score=cosine", "model.layers=1", "model.reach=global"],
 }
 
@@ -37,8 +39,9 @@ def run_cell(kind: str, x, weights, bias, kernel, dtype=jnp.float32):
     """Returns the states h [B, L, D] of a cell that reads x."""
     projected = jnp.asarray(x @ weights + bias, dtype)
     is_first = jnp.broadcast_to(jnp.arange(x.shape[1]) == 0, x.shape[:2])
-    kernel = jnp.asarray(kernel, dtype)
-    return np.asarray(cells.scan(kind, False, dtype, projected, is_first, kernel=kernel)[0])
+    sizes = D * np.cumsum(cells.KINDS[kind].kernels)
+    kernels = jnp.split(jnp.asarray(kernel, dtype), sizes[:-1], axis=1)
+    return np.asarray(cells.scan(kind, False, dtype, projected, is_first, kernels=kernels)[0])
 
 
 @pytest.mark.slow
@@ -61,7 +64,9 @@ def test_cells_are_those_of_keras(kind):
         z, r, new = np.split(array, 3, axis=-1)
         return np.concatenate([r, -z, new], axis=-1)
 
-    weights, kernel, bias = map(reorder, arrays) if kind == "gru" else arrays
+    if kind == "gru":
+        arrays = map(reorder, arrays)
+    weights, kernel, bias = arrays
     if kind == "lstm":
         bias = bias - np.repeat([0, cells.FORGET, 0, 0], D)
     np.testing.assert_allclose(run_cell(kind, x, weights, bias, kernel), layer(x), atol=1e-6)
@@ -244,6 +249,27 @@ def test_local_m_is_a_window_around_the_position():
     assert (expected[1, 3, 5:] > 0).all()  # the third token for a source of two
 
 
+@pytest.mark.parametrize("score", attention.SCORES)
+def test_scores_of_bfloat16_are_computed_in_float32(score):
+    """So those of the same states in float32, and the same weights, are at most as far as the products' inputs."""
+    draw = np.random.default_rng(0)
+    h, states = (draw.normal(size=(B, size, 64), scale=2) for size in (N, L))
+    h, states = (jnp.asarray(array, jnp.bfloat16) for array in (h, states))
+    memory = attention.Memory(states, states, SOURCE)
+    shapes = {"query": (64, 64), "vector": (64, 1)}
+    weights = {name: draw.integers(-2, 3, shape) / 4 for name, shape in shapes.items()}
+
+    def product(name, x):
+        return x @ jnp.asarray(weights[name], x.dtype)
+
+    scores = attention.SCORES[score](h, memory, product)
+    assert scores.dtype == jnp.float32
+    wide = attention.Memory(*(x.astype(jnp.float32) for x in memory[:2]), SOURCE)
+    expected = attention.SCORES[score](h.astype(jnp.float32), wide, product)
+    tolerance = {"additive": 0.1, "cosine": 0.02}.get(score, 1e-4)
+    np.testing.assert_allclose(scores, expected, atol=tolerance)
+
+
 # --- Networks -------------------------------------------------------------------------------------
 
 
@@ -292,6 +318,10 @@ def pair_of(batch, number: int) -> dict:
             alone[side + name] = np.where(is_own, moved, 0)
         alone[f"{side}sequence_ids"] = is_own.astype(np.int32)
     return alone
+
+
+def test_halves_of_a_batch_add_up(network):
+    assert_halves_add_up(network.objective, network.params, network.batch)
 
 
 def test_packed_pairs_have_the_logits_of_each_alone(network):
@@ -398,12 +428,16 @@ def test_dropout_is_that_of_a_row_and_differs_at_each_step(first_batch):
     def apply(params):
         keys = jnp.array([0, 0, 1], jnp.uint32)
         vectors = made.module.network.apply({"params": params}, batch, keys)
-        return jnp.square(vectors[0]).sum(), vectors
+        states = made.module.network.apply({"params": params}, batch, keys, method="states")
+        return jnp.square(vectors[0]).sum(), (vectors, states)
 
-    (_, vectors), gradients = jax.value_and_grad(apply, has_aux=True)(params)
+    (_, (vectors, states)), gradients = jax.value_and_grad(apply, has_aux=True)(params)
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert (vectors[0] != vectors[2]).mean() > 0.5
     assert 0.4 < np.mean(vectors[0] == 0) < 0.6
+    assert 0.4 < np.mean(states[0][0, :20] == 0) < 0.6  # the embeddings of the source
+    is_kept = (vectors[0] != 0) & (vectors[2] != 0)
+    assert (vectors[0] != vectors[2])[is_kept].mean() > 0.9  # not in front of the logits alone
     gradient = gradients["decoder"]["blocks_1"]["input"]["kernel"]
     assert (abs(gradient).max(axis=1) > 0).all()
 
@@ -412,6 +446,8 @@ def test_wrong_keys_are_refused():
     for change in ("model.width=33", "model.score=concat", "model.reach=local", "model.window=0"):
         with pytest.raises(BadInput, match=change.partition("=")[0]):
             examples.load(NAME, change)
+    with pytest.raises(BadInput, match="objective.name"):
+        examples.load(NAME, "objective.name=mlm", "task.name=sentence_pairs")
 
 
 @pytest.mark.parametrize("score", [*attention.SCORES, "none", "transformer"])
@@ -443,7 +479,7 @@ def make_translations(count: int) -> tuple[list[str], list[str], list[str]]:
     return [" ".join(words) for words in references], better, worse
 
 
-def test_intervals_of_bleu_contain_that_of_sacrebleu():
+def test_intervals_of_bleu_are_as_wide_as_those_of_sacrebleu():
     metrics = pytest.importorskip("sacrebleu.metrics")
     from recurrent import bleu
 
@@ -452,8 +488,10 @@ def test_intervals_of_bleu_contain_that_of_sacrebleu():
     (first, same), (second, worse) = bleu.compare(arrays, draws=200)
     metric = metrics.BLEU(tokenize="none")
     for texts, (value, low, high) in zip(systems, (first, second), strict=True):
-        assert value == pytest.approx(metric.corpus_score(texts, [references]).score)
-        assert low < value < high
+        expected = metric.corpus_score(texts, [references], n_bootstrap=1000)
+        half = float(re.search(r"± ([\d.]+)", str(expected))[1])
+        assert value == pytest.approx(expected.score)
+        assert low < value < high and high - low == pytest.approx(2 * half, rel=0.2)
     assert same == (0, 0, 0)
     value, low, high = worse
     assert value == pytest.approx(second[0] - first[0])
@@ -461,7 +499,7 @@ def test_intervals_of_bleu_contain_that_of_sacrebleu():
 
 
 def test_sentences_are_grouped_by_the_words_of_the_source(tmp_path, capsys):
-    pytest.importorskip("sacrebleu")
+    metrics = pytest.importorskip("sacrebleu.metrics")
     from recurrent import bleu
 
     references, better, worse = make_translations(60)
@@ -471,7 +509,10 @@ def test_sentences_are_grouped_by_the_words_of_the_source(tmp_path, capsys):
     bleu.main([*sides, files["better"], files["worse"]])
     printed = capsys.readouterr().out
     sizes = np.array([len(text.split()) for text in references])
-    assert "all words: 60 sentences" in printed
-    assert f"over 15 words: {(sizes > 15).sum()} sentences" in printed
-    assert f"11 to 15 words: {((sizes > 10) & (sizes < 16)).sum()} sentences" in printed
     assert printed.count("better") == printed.count("worse") == len(bleu.GROUPS)
+    chosen = np.flatnonzero(sizes > 15)
+    texts = [better[number] for number in chosen], [[references[number] for number in chosen]]
+    score = metrics.BLEU(tokenize="none").corpus_score(*texts).score
+    assert (
+        f"over 15 words: {len(chosen)} sentences\n    better {'':14}BLEU {score:6.2f} [" in printed
+    )
