@@ -54,11 +54,11 @@ class Gpt(network.Network, kw_only=True):
         return pooling.reduce(x, batch, "last")
 
 
-def make(config, vocabulary_size: int, **fields) -> Gpt:
-    """Returns the network of a config; see `network.make`."""
+def make(config, vocabulary_size: int, network_type=Gpt, **fields) -> Gpt:
+    """Returns the network of a config; see `network.make`. network_type: Gpt or a subclass."""
     config = config.copy_and_resolve_references()
     config.model.initializer /= CUT_DEVIATION
-    return network.make(Gpt, config, vocabulary_size, **fields | {"causal": True})
+    return network.make(network_type, config, vocabulary_size, **fields | {"causal": True})
 
 
 def check(config) -> None:

@@ -10,7 +10,15 @@ vocabulary of the language model then:
     bert-jax pretrain --config examples/elmo/config_tagger.py:input --config.store=stores/names \\
         --config.init_from=runs/elmo --workdir runs/tagger_input
 
-The sentences are made; --config.task.data=DIR --config.task.train=train.txt --config.task.dev=dev.txt reads others.
+The sentences are made. Those of WNUT-17, by taggers that all know the words of the language model's vocabulary:
+
+    WNUT="--config.tokenizer.path=runs/elmo --config.store=stores/wnut17 --config.task.data=wnut17 \\
+        --config.task.train=wnut17train.conll --config.task.dev=emerging.dev.conll,emerging.test.annotated \\
+        --config.phases.main.length=128"
+    bert-jax prepare --config examples/elmo/config_tagger.py $WNUT
+    bert-jax pretrain --config examples/elmo/config_tagger.py $WNUT --workdir runs/none
+    bert-jax pretrain --config examples/elmo/config_tagger.py:input $WNUT --config.init_from=runs/elmo \\
+        --workdir runs/input
 """
 
 from bert_jax.configs import base
@@ -33,6 +41,7 @@ def get_config(lm="none"):
     config.task.epochs = 0.0  # the steps are those of the phase, with init_from, too
     config.optimizer.frozen = lm != "none"
 
+    # Rows should hold whole sentences: of two windows that disagree, the label with the smaller number wins.
     config.phases.main = base.phase(steps=1000, length=64, batch=32)
     config.optimizer.learning_rate = 2e-3
     config.optimizer.bias_correction = True

@@ -6,7 +6,7 @@ B batch, L length, D width, S packed sequences of a row.
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.layers import network, pooling
+from bert_jax.layers import pooling
 from bert_jax.layers.heads import Head
 from bert_jax.models import transformer
 
@@ -32,7 +32,8 @@ class Cove(nn.Module):
         return self.encoder.specs
 
     def states(self, batch, keys=None) -> list:
-        """Returns one array, [B, L, 2 D]: the embeddings and the last states."""
+        """Returns one array, [B, L, 2 D]: the inputs of the first layer, embeddings and positions, and the last
+        states."""
         states = self.encoder.states(batch)
         return [jnp.concatenate([states[0], states[-1]], axis=-1)]
 
@@ -42,6 +43,4 @@ class Cove(nn.Module):
 
 
 def make(config, vocabulary_size, **fields):
-    config = config.copy_and_resolve_references()
-    config.model.initializer = config.model.initializer or config.model.width**-0.5
-    return Cove(network.make(transformer.Encoder, config, vocabulary_size, **fields))
+    return Cove(transformer.make(config, vocabulary_size, **fields).encoder)

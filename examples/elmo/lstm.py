@@ -3,6 +3,7 @@
 B batch, L length, I width of the input, C size of the cell, P width of the output.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -16,7 +17,7 @@ FORGET_BIAS = 1.0
 
 
 class LSTM(nn.Module):
-    """One layer, one way. Padding changes no state.
+    """One layer, in one direction. Padding changes no state.
 
     clip: largest absolute value of the cell and of the output.
     unroll: steps that a gradient goes back through, at most; it stops between one range of so many and the next.
@@ -47,27 +48,32 @@ class LSTM(nn.Module):
             state = tuple(jnp.zeros((len(x), size)) for size in (self.cell, self.width))
         # The products of the inputs of all steps are one.
         inputs = affine(x, kernel[:size], bias, self.gradient_dtype)
-        run = partial(scan, clip=self.clip, unroll=self.unroll)
+        options = {"clip": self.clip, "gradient_dtype": self.gradient_dtype}
+        run = partial(scan, unroll=self.unroll, step=partial(cell, **options))
         weights = {"recurrent": kernel[size:], "projection": projection}
         return constraints.map_rows(run)(inputs, is_real, state, weights=weights)
 
 
-def scan(inputs, is_real, state: tuple, weights: dict, clip: float, unroll: int) -> tuple:
-    """Returns the outputs [B, L, P] and the last state. inputs: those of the gates, [B, L, 4 C]."""
+def scan(inputs, is_real, state: tuple, weights: dict, step: Callable, unroll: int) -> tuple:
+    """Returns the outputs [B, L, P] and the last state.
+
+    inputs: those of the gates, [B, L, 4 C].
+    step: (input, state, weights) -> the next state.
+    """
     length = inputs.shape[1]
     is_first = jnp.arange(length) % unroll == 0
 
-    def step(state, now):
+    def step_or_stay(state, now):
         x, is_real, is_first = now
         before = jax.tree.map(partial(stop_gradient_if, is_first), state)
-        after = cell(x, before, weights, clip)
+        after = step(x, before, weights)
         state = tuple(
             jnp.where(is_real[:, None], new, old) for new, old in zip(after, before, strict=True)
         )
         return state, state[1].astype(x.dtype)
 
     by_time = inputs.swapaxes(0, 1), is_real.T, is_first
-    state, outputs = jax.lax.scan(step, state, by_time)
+    state, outputs = jax.lax.scan(step_or_stay, state, by_time)
     return outputs.swapaxes(0, 1), state
 
 
@@ -75,14 +81,13 @@ def stop_gradient_if(condition, x):
     return jnp.where(condition, jax.lax.stop_gradient(x), x)
 
 
-def cell(x, state: tuple, weights: dict, clip: float) -> tuple:
+def cell(x, state: tuple, weights: dict, clip: float, gradient_dtype) -> tuple:
     """Returns the next state; the gates are input i, candidate j, forget f, output o. x: [B, 4 C]."""
     memory, output = state
-    # The kernels are cast here, so that their gradients are summed over time in float32.
-    recurrent = output.astype(x.dtype) @ weights["recurrent"].astype(x.dtype)
+    recurrent = affine(output.astype(x.dtype), weights["recurrent"], None, gradient_dtype)
     i, j, f, o = jnp.split((x + recurrent).astype(jnp.float32), 4, axis=-1)
     memory = nn.sigmoid(f + FORGET_BIAS) * memory + nn.sigmoid(i) * jnp.tanh(j)
     memory = jnp.clip(memory, -clip, clip)
     output = nn.sigmoid(o) * jnp.tanh(memory)
-    output = output.astype(x.dtype) @ weights["projection"].astype(x.dtype)
+    output = affine(output.astype(x.dtype), weights["projection"], None, gradient_dtype)
     return memory, jnp.clip(output.astype(jnp.float32), -clip, clip)

@@ -5,7 +5,7 @@ one from the right. It reads
 
     characters    int32[B, L, M]    of each word, see characters.py
 
-B batch, L length in words, M characters of a word, E width of a character, P width of each way, N layers.
+B batch, L length in words, M characters of a word, E width of a character, P width of each direction, N layers.
 """
 
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ DEFAULTS = {
     "character_width": 16,  # size of the vector of a character
     "highways": 2,  # highway layers between the filters and the projection
     "activation": "relu",  # that of the filters: relu or tanh
-    "layers": 2,  # LSTMs one above the other, each way
+    "layers": 2,  # LSTMs one above the other, each direction
     "cell": 4096,  # size of the cell of an LSTM
     "width": 512,  # of its output, and of the vector of a word
     "clip": 3.0,  # largest absolute value in cells and outputs
@@ -179,31 +179,29 @@ class BiLM(nn.Module, kw_only=True):
     def run(self, batch, keys=None, before=None) -> tuple[list, tuple]:
         """Returns the states of each layer, and the last states of the LSTMs, as `before` has them.
 
-        before: states of the LSTMs in front of the first word of each way, two lists of N; None: zeros.
+        before: states of the LSTMs in front of the first word of each direction, two lists of N; None: zeros.
         """
         words = self.words(batch["characters"])
         is_real = batch["sequence_ids"] > 0
         left, right = before or (None, None)
-        numbers = range(self.layers), range(self.layers, 2 * self.layers)
-        ways = words, is_real
-        from_left, left = self.apply_layers(self.forward, *ways, keys, numbers[0], left)
+        from_left, left = self.apply_layers(self.forward, words, is_real, keys, 0, left)
         # Padding at the end is in front then, and changes no state.
-        ways = words[:, ::-1], is_real[:, ::-1]
-        from_right, right = self.apply_layers(self.backward, *ways, keys, numbers[1], right)
+        reverse = words[:, ::-1], is_real[:, ::-1]
+        from_right, right = self.apply_layers(self.backward, *reverse, keys, self.layers, right)
         states = [jnp.concatenate([words, words], axis=-1)]
         for pair in zip(from_left, from_right, strict=True):
             states.append(jnp.concatenate([pair[0], pair[1][:, ::-1]], axis=-1))
         return states, (left, right)
 
-    def apply_layers(self, layers, x, is_real, keys, numbers, before) -> tuple[list, list]:
-        """Returns the outputs [B, L, P] of each LSTM of one way, and the last state of each.
+    def apply_layers(self, layers, x, is_real, keys, first, before) -> tuple[list, list]:
+        """Returns the outputs [B, L, P] of each LSTM of one direction, and the last state of each.
 
-        numbers: of the dropouts in front of them.
+        first: number of the dropout in front of the first one.
         """
         outputs = []
         after = []
-        for index, (layer, number) in enumerate(zip(layers, numbers, strict=True)):
-            x = maybe_dropout(x, keys, number, self.dropout)
+        for index, layer in enumerate(layers):
+            x = maybe_dropout(x, keys, first + index, self.dropout)
             y, state = layer(x, is_real, before[index] if before else None)
             x = x + y if self.residual and index else y
             outputs.append(x)

@@ -1,7 +1,7 @@
 """ELMo's objective: each word from those on its left, and from those on its right, by one softmax.
 
-In training, the softmax is over the target and a sample, which is one for both ways and all rows of a step, so its
-losses are less than those of an evaluation, which are over all words. It reads, besides the arrays of the network,
+In training, the softmax is over the target and a sample, which is one for both directions and all rows of a step, so
+its losses are less than those of an evaluation, which are over all words. It reads, besides the arrays of the network,
 
     next_weights        float32[B, L]    whether the word after this one counts
     previous_weights    float32[B, L]    whether the word before this one counts
@@ -22,17 +22,17 @@ DEFAULTS = {
     # words of the sample of a training step; 0, or not less than the vocabulary: the softmax is over all words
     "samples": 8192,
 }
-WAYS = {"forward": "next_weights", "backward": "previous_weights"}
+DIRECTIONS = {"forward": "next_weights", "backward": "previous_weights"}
 
 
 def check(config):
     check_keys(config, not_negative=["objective.samples"])
     hint = "expected a network with a state from each side, such as elmo.model"
-    require("cell" in config.model, "model.name", config, hint)
+    require("unroll" in config.model, "model.name", config, hint)
 
 
 class Elmo(nn.Module):
-    """A bidirectional language model, and the softmax of both ways."""
+    """A bidirectional language model, and the softmax of both directions."""
 
     network: nn.Module
     vocabulary_size: int
@@ -44,7 +44,7 @@ class Elmo(nn.Module):
         self.lm = softmax.Softmax(*sizes, network.dtype, network.gradient_dtype)
 
     def __call__(self, batch, keys):
-        """Returns {way}_nats float32[B, L], of the next word at each place and of the one before."""
+        """Returns {direction}_nats float32[B, L], of the next word at each place and of the one before."""
         states = self.network(batch, keys)
         sample = None
         if keys is not None and 0 < self.samples < self.vocabulary_size:
@@ -52,9 +52,11 @@ class Elmo(nn.Module):
         number = 2 * self.network.layers  # the first ones are those of the network
         states = maybe_dropout(states, keys, number, self.network.dropout)
         outputs = {}
-        for way, x, shift in zip(WAYS, jnp.split(states, 2, axis=-1), (-1, 1), strict=True):
+        for direction, x, shift in zip(
+            DIRECTIONS, jnp.split(states, 2, axis=-1), (-1, 1), strict=True
+        ):
             targets = jnp.roll(batch["tokens"], shift, axis=1)
-            outputs[f"{way}_nats"] = self.lm(x, targets, sample)
+            outputs[f"{direction}_nats"] = self.lm(x, targets, sample)
         return outputs
 
 
@@ -62,12 +64,14 @@ def make(config, vocabulary, **fields):
     """Returns the objective: the terms `forward` and `backward`, with their losses in nats a word."""
 
     def weights(batch):
-        return {way: jnp.maximum(batch[name].sum(), 1.0) for way, name in WAYS.items()}
+        return {
+            direction: jnp.maximum(batch[name].sum(), 1.0) for direction, name in DIRECTIONS.items()
+        }
 
     def terms(outputs, batch):
         return {
-            f"{way}_loss": base.weighted_mean(outputs[f"{way}_nats"], batch[name])
-            for way, name in WAYS.items()
+            f"{direction}_loss": base.weighted_mean(outputs[f"{direction}_nats"], batch[name])
+            for direction, name in DIRECTIONS.items()
         }
 
     network = models.make(config, vocabulary.size, **fields)
@@ -75,6 +79,6 @@ def make(config, vocabulary, **fields):
         Elmo(network, vocabulary.size, config.objective.samples),
         weights,
         terms,
-        reads=("characters", *WAYS.values()),
+        reads=("characters", *DIRECTIONS.values()),
         headline="forward_loss",
     )

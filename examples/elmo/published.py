@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.errors import BadInput
 
-CELL = "RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+CELL = "RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
 
 
 def read_options(path: Path | str) -> dict:
@@ -58,9 +58,9 @@ def read_weights(path: Path | str, model: dict) -> dict:
                 for part in ("carry", "transform")
             }
         params = {"words": words}
-        for way, name in enumerate(("forward", "backward")):
+        for direction, name in enumerate(("forward", "backward")):
             for layer in range(model["layers"]):
-                cell = CELL.format(way=way, layer=layer)
+                cell = CELL.format(direction=direction, layer=layer)
                 params[f"{name}_{layer}"] = {
                     "kernel": array(f"{cell}/W_0"),
                     "bias": array(f"{cell}/B"),

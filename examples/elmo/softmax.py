@@ -1,6 +1,8 @@
 """The softmax over words: in full, or over the target and a sample of the others (arXiv:1412.2007).
 
-The sample has S different words. Its probabilities are log-uniform, as those of words in the order of their frequency.
+The sample has S different words. Its probabilities are log-uniform in their numbers, which suits words in the order of
+their frequency. A vocabulary of WordPiece begins with characters, and has parts of words, which are no targets; the
+corrections are right for any order.
 
 B batch, L length, P width, V padded vocabulary, S words of the sample.
 """
@@ -17,6 +19,7 @@ from bert_jax.layers.dense import MASKED
 from bert_jax.layers.embeddings import Embedder, padded_size
 from bert_jax.objectives import base
 
+FLOAT32 = {"preferred_element_type": jnp.float32}
 PRECISION = 24  # bits of a uniform draw, which float32 has
 
 
@@ -24,9 +27,8 @@ class Sample(NamedTuple):
     """Words to compare a target with."""
 
     words: jax.Array  # int32[S]
-    corrections: (
-        jax.Array
-    )  # float32[V], the logarithm of the probability that a word is in the sample
+    # float32[V], the logarithm of the probability that a word is in the sample
+    corrections: jax.Array
 
 
 def probabilities(size: int) -> np.ndarray:
@@ -55,7 +57,7 @@ def draw(key, vocabulary: int, size: int) -> Sample:
 
 
 class Softmax(nn.Module):
-    """The softmax of both ways."""
+    """The softmax of both directions."""
 
     vocabulary_size: int
     width: int
@@ -88,6 +90,3 @@ class Softmax(nn.Module):
     def correct(self, words, sample: Sample):
         """Returns what is added to the logits of words, float32 of their shape."""
         return (self.bias - sample.corrections).at[words].get(mode="promise_in_bounds")
-
-
-FLOAT32 = {"preferred_element_type": jnp.float32}

@@ -1,7 +1,8 @@
 """The taggers of TagLM (arXiv:1705.00108) and ELMo (arXiv:1802.05365): two layers of LSTMs, each from both ends of a
-sentence, over the characters and the embeddings of its words, and the states of a language model.
+sentence, over the characters and the embeddings of its words, and the states of a language model. The LSTMs are those
+of the language model, with a projection of their output, which the papers' taggers do not have.
 
-B batch, L length in words, H width of each way.
+B batch, L length in words, H width of each direction.
 """
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.embeddings import Embedder
 from bert_jax.layers.heads import Mix
 
-# The keys of the language model are those of the run in init_from.
+# The keys of the language model have to equal those of the run in init_from. Its dropout is not used.
 DEFAULTS = language_model.DEFAULTS | {
     # where the states of the language model go. none: nowhere, there is none. input: the mix of its layers beside the
     # words (ELMo). between: those of its last layer beside the output of the first layer (TagLM)
@@ -30,6 +31,7 @@ TAKES = {"elmo.model": {"": "bilm"}}
 RULES = (*language_model.RULES, (r"crf/(begin|transitions|end)$", PartitionSpec()))
 DECAY = (*language_model.DECAY, (r"crf/(begin|transitions|end)$", False))
 FRAME = language_model.FRAME
+CLIP = float("inf")  # none
 
 
 def check(config):
@@ -43,7 +45,7 @@ def check(config):
     )
 
 
-class BothWays(nn.Module):
+class Bidirectional(nn.Module):
     """An LSTM from each end, [B, L, I] -> [B, L, 2 H]."""
 
     size: int
@@ -57,9 +59,6 @@ class BothWays(nn.Module):
         return jnp.concatenate([left, right[:, ::-1]], axis=-1)
 
 
-CLIP = 50.0  # more than cells reach here
-
-
 class Tagger(nn.Module, kw_only=True):
     """Sentences to the states of their words."""
 
@@ -71,8 +70,8 @@ class Tagger(nn.Module, kw_only=True):
     dropout: float
 
     def setup(self):
-        self.layer_0 = BothWays(self.state, self.filters.gradient_dtype)
-        self.layer_1 = BothWays(self.state, self.filters.gradient_dtype)
+        self.layer_0 = Bidirectional(self.state, self.filters.gradient_dtype)
+        self.layer_1 = Bidirectional(self.state, self.filters.gradient_dtype)
         self.mix = Mix()
 
     def __call__(self, batch, keys=None):

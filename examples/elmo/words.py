@@ -1,9 +1,10 @@
 """Rows of words with their characters, from a store of WordPiece.
 
 The pieces of a word are put together again. A word that is one piece is a target; one of several is [UNK] as a target,
-but is read by its characters. Documents are one after the other, each between [CLS] and [SEP]; no way predicts where
-another document begins. Rows are those of token_blocks, in words: in training they are full, and held-out ones are
-windows that overlap by a word, so that each word is predicted once from each side. A batch has
+but is read by its characters. A word with a letter that the vocabulary lacks is read as "[UNK]". Documents are one
+after the other, each between [CLS] and [SEP]; neither direction predicts where another document begins. Rows are those
+of token_blocks, in words: in training they are full, and held-out ones are windows that overlap by a word, so that each
+word is predicted once from each side. A batch has
 
     characters          int32[B, L, M]    see characters.py; 0 in the padding
     next_weights        float32[B, L]     whether the word after this one counts
@@ -21,7 +22,7 @@ from elmo import characters
 from bert_jax.checks import require
 from bert_jax.data import batch, mixture
 from bert_jax.data.dataset import Dataset, draw_key
-from bert_jax.data.store import Split, number_of
+from bert_jax.data.store import SPLITS, Split, number_of
 from bert_jax.tasks.text import documents, token_blocks
 
 DEFAULTS = {
@@ -56,8 +57,8 @@ def read_pieces(config, store) -> Pieces:
 
 
 def in_words(split: Split, begins_word: np.ndarray) -> Split:
-    """Returns a split whose tokens are words: the place of the first piece of each, int32 or int64[W], and whose
-    sentences end in words."""
+    """Returns a split whose tokens are words: the place of the first piece of each, int64[W], and whose sentences end
+    in words."""
     firsts = np.flatnonzero(begins_word[split.tokens])
     ends = np.searchsorted(firsts, split.sentence_ends)
     return split._replace(tokens=firsts, sentence_ends=ends)
@@ -74,6 +75,9 @@ def make(config, store=None) -> Dataset:
     @cache
     def words(split: str) -> Split:
         return in_words(store.splits[split], pieces().begins_word)
+
+    if store:
+        token_blocks.require_text(config, *documents.stream_range(words(SPLITS[0]), MARKS))
 
     def shapes(phase, rows: int) -> dict:
         shape = rows, phase.length

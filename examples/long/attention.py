@@ -34,20 +34,22 @@ def fold(x, count: int, size: int):
     return x.reshape(len(x), count, size, *x.shape[2:])
 
 
-def make_blocks(memory: np.ndarray, is_seen: np.ndarray, *numbers) -> Blocks:
-    """Returns the Blocks of rows in which a query attends to a key if it `is_seen` and all numbers of both are equal.
+def make_blocks(memory: np.ndarray, is_seen: np.ndarray, ids, parts=None) -> Blocks:
+    """Returns the Blocks of rows in which a query attends to a key if it `is_seen` and both are of the same sequence
+    and of the same part of it.
 
     memory: int[N, M], of which those that are outside of the row are not seen.
     is_seen: bool[N, Q, M].
-    numbers: int32[B, L], the first of them sequence_ids: what has the id 0 is not seen.
+    ids: int32[B, L], sequence_ids; what has the id 0 is not seen.
+    parts: int32[B, L], numbers of the parts of sequences, or None.
     """
-    length = numbers[0].shape[1]
+    length = ids.shape[1]
     is_inside = (memory >= 0) & (memory < length)
     memory = np.clip(memory, 0, length - 1)
-    is_seen = (is_seen & is_inside[:, None])[None] & (numbers[0][:, memory] > 0)[:, :, None]
-    for each in numbers:
-        of_queries = fold(each, *is_seen.shape[1:3])
-        is_seen &= of_queries[..., None] == each[:, memory][:, :, None]
+    is_seen = (is_seen & is_inside[:, None])[None] & (ids[:, memory] > 0)[:, :, None]
+    for numbers in (ids,) if parts is None else (ids, parts):
+        of_queries = fold(numbers, *is_seen.shape[1:3])
+        is_seen &= of_queries[..., None] == numbers[:, memory][:, :, None]
     return Blocks(jnp.asarray(memory, jnp.int32), is_seen)
 
 
@@ -140,8 +142,8 @@ def compressed_mask(mask: Mask, windows: Windows) -> Mask:
 
 
 def look_up(x, places):
-    """Returns x[B, L, ...] at places int32[B, M]."""
-    return jnp.take_along_axis(x, places.reshape(*places.shape, *[1] * (x.ndim - 2)), axis=1)
+    """Returns x[B, L, D] at places int32[B, M]."""
+    return jnp.take_along_axis(x, places[..., None], axis=1)
 
 
 def add_first(x):
@@ -157,9 +159,9 @@ class CompressedAttention(blocks.Attention):
     """
 
     def __call__(self, x, inputs, keys):
-        places = inputs.extra
-        tokens = constraints.map_rows(look_up)(x, places.reshape(len(x), -1))
-        source = tokens.reshape(*places.shape[:2], -1)
+        rows, count, size = inputs.extra.shape
+        tokens = constraints.map_rows(look_up)(x, inputs.extra.reshape(rows, count * size))
+        source = tokens.reshape(rows, count, size * x.shape[-1])
         return super().__call__(x, inputs._replace(source=source), keys)
 
     def keys_and_values(self, states):

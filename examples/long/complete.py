@@ -25,9 +25,8 @@ def complete(directory: str) -> np.ndarray:
     from long import digits, image
 
     order = image.grid_of(model.loaded.config).order()
-    images = digits.read_images(Path(__file__).parent / "data/dev.json")[:IMAGES].reshape(
-        IMAGES, -1
-    )
+    images = digits.read_images(Path(__file__).parent / "data/dev.json")
+    images = images[:IMAGES].reshape(IMAGES, -1)
     half = len(order) // 2
     prompts = [digits.text_of(pixels[order[:half]]) for pixels in images]
     result = np.zeros((2 + SAMPLES, *images.shape), int)
@@ -46,8 +45,9 @@ def draw(lines: np.ndarray) -> str:
     """Returns the SVG of images int[lines, columns, 8, 8] with values from 0, white, to 16, black."""
     paths = []
     for value in range(1, BLACK + 1):
-        places = np.argwhere(lines == value) @ [[STEP, 0], [0, STEP], [1, 0], [0, 1]]
-        squares = "".join(f"M{x} {y}h1v1h-1z" for y, x in places)
+        squares = ""
+        for line, column, y, x in np.argwhere(lines == value):
+            squares += f"M{STEP * column + x} {STEP * line + y}h1v1h-1z"
         paths.append(f'<path fill-opacity="{value / BLACK:.2f}" d="{squares}"/>')
     height, width = (STEP * count - 1 for count in lines.shape[:2])
     size = f'viewBox="0 0 {width} {height}" width="{8 * width}" height="{8 * height}"'

@@ -22,7 +22,7 @@ def get_config(losses="auxiliary"):
     config.tokenizer.lowercase = False
     config.objective.auxiliary = {"auxiliary": 0.5, "plain": 0.0}[losses]
 
-    # As in the paper, norms are behind the layers: then a deep network is hard to train.
+    # With norms behind the layers a deep network is hard to train.
     config.model.norm = "post"
     config.model.layers = 12
     config.model.width = 64

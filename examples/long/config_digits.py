@@ -9,13 +9,15 @@ The same by attention to all pixels before each one, line by line:
 
 from bert_jax.configs import base
 
+# A step of `full` takes longer.
+STEPS = {"local": 4000, "full": 3000}
+
 
 def get_config(attention="local"):
     names = {"model": "long.image", "objective": "long.objective", "task": "long.digits"}
     config = base.get_config(**names)
     config.store = "stores/long_digits"
     config.tokenizer.size = 60
-    config.objective.unit = "dimension"
 
     config.model.layers = 4
     config.model.width = 64
@@ -26,8 +28,10 @@ def get_config(attention="local"):
     if attention == "full":
         config.model.query_height = config.model.image_height
         config.model.query_width = config.model.image_width
+        config.model.above = 0  # there is nothing around the image
+        config.model.beside = 0
 
-    config.phases.main = base.phase(steps=4000, length=65, batch=50)
+    config.phases.main = base.phase(steps=STEPS[attention], length=65, batch=50)
     config.optimizer.learning_rate = 3e-3
     config.optimizer.beta2 = 0.99
     config.optimizer.bias_correction = True

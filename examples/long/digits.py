@@ -85,7 +85,8 @@ def make(config, store=None):
 
     def rows(phase, split, epoch):
         """Returns int64[R, L]: the places of the tokens of each row in those of the split."""
-        order = np.array([0, *1 + image.grid_of(config).order()])
+        places = 1 + image.grid_of(config).order()
+        order = np.concatenate([[0], places])  # the begin token, then the pixels
         firsts = np.arange(0, len(store.splits[split].tokens), phase.length)
         return firsts[:, None] + order
 

@@ -15,7 +15,6 @@ import numpy as np
 from long import attention, model
 
 from bert_jax.checks import check_keys, require
-from bert_jax.layers import network
 from bert_jax.models import gpt
 
 DEFAULTS = gpt.DEFAULTS | {
@@ -110,7 +109,4 @@ class Image(model.Decoder, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    config = config.copy_and_resolve_references()
-    config.model.initializer /= gpt.CUT_DEVIATION
-    fields |= {"causal": True, "grid": grid_of(config)}
-    return network.make(Image, config, vocabulary_size, **fields)
+    return gpt.make(config, vocabulary_size, Image, grid=grid_of(config), **fields)

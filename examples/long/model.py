@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from long import attention
 
 from bert_jax.checks import check_keys
-from bert_jax.layers import network
 from bert_jax.layers.attention_spec import OTHER_KEYS, PAIRS
 from bert_jax.models import gpt
 
@@ -40,6 +39,7 @@ class Decoder(gpt.Gpt, kw_only=True):
     """A decoder that computes all states again for each new token, since a Cache has keys of tokens alone."""
 
     def start(self, batch, length: int) -> Row:
+        # In a beam search `length` is less than the tokens of a hypothesis: only a Cache grows.
         tokens = batch["tokens"]
         missing = max(0, self.max_length - tokens.shape[1])
         sizes = (batch["sequence_ids"] > 0).sum(axis=1, dtype=jnp.int32) - 1
@@ -68,13 +68,13 @@ class Long(Decoder, kw_only=True):
     def specs(self):
         spec = self.make_spec(self.attention_dropout)
         local = spec._replace(needs=attention.BlockAttention.needs())
+        # The mask of windows says what is before a query.
         compressed = spec._replace(causal=False, needs=(PAIRS, OTHER_KEYS))
         return [compressed if number % 2 else local for number in range(self.layers)]
 
     def make_attention(self, spec):
-        # The mask of windows says what is before a query.
-        is_local = spec.causal
-        kind = attention.BlockAttention if is_local else attention.CompressedAttention
+        is_compressed = OTHER_KEYS in spec.needs
+        kind = attention.CompressedAttention if is_compressed else attention.BlockAttention
         return kind(self.heads, spec, self.options, parent=None)
 
     def make_inputs(self, mask, positions):
@@ -93,6 +93,4 @@ class Long(Decoder, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    config = config.copy_and_resolve_references()
-    config.model.initializer /= gpt.CUT_DEVIATION
-    return network.make(Long, config, vocabulary_size, **fields | {"causal": True})
+    return gpt.make(config, vocabulary_size, Long, **fields)

@@ -1,4 +1,4 @@
-"""Writes the splits of Bach's chorales as text, as the Music Transformer reads them (arXiv:1809.04281):
+"""Writes the splits of Bach's chorales as text, note by note as the Music Transformer reads them (arXiv:1809.04281):
 
     python examples/positions/chorales.py jsb-chorales-16th.json chorales
 
@@ -16,11 +16,12 @@ REST = "r"
 
 
 def text_of(chorale: list[list[int]]) -> str:
-    """Returns a line for each sixteenth: the notes of the voices, the highest first. Voices without a note are last,
-    since the file does not say which ones they are."""
+    """Returns a line for each sixteenth: soprano, alto, tenor and bass. Where notes are missing (in 128 of 92,536
+    sixteenths), the file does not say of which voice, and the rests are last."""
     lines = []
     for notes in chorale:
-        words = [*map(str, map(int, notes)), *[REST] * (VOICES - len(notes))]
+        words = [str(int(note)) for note in notes]  # the file has 62 and 62.0
+        words += [REST] * (VOICES - len(words))
         lines.append(" ".join(words))
     return "\n".join(lines)
 

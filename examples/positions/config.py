@@ -2,16 +2,26 @@
 
     bert-jax pretrain --config examples/positions/config.py --workdir runs/positions
 
-The same with absolute positions; `:both` has both:
+The same with absolute positions; `:both` has both, and `:shaw` distances of keys and of values:
 
     bert-jax pretrain --config examples/positions/config.py:absolute --workdir runs/positions_absolute
 """
 
 from bert_jax.configs import base
 
+# The keys of the model; without any, the package's GPT-2.
+POSITIONS = {
+    "relative": {"distance": 64},
+    "shaw": {"distance": 64, "relative": "gather", "relative_values": True},
+    "both": {"distance": 64, "absolute": True},
+    "absolute": {},
+}
+
 
 def get_config(positions="relative"):
-    config = base.get_config(model="positions.model", objective="causal_lm", task="token_blocks")
+    keys = POSITIONS[positions]
+    model = "positions.model" if keys else "gpt"
+    config = base.get_config(model=model, objective="causal_lm", task="token_blocks")
     config.store = "stores/melodies"
     config.corpus.source = "builtin:numbers"
     config.corpus.field = "en"
@@ -27,10 +37,7 @@ def get_config(positions="relative"):
     config.model.initializer = 0.08
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
-    config.model.distance = 64
-    config.model.absolute = positions == "both"
-    if positions == "absolute":
-        config.model.relative = "none"
+    config.model.update(keys)
 
     config.phases.main = base.phase(steps=1500, length=128, batch=32)
     config.optimizer.learning_rate = 2e-3

@@ -4,7 +4,7 @@
     bert-jax pretrain --config examples/positions/config_chorales.py --workdir runs/chorales
 
 The first command writes the text, see chorales.py; with another directory than chorales, the second one takes
-`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/test.txt`. With one of the
+`--config.corpus.source=DIR/train.txt --config.corpus.heldout_source=DIR/valid.txt`. With one of the
 two alone:
 
     bert-jax pretrain --config examples/positions/config_chorales.py:relative --workdir runs/chorales_relative
@@ -19,7 +19,7 @@ def get_config(positions="both"):
     config = melodies.get_config(positions)
     config.store = "stores/chorales"
     config.corpus.source = "chorales/train.txt"
-    config.corpus.heldout_source = "chorales/test.txt"
+    config.corpus.heldout_source = "chorales/valid.txt"
     config.corpus.field = "text"
     config.corpus.map = ""
     # A row has a [SEP] or the last voice of a sixteenth, and then whole sixteenths of one chorale: so an absolute
@@ -29,7 +29,8 @@ def get_config(positions="both"):
     config.model.layers = 3
     config.model.width = 128
     config.model.max_length = 513
-    config.model.distance = 512
+    if positions != "absolute":
+        config.model.distance = 512
     config.model.dropout = 0.1
     config.model.attention_dropout = 0.0
 

@@ -16,6 +16,7 @@ def melody(number: str) -> str:
     A line is the motif, or a repetition: notes, separated by blanks. All choices are random and equally probable.
     """
     draw = np.random.Generator(np.random.Philox(zlib.crc32(number.encode())))
-    motif = draw.choice(NOTES, draw.choice(SIZES))
+    size = draw.choice(SIZES)
+    motif = draw.choice(NOTES, size)
     octaves = [0, *draw.choice(OCTAVES, LINES - 1)]
     return "\n".join(" ".join(map(str, motif + octave)) for octave in octaves)

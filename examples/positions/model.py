@@ -3,13 +3,10 @@
 from positions import attention
 
 from bert_jax.checks import check_keys, require
-from bert_jax.layers import network
 from bert_jax.models import gpt
 
 DEFAULTS = {key: value for key, value in gpt.DEFAULTS.items() if key != "positions"} | {
-    # how the scores of distances are computed: gather or skew, see attention.py. none: without them, and with an
-    # embedding of each position
-    "relative": "skew",
+    "relative": "skew",  # how the scores of distances are computed: gather or skew, see attention.py
     "distance": 128,  # keys that are farther away have the vector of this distance
     "absolute": False,  # whether each position has an embedding beside those of distances
     "relative_values": False,  # whether values have vectors of distances, too; with gather alone
@@ -20,12 +17,12 @@ DECAY = attention.DECAY
 
 def check(config):
     gpt.check(config)
-    choices = {"model.relative": ("none", "gather", "skew")}
+    choices = {"model.relative": ("gather", "skew")}
     check_keys(config, choices=choices, at_least_one=["model.distance"])
     is_gathered = config.model.relative == "gather"
     hint = "expected False: only model.relative=gather has vectors of values"
-    can_be = is_gathered or not config.model.relative_values
-    require(can_be, "model.relative_values", config, hint)
+    is_valid = is_gathered or not config.model.relative_values
+    require(is_valid, "model.relative_values", config, hint)
 
 
 class Relative(gpt.Gpt, kw_only=True):
@@ -44,9 +41,5 @@ class Relative(gpt.Gpt, kw_only=True):
 
 
 def make(config, vocabulary_size, **fields):
-    if config.model.relative == "none":
-        return gpt.make(config, vocabulary_size, **fields)
-    config = config.copy_and_resolve_references()
-    config.model.initializer /= gpt.CUT_DEVIATION
-    fields |= {"causal": True, "positions": "learned" if config.model.absolute else "relative"}
-    return network.make(Relative, config, vocabulary_size, **fields)
+    positions = "learned" if config.model.absolute else "relative"
+    return gpt.make(config, vocabulary_size, Relative, positions=positions, **fields)

@@ -2,18 +2,18 @@
 
     bert-jax pretrain --config examples/universal/config.py --workdir runs/universal
 
-The same by a Transformer with as many layers as the other has passes without halting:
+The same by a Transformer, with blocks of their own, as many as the other has passes without halting:
 
     bert-jax pretrain --config examples/universal/config.py:transformer --workdir runs/universal_transformer
 """
 
 from bert_jax.configs import base
 
+OBJECTIVES = {"universal": "universal.objective", "transformer": "translation"}
+
 
 def get_config(network="universal"):
-    names = {"model": "transformer", "objective": "translation"}
-    if network == "universal":
-        names = {"model": "universal.model", "objective": "universal.objective"}
+    names = {"model": "universal.model", "objective": OBJECTIVES[network]}
     config = base.get_config(task="universal.digits", **names)
     config.store = "stores/digits"
     config.tokenizer.size = 40
@@ -27,10 +27,11 @@ def get_config(network="universal"):
     config.model.feed_forward = 256
     config.model.max_length = 256
     config.model.dropout = 0.0
+    config.model.offsets = 20
+    config.model.shared = network == "universal"
+    config.model.halting = network == "universal"
     if network == "universal":
-        config.model.offsets = 20
-        # A tenth of the paper's, for a network that is as much smaller.
-        config.objective.ponder = 0.001
+        config.objective.ponder = 0.001  # a tenth of tensor2tensor's
     config.objective.label_smoothing = 0.0
 
     # Rows of about five pairs.

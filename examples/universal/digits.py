@@ -44,7 +44,8 @@ def load(config, path) -> list[Example]:
             draw = np.random.Generator(np.random.Philox(key))
             for size in draw.integers(least, most + 1, part["pairs"]):
                 texts = OPERATIONS[operation](draw.integers(0, 10, size).tolist())
-                examples.append(Example(f"{path}:{len(examples) + 1}", [*map(join, texts)], None))
+                location = f"{path}: pair {len(examples) + 1}"
+                examples.append(Example(location, [*map(join, texts)], None))
     return examples
 
 
@@ -61,8 +62,8 @@ def reverse(digits: list[int]) -> tuple:
 
 
 def add(digits: list[int]) -> tuple:
-    size = max(1, len(digits) // 2)
-    numbers = digits[:size], digits[size:] or [0]
+    size = len(digits) // 2
+    numbers = digits[:size], digits[size:]
     total = sum(value(number) for number in numbers)
     return ["a", *numbers[0], "+", *numbers[1]], [*str(total)[::-1]]
 

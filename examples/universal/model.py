@@ -2,7 +2,8 @@
 
 Before each pass, the position and the number of the pass are added to the state, as sines and cosines. With `halting`,
 each token has as many passes as it needs (act.py), at most twice `layers`, and its last state is the weighted sum of
-those after each pass; a token that has halted is still read, with the states of its further passes.
+those after each pass. A token that has halted is still read, with the states of its further passes, as in
+tensor2tensor; in the paper its state is copied instead.
 
 B batch, L length of the source, T length of the target, D width, N passes.
 """
@@ -25,6 +26,7 @@ from bert_jax.models import transformer
 DEFAULTS = transformer.DEFAULTS | {
     "layers": 3,  # passes of the encoder without `halting`; with it at most twice as many
     "decoder_layers": 3,  # those of the decoder
+    "shared": True,  # whether all passes have the weights of one block
     "halting": True,  # whether each token decides how many passes it has
     # in training, the positions of each row begin at a random number below this one, so that a network which is trained
     # on short texts has seen the positions of long ones; 0: at 0, as in use
@@ -42,8 +44,8 @@ OFFSET = 1 << 13  # number of the draw of an offset; those of dropout are smalle
 def check(config):
     transformer.check(config)
     check_keys(config, not_negative=["model.offsets"])
-    is_one = config.model.norm == "post"
-    require(is_one, "model.norm", config, "expected post: a norm after the last pass has no place")
+    is_post = config.model.norm == "post"
+    require(is_post, "model.norm", config, "expected post: a norm after the last pass has no place")
 
 
 def apply_passes(blocks, halt: Callable | None, x, keys, inputs: list[Inputs], first: int = 1):
@@ -85,8 +87,9 @@ class Halt(nn.Module):
 
 
 class Encoder(transformer.Encoder, kw_only=True):
-    """The encoder, of one block. It makes the decoder's block, too."""
+    """The encoder, of one block if it is shared. It makes the decoder's, too."""
 
+    shared: bool
     halting: bool
     offsets: int
 
@@ -95,7 +98,9 @@ class Encoder(transformer.Encoder, kw_only=True):
         self.halt = Halt() if self.halting else None
 
     def make_blocks(self, specs, *options, **fields):
-        """Returns one block, as many times as there are specs."""
+        """Returns a block for each spec; if they are shared, the same one."""
+        if not self.shared:
+            return super().make_blocks(specs, *options, **fields)
         return super().make_blocks(specs[:1], *options, **fields) * len(specs)
 
     def embed_tokens(self, tokens, positions, keys, number: int = 0):
@@ -112,6 +117,7 @@ class Encoder(transformer.Encoder, kw_only=True):
         return positions + offsets[:, None].astype(positions.dtype)
 
     def states(self, batch, keys=None) -> list:
+        """Returns the embeddings, and the states after each pass, [B, L, D] each."""
         x = self.embed(batch, keys)
         positions = self.shift(batch["positions"], keys)
         inputs = [Inputs(Mask(batch["sequence_ids"]), extra=positions)] * self.layers
@@ -122,7 +128,7 @@ class Encoder(transformer.Encoder, kw_only=True):
 class Decoder(transformer.Decoder):
     """The decoder, of one block: embeddings of the target to hidden states."""
 
-    halting: bool = False
+    halting: bool
 
     def setup(self):
         self.halt = Halt() if self.halting else None
@@ -143,6 +149,7 @@ class Universal(transformer.Transformer):
         self.decoder = Decoder(blocks, None, sizes.halting)
 
     def __call__(self, batch, keys=None):
+        """Returns the hidden states [B, T, D] at the tokens of the target."""
         states = self.encoder(batch, keys)
         ids = batch["target_sequence_ids"]
         positions = batch["target_positions"]

@@ -21,36 +21,38 @@ def check(config):
     require(config.model.get("halting", False), "model.name", config, hint)
 
 
+def token_weights(batch, side: str):
+    """Returns float32[B, L], 1 for the tokens of a side of rows that count."""
+    return (batch[SIDES[side]] > 0) * batch["row_weights"][:, None]
+
+
 def is_halt(module, name):
     return module.name == "halt" and name == "__call__"
 
 
 def make(config, vocabulary, **fields):
-    """Returns the objective: translation's, with the term `ponder`, the cost of the passes of each token of a source
-    and of a target, and the metric `passes`, their number."""
+    """Returns the objective: translation's, with the term `ponder`, the mean cost of the passes of a token of sources
+    and targets, and the metric `passes`, their number. tensor2tensor adds the means of both sides instead."""
     inner = translation.make(config, vocabulary, **fields)
 
-    def is_real(batch, side: str):
-        return (batch[SIDES[side]] > 0) * batch["row_weights"][:, None]
-
     def weights(batch):
-        tokens = sum(is_real(batch, side).sum() for side in SIDES)
+        tokens = sum(token_weights(batch, side).sum() for side in SIDES)
         return inner.weights(batch) | {"ponder": jnp.maximum(tokens, 1.0)}
 
     def terms(outputs, batch):
         captured = outputs["captured"]
-        ponder = []
-        passes = []
+        cost = 0.0
+        passes = 0.0
+        weight = 0.0
         for side in SIDES:
             halting = act.halting([captured[path] for path in captured if f"/{side}/" in path])
-            ponder.append(base.weighted_mean(halting.ponder, is_real(batch, side)))
-            passes.append(base.weighted_mean(halting.passes, is_real(batch, side)))
-        (cost, weight), (number, _) = (
-            map(sum, zip(*each, strict=True)) for each in (ponder, passes)
-        )
+            tokens = token_weights(batch, side)
+            cost += (halting.ponder * tokens).sum()
+            passes += (halting.passes * tokens).sum()
+            weight += tokens.sum()
         return inner.terms(outputs, batch) | {
             "ponder_loss": (config.objective.ponder * cost, weight),
-            "passes": (number, weight),
+            "passes": (passes, weight),
         }
 
     made = base.from_module(

@@ -10,13 +10,16 @@ A BERT with rotary positions on the same rows, for a comparison:
 from bert_jax.configs import base
 
 
+NETWORKS = {
+    "xlnet": {"model": "xlnet.model", "objective": "xlnet.objective", "task": "xlnet.task"},
+    "bert": {},
+}
+
+
 def get_config(network="xlnet"):
+    config = base.get_config(**NETWORKS[network])
     if network == "bert":
-        config = base.get_config()
         config.model.positions = "rotary"
-    else:
-        names = {"model": "xlnet.model", "objective": "xlnet.objective", "task": "xlnet.task"}
-        config = base.get_config(**names)
     config.store = "stores/xlnet"
     config.tokenizer.kind = "unigram"
     config.tokenizer.size = 8192

@@ -12,7 +12,8 @@ Rows are eight segments of 64 tokens.
 
 from bert_jax.configs import base
 
-MEMORY = {"memory": 64, "segment": 0, "row": 0}
+# Tokens of a segment, and of its memory.
+KINDS = {"memory": (64, 64), "segment": (64, 0), "row": (512, 0)}
 
 
 def get_config(kind="memory"):
@@ -28,8 +29,7 @@ def get_config(kind="memory"):
     config.model.width = 128
     config.model.heads = 4
     config.model.max_length = 512
-    config.model.segment = 512 if kind == "row" else 64
-    config.model.memory = MEMORY[kind]
+    config.model.segment, config.model.memory = KINDS[kind]
     config.model.dropout = 0.0
     # 0.02 suits a width of 512 and more; here attention would stay uniform for long.
     config.model.initializer = 0.04

@@ -13,10 +13,10 @@ from kits.objectives import assert_halves_add_up
 from kits.paths import data
 
 # isort: split
-from elmo import characters, lstm, published, softmax, stream
-from elmo.model import BiLM
+from elmo import characters, lstm, softmax, stream, vectors
 
 from bert_jax import config as configs
+from bert_jax.errors import BadInput
 from bert_jax.layers.embeddings import padded_size
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
@@ -42,23 +42,18 @@ def compute_states(made, params, batch, method="states"):
 
 
 def test_published_weights_give_the_published_vectors():
-    """Those of three sentences at a time, whose states the next three begin with."""
+    """Those of three sentences at a time, whose states the next three begin with. The files have the last layer; it is
+    computed from the others."""
     folder = data("elmo_fixture")
-    keys = published.read_options(folder / "options.json")
-    params = published.read_weights(folder / "lm_weights.hdf5", keys)
-    float32 = jnp.dtype(jnp.float32)
-    network = BiLM(unroll=20, dropout=0.0, dtype=float32, gradient_dtype=float32, **keys)
+    network, params = vectors.load(folder / "options.json", folder / "lm_weights.hdf5")
     texts = json.loads((folder / "lm_embeddings_sentences.json").read_text())
     files = [h5py.File(folder / f"lm_embeddings_{number}.hdf5") for number in range(len(texts))]
     run = jax.jit(lambda params, *args: network.apply(params, *args, method="run"))
     before = None
     compared = 0
     for number in range(len(texts[0])):
-        encoded = [characters.encode_text(part[number].split(), 50) for part in texts]
-        sizes = np.array([*map(len, encoded)])
-        padded = [np.pad(each, [(0, LONGEST - len(each)), (0, 0)]) for each in encoded]
-        is_real = np.arange(LONGEST) < sizes[:, None]
-        batch = {"characters": np.stack(padded), "sequence_ids": is_real.astype(np.int32)}
+        batch = vectors.batch_of([part[number].split() for part in texts], LONGEST)
+        sizes = batch["sequence_ids"].sum(axis=1)
         states, before = run({"params": params}, batch, None, before)
         for row, file in enumerate(files):
             expected = np.concatenate([*file[str(number)]], axis=-1)
@@ -66,6 +61,19 @@ def test_published_weights_give_the_published_vectors():
             np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6)
             compared += 1
     assert compared == 30
+
+
+def test_vectors_of_a_text_are_written(tmp_path):
+    """Those of the first sentence are the published ones: nothing was in front of it."""
+    folder = data("elmo_fixture")
+    texts = json.loads((folder / "lm_embeddings_sentences.json").read_text())
+    (tmp_path / "text.txt").write_text(f"a word\n{texts[0][0]}\n")
+    files = folder / "options.json", folder / "lm_weights.hdf5", tmp_path / "text.txt"
+    vectors.main(*map(str, files), str(tmp_path / "vectors.npz"))
+    arrays = np.load(tmp_path / "vectors.npz")
+    expected = np.concatenate([*h5py.File(folder / "lm_embeddings_0.hdf5")["0"]], axis=-1)
+    np.testing.assert_allclose(arrays["line_1"][-1], expected, rtol=0, atol=2e-6)
+    assert arrays["line_0"].shape == (3, 2, expected.shape[1])
 
 
 def test_characters_of_words_are_bytes_between_marks():
@@ -254,6 +262,13 @@ def test_the_loss_over_a_sample_is_that_of_tensorflow():
     )
     actual = layer.apply({"params": params}, x, targets, sample)
     np.testing.assert_allclose(actual.ravel(), expected.numpy(), atol=1e-5)
+
+
+def test_too_little_text_is_refused(world):
+    directory, *_ = world
+    config = examples.load(NAME, f"store={directory}/store", "phases.main.length=1000000")
+    with pytest.raises(BadInput, match="phases.main.length"):
+        tasks.make(config, open_feed(examples.load(NAME, f"store={directory}/store")).store)
 
 
 def test_halves_of_a_batch_share_a_sample(world):

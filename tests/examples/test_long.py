@@ -2,13 +2,15 @@
 
 import json
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.examples import load
+from kits.examples import load, path_of
 from kits.objectives import assert_halves_add_up
 from kits.small import VOCABULARY, synthetic
 from long import attention, complete, digits, image
@@ -16,6 +18,7 @@ from sklearn import datasets
 
 from bert_jax import config as configs
 from bert_jax.data import store as stores
+from bert_jax.errors import BadInput
 from bert_jax.layers import rotary
 from bert_jax.layers.attention_spec import Mask, Spec
 from bert_jax.layers.blocks import Inputs, LayerOptions
@@ -31,7 +34,6 @@ LONG = (*SMALL, "model.max_length=32", "model.block=5")
 IMAGE = (*SMALL, "model.dropout=0.0")
 CHARACTERS = (*SMALL, "model.max_length=32", "phases.main.length=32", "model.layers=3")
 TEXTS = 7, 13, 9  # tokens of three sequences of a row, behind which are three places of padding
-DRAW = np.random.default_rng(0)
 
 
 def packed(sizes, length: int):
@@ -90,7 +92,7 @@ def test_compressed_attention_is_a_loop_over_windows(sizes, is_rotated):
     windows = attention.make_windows(ids[None], positions[None], 3)
     mask = attention.compressed_mask(Mask(ids[None], angles=angles), windows)
     layer = attention.CompressedAttention(HEADS, Spec("xla", SIZE), OPTIONS)
-    x = DRAW.normal(size=(1, length, WIDTH)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(1, length, WIDTH)).astype(np.float32)
     inputs = Inputs(mask, extra=windows.places)
     params = jax.jit(layer.init)(jax.random.key(0), x, inputs, None)["params"]
     result, _ = jax.jit(layer.apply)({"params": params}, x, inputs, None)
@@ -98,18 +100,18 @@ def test_compressed_attention_is_a_loop_over_windows(sizes, is_rotated):
     def position(place):
         return positions[place] if is_rotated else 0
 
-    def vectors(params, place, name):
-        found = [np.zeros((HEADS, SIZE))]
+    def vectors_of(params, place, name):
+        vectors = [np.zeros((HEADS, SIZE))]
         first = place - positions[place]
         for start in range(first, place - 2, 3):
             window = x[0, start : start + 3]
-            found.append(heads(affine(params[name], window.ravel())))
+            vector = heads(affine(params[name], window.ravel()))
             if name == "key":
-                last = position(start + 2)
-                found[-1] = np.array([rotated(key, last) for key in found[-1]])
-        return found
+                vector = np.array([rotated(key, position(start + 2)) for key in vector])
+            vectors.append(vector)
+        return vectors
 
-    names = partial(vectors, name="key"), partial(vectors, name="value")
+    names = partial(vectors_of, name="key"), partial(vectors_of, name="value")
     expected = loop(params, x[0], *names, position)
     np.testing.assert_allclose(result[0, ids > 0], expected[ids > 0], rtol=1e-6, atol=1e-6)
 
@@ -120,7 +122,7 @@ def test_local_attention_is_a_loop_over_blocks(sizes, is_packed):
     ids, positions = packed(sizes, length)
     blocks = attention.local_blocks(ids[None], positions[None], 5, is_packed)
     layer = attention.BlockAttention(HEADS, Spec("xla", SIZE, causal=True), OPTIONS)
-    x = DRAW.normal(size=(1, length, WIDTH)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(1, length, WIDTH)).astype(np.float32)
     inputs = Inputs(Mask(ids[None]), extra=blocks)
     params = jax.jit(layer.init)(jax.random.key(0), x, inputs, None)["params"]
     result, _ = jax.jit(layer.apply)({"params": params}, x, inputs, None)
@@ -158,7 +160,8 @@ def test_texts_of_a_row_are_those_of_each_alone(positions):
     keys = *LONG, f"model.positions={positions}", "model.initializer=0.3"
     network, params = make_network("long/config.py", *keys)
     alone = network.clone(sequences=1)
-    texts = [DRAW.integers(5, VOCABULARY.size, size) for size in TEXTS]
+    draw = np.random.default_rng(0)
+    texts = [draw.integers(5, VOCABULARY.size, size) for size in TEXTS]
     states = np.array(jax.jit(network.apply)(params, make_batch(texts)))[0]
     start = 0
     for text in texts:
@@ -192,6 +195,27 @@ def test_a_token_sees_its_block_and_then_all_windows_before_it(layers):
     np.testing.assert_array_equal(seen(network, params, length), expected)
 
 
+BASELINES = {
+    "long/config.py": (*SMALL, "model.max_length=32", "phases.main.length=32"),
+    "long/config_digits.py": IMAGE,
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_attend_to_all_tokens_before(name):
+    config = configs.load(f"{path_of(name)}:full", [*BASELINES[name]])
+    network = models.make(config, VOCABULARY.size)
+    length = config.phases.main.length - 3
+    params = jax.jit(network.init)(jax.random.key(1), make_batch([np.full(length, 5)]))
+    np.testing.assert_array_equal(seen(network, params, length), np.tri(length, dtype=bool))
+
+
+def test_a_row_without_a_window_sees_zeros():
+    network, params = make_network("long/config.py", *LONG)
+    batch = {name: array[:, :2] for name, array in make_batch([np.full(27, 5)]).items()}
+    assert np.isfinite(network.apply(params, batch)).all()
+
+
 def objective_of(name, *overrides):
     """Returns an objective, random parameters, and a batch of rows of two sequences."""
     config = load(name, *overrides)
@@ -218,19 +242,19 @@ def test_halves_of_a_batch_add_up(remat):
 def test_a_prompt_is_continued_as_without_a_cache():
     """Prompts of different lengths."""
     network, params = make_network("long/config.py", *LONG)
-    draw = DRAW.integers(5, VOCABULARY.size, (2, 12)).astype(np.int32)
+    tokens = np.random.default_rng(0).integers(5, VOCABULARY.size, (2, 12)).astype(np.int32)
     sizes = np.array([4, 9])
     ids = (np.arange(9) < sizes[:, None]).astype(np.int32)
-    batch = {"tokens": draw[:, :9], "sequence_ids": ids}
+    batch = {"tokens": tokens[:, :9], "sequence_ids": ids}
     row = np.arange(2)
     cache = network.apply(params, batch, 12, method="start")
-    whole = {"tokens": draw, "sequence_ids": np.ones_like(draw)}
-    whole["positions"] = np.broadcast_to(np.arange(12), draw.shape)
+    whole = {"tokens": tokens, "sequence_ids": np.ones_like(tokens)}
+    whole["positions"] = np.broadcast_to(np.arange(12), tokens.shape)
     expected = network.apply(params, whole)
     step = jax.jit(partial(network.apply, method="read_next"))
     for number in range(3):
         places = sizes - 1 + number
-        states, cache = step(params, draw[row, places], cache)
+        states, cache = step(params, tokens[row, places], cache)
         np.testing.assert_allclose(states, expected[row, places], atol=1e-5)
 
 
@@ -267,14 +291,14 @@ def test_pixels_see_those_of_their_memory_block_that_are_generated_before(grid):
     """And the begin token. With a whole image as the block, pixels follow line by line."""
     length = 1 + grid.pixels
     memory, is_seen = grid.blocks(length)
-    found = np.zeros((is_seen.shape[0] * is_seen.shape[1], length), bool)
+    is_read = np.zeros((is_seen.shape[0] * is_seen.shape[1], length), bool)
     blocks = attention.make_blocks(memory, is_seen, np.ones((1, length), np.int32))
     for block, number, key in zip(*np.nonzero(blocks.is_seen[0]), strict=True):
-        found[block * is_seen.shape[1] + number, blocks.memory[block, key]] = True
+        is_read[block * is_seen.shape[1] + number, blocks.memory[block, key]] = True
     order = grid.order()
     expected = seen_of_image(grid)[order][:, order]
-    np.testing.assert_array_equal(found[: grid.pixels, 1:], expected)
-    assert found[: grid.pixels, 0].all() and not found[grid.pixels :].any()
+    np.testing.assert_array_equal(is_read[: grid.pixels, 1:], expected)
+    assert is_read[: grid.pixels, 0].all() and not is_read[grid.pixels :].any()
     is_whole = grid.query_height == grid.image_height
     assert (order == np.arange(grid.pixels)).all() == is_whole
 
@@ -286,8 +310,8 @@ def test_gradients_of_a_pixel_are_those_of_its_memory_block():
     order = grid.order()
     is_own = np.eye(64, dtype=bool)[:, 1:]  # the token at a place, which the stream brings
     expected = seen_of_image(grid)[order][:, order][:, :-1]
-    found = seen(network, params, grid.pixels)
-    np.testing.assert_array_equal(found[:, 1:], expected | is_own)
+    is_read = seen(network, params, grid.pixels)
+    np.testing.assert_array_equal(is_read[:, 1:], expected | is_own)
 
 
 def test_rows_of_digits_are_pixels_in_the_order_of_blocks(tmp_path):
@@ -309,6 +333,25 @@ def test_rows_of_digits_are_pixels_in_the_order_of_blocks(tmp_path):
     assert sorted(images.tolist()) == sorted(expected.tolist())
     assert (batch["next_weights"] == (np.arange(65) < 64)).all()
     assert (batch["positions"] == np.arange(65)).all()
+
+
+def test_completions_are_below_upper_halves(monkeypatch):
+    """By a model that completes each image as it is."""
+    config = load("long/config_digits.py")
+    order = image.grid_of(config).order()
+    path = Path(complete.__file__).parent / "data/dev.json"
+    images = digits.read_images(path)[: complete.IMAGES]
+    pixels = images.reshape(-1, 64)[:, order]
+
+    def generate(prompts, tokens, samples, seed):
+        assert tokens == 32 and prompts == [digits.text_of(row[:32]) for row in pixels]
+        return [[" ".join(map(str, row[32:]))] * samples for row in pixels]
+
+    model = SimpleNamespace(loaded=SimpleNamespace(config=config), generate=generate)
+    monkeypatch.setattr(complete.bert_jax, "load", lambda directory: model)
+    lines = complete.complete("run")
+    assert all((line == images).all() for line in lines[[0, 2, 3, 4, 5]])
+    assert (lines[1, :, :4] == images[:, :4]).all() and not lines[1, :, 4:].any()
 
 
 def test_squares_of_a_picture_are_pixels():
@@ -334,10 +377,11 @@ def test_the_auxiliary_loss_is_the_mean_of_those_of_the_layers_below():
         target = batch["tokens"][row, place + 1]
         nats.append(np.log(np.exp(logits).sum(axis=-1)) - logits[:, target])
     assert logits.shape == (2, VOCABULARY.size)
-    assert metrics["auxiliary_loss"][0] == pytest.approx(
-        0.5 * np.mean(nats, axis=1).sum(), rel=1e-5
-    )
-    bits = metrics["bits_per_character"][0] * np.log(2)
+    expected = np.mean(nats, axis=1).sum()
+    assert metrics["auxiliary_loss"][0] == pytest.approx(expected, rel=1e-5)
+    totals = objective.weights(batch)
+    assert totals["auxiliary"] == 2 * totals["lm"]  # the loss has half of it
+    bits = metrics["bits_per_token"][0] * np.log(2)
     assert bits == pytest.approx(float(metrics["lm_loss"][0]), rel=1e-6)
 
 
@@ -355,9 +399,9 @@ def test_only_the_loss_of_a_layer_above_reaches_a_layer():
     auxiliary = sizes(params, "auxiliary")
     of_blocks = [max(jax.tree.leaves(auxiliary["network"][f"blocks_{n}"])) for n in range(3)]
     assert min(of_blocks[:2]) > 1e-5 and of_blocks[2] == 0
-    assert all(auxiliary[f"guesses_{n}"]["dense"]["kernel"] > 1e-5 for n in range(2))
+    assert all(auxiliary[f"auxiliary_heads_{n}"]["dense"]["kernel"] > 1e-5 for n in range(2))
     last = sizes(params, "lm")
-    assert max(jax.tree.leaves(last["guesses_0"])) == 0
+    assert max(jax.tree.leaves(last["auxiliary_heads_0"])) == 0
 
 
 def test_without_weight_there_are_no_auxiliary_losses():
@@ -365,13 +409,18 @@ def test_without_weight_there_are_no_auxiliary_losses():
     objective, params, batch = objective_of("long/config_characters.py:plain", *CHARACTERS)
     config = load("long/config_characters.py:plain", *CHARACTERS, "objective.name=causal_lm")
     inner = objectives.make(config, VOCABULARY)
-    assert objective.weights(batch).keys() == {"lm"} and "guesses_0" not in params
+    assert objective.weights(batch).keys() == {"lm"} and "auxiliary_heads_0" not in params
 
     def compute(objective):
         loss = jax.jit(partial(objective.loss, train=False))
         return loss(params, batch, objective.weights(batch), 3)[0]
 
     assert compute(objective) == compute(inner)
+
+
+def test_one_layer_has_no_auxiliary_losses():
+    with pytest.raises(BadInput, match="objective.auxiliary"):
+        load("long/config_characters.py", "model.layers=1")
 
 
 @pytest.mark.slow

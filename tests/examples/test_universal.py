@@ -12,9 +12,11 @@ from universal import act, digits, model, objective
 from bert_jax.errors import BadInput
 from bert_jax.layers.blocks import Inputs
 from bert_jax.layers.positions import sinusoids
+from bert_jax.models import base as models
 
 NAME = "universal/config.py"
 CLS = 2  # the begin token
+POSITIONS = "positions", "target_positions"
 
 
 def halt_by_a_loop(probabilities) -> tuple:
@@ -53,9 +55,9 @@ def world(tmp_path_factory):
 
 def test_passes_share_a_block_and_differ(world):
     made, params, batch = world
-    assert [name for name in params["network"]["encoder"] if name.startswith("blocks")] == [
-        "blocks_0"
-    ]
+    for side in ("encoder", "decoder"):
+        names = [name for name in params["network"][side] if name.startswith("blocks")]
+        assert names == ["blocks_0"]
     apply = jax.jit(made.module.network.apply, static_argnames="method")
     states = apply({"params": params["network"]}, batch, method="states")
     assert len(states) == 3  # the embeddings, and two passes
@@ -73,6 +75,20 @@ def test_a_pass_adds_positions_and_its_number():
         np.testing.assert_allclose(added, expected, atol=1e-5)
 
 
+def test_the_last_state_is_the_mean_of_the_passes():
+    """Weighted by their probabilities, and at last by what is missing to 1."""
+    inputs = [Inputs(None, extra=jnp.arange(5)[None])] * 3
+    blocks = [lambda x, inputs, keys: (x, None)] * 3
+    x = jnp.ones((1, 5, 8))
+    first, second, third = model.apply_passes(blocks, None, x, None, inputs)[0]
+
+    def halt(x):
+        return jnp.full(x.shape[:2], 0.4)
+
+    last = model.apply_passes(blocks, halt, x, None, inputs)[0][-1]
+    np.testing.assert_allclose(last, 0.4 * first + 0.4 * second + 0.2 * third, rtol=1e-5)
+
+
 def test_a_token_that_halts_at_once_has_the_state_of_one_pass(world):
     """Its weight is on the first state, whatever the further passes are."""
     made, params, batch = world
@@ -88,7 +104,7 @@ def test_a_token_that_halts_at_once_has_the_state_of_one_pass(world):
 
 
 def test_the_loss_charges_for_passes(world):
-    """Its gradient reaches what decides about halting, by the remainder alone; that of the strings reaches it, too."""
+    """Its gradient reaches what decides about halting; that of the strings reaches it, too."""
     made, params, batch = world
     totals = made.weights(batch)
 
@@ -141,13 +157,29 @@ def test_offsets_are_those_of_rows_in_training(world):
     assert (encoder.shift(positions, None) == positions).all()
 
 
+def test_both_sides_of_a_row_are_moved_in_training(world):
+    """By the same offset: then the vectors are those of a batch whose positions were moved."""
+    made, params, batch = world
+    size = made.module.network.encoder.vocabulary_size
+    network = models.make(examples.load(NAME, "model.dropout=0", "model.offsets=7"), size)
+    keys = jnp.arange(len(batch["tokens"]), dtype=jnp.uint32)
+    moved = {name: network.encoder.shift(jnp.asarray(batch[name]), keys) for name in POSITIONS}
+    apply = jax.jit(network.apply)
+    variables = {"params": params["network"]}
+    trained = apply(variables, batch, keys)
+    np.testing.assert_allclose(trained, apply(variables, batch | moved), atol=1e-5)
+    for name in POSITIONS:
+        others = batch | {other: moved[other] for other in POSITIONS if other != name}
+        assert abs(trained - apply(variables, others)).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     "operation, string, source, target",
     [
         ("copy", [3, 1, 4], "c 3 1 4", "3 1 4"),
         ("reverse", [3, 1, 4], "r 3 1 4", "4 1 3"),
         ("add", [3, 1, 4, 9], "a 3 1 + 4 9", "7 0 1"),
-        ("add", [9, 5, 0], "a 9 + 5 0", "4 1"),
+        ("add", [9, 5, 0], "a 9 + 5 0", "4 1"),  # 9 and 05
         ("add", [0, 0], "a 0 + 0", "0"),
     ],
 )

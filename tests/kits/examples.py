@@ -28,6 +28,14 @@ STEPS = {
 }
 TEXT = ROOT / "docs/*.md"
 NETWORK = {"model.width": 32, "model.heads": 4, "optimizer.learning_rate": 3e-3}
+POSITIONS = NETWORK | {
+    "corpus.source": "builtin:numbers[dev]",
+    "model.layers": 1,
+    "model.max_length": 32,
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "phases.main.length": 32,
+}
 LONG = NETWORK | {"model.layers": 2, "model.max_length": 32, "phases.main.length": 32}
 # {config: its other keys, and their values in tests}
 SMALL = {
@@ -43,17 +51,10 @@ SMALL = {
         "task.dev": "copy.json",
         "optimizer.learning_rate": 3e-3,
     },
-    "positions/config.py": {
-        "corpus.source": "builtin:numbers[dev]",
-        "model.layers": 1,
-        "model.width": 32,
-        "model.max_length": 32,
-        "model.dropout": 0.1,
-        "model.attention_dropout": 0.1,
-        "model.distance": 8,
-        "phases.main.length": 32,
-        "optimizer.learning_rate": 3e-3,
-    },
+    "positions/config.py": POSITIONS | {"model.distance": 8},
+    "positions/config.py:shaw": POSITIONS | {"model.distance": 8},
+    "positions/config.py:both": POSITIONS | {"model.distance": 8},
+    "positions/config.py:absolute": POSITIONS,
     "recurrent/config.py": {
         "model.layers": 2,
         "model.cell": "lstm",
@@ -127,7 +128,7 @@ def path_of(name: str) -> str:
 
 def load(name: str, *changes: str):
     """Returns the small config of an example; the name may have an argument. changes: further overrides."""
-    keys = STEPS | SMALL[name.partition(":")[0]]
+    keys = STEPS | SMALL.get(name, SMALL[name.partition(":")[0]])
     return configs.load(path_of(name), [*overrides(keys), *changes])
 
 

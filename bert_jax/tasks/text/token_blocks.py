@@ -40,12 +40,7 @@ def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py. Raises BadInput if there is less text than a row needs."""
     cross_documents = config.task.cross_documents
     if store and cross_documents:
-        begin, end = documents.stream_range(store.splits[SPLITS[0]])
-        total = end + 1 - begin
-        for name in config.phase_order:
-            needed = 2 * config.phases[name].length - 1
-            hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text"
-            require(total >= needed, f"phases.{name}.length", config, hint)
+        require_text(config, *documents.stream_range(store.splits[SPLITS[0]]))
 
     def shapes(phase, rows: int) -> dict:
         weights = batch.structs({"next_weights": (rows, phase.length)})
@@ -85,6 +80,15 @@ def make(config, store: Store | None = None) -> Dataset:
         sequences=lambda phase: 1,
         **mixture.fields(config, store),
     )
+
+
+def require_text(config, begin: int, end: int) -> None:
+    """Raises BadInput if the stream from `begin` to `end` is too short for full rows of a phase."""
+    total = end + 1 - begin
+    for name in config.phase_order:
+        needed = 2 * config.phases[name].length - 1
+        hint = f"the text has {total} tokens, such rows need {needed}: reduce it, or add text"
+        require(total >= needed, f"phases.{name}.length", config, hint)
 
 
 def full_blocks(begin: int, end: int, length: int, key: np.ndarray) -> documents.Rows:
