@@ -133,7 +133,7 @@ def body(
         about=about,
         name=name,
         head=head.to_yaml(),
-        family=f"An {family}" if family[0] in "AE" else f"A {family}",
+        family=f"An {family}" if family[0] in "AEX" else f"A {family}",
         model=model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,

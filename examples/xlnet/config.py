@@ -9,7 +9,6 @@ A BERT with rotary positions on the same rows, for a comparison:
 
 from bert_jax.configs import base
 
-
 NETWORKS = {
     "xlnet": {"model": "xlnet.model", "objective": "xlnet.objective", "task": "xlnet.task"},
     "bert": {},

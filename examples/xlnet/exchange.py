@@ -112,6 +112,8 @@ FIXED = {
 
 def read_settings(values: dict, path: Path) -> dict:
     """Returns the keys of config.model of a config.json. Raises BadInput, see config_json.py."""
+    # There, one rate is that of probabilities, too.
+    values = {"bert_jax_attention_dropout": values.get("dropout", 0.1)} | values
     settings = config_json.read_keys(values, KEYS, FIXED, path, "ff_activation")
     return settings | {"type_vocabulary": 3}
 
@@ -140,19 +142,13 @@ XLNET = Architecture(
     body=("transformer.",),
     bare=("word_embedding.", "mask_emb", "layer."),
     tied={"lm_loss.weight": "transformer.word_embedding.weight"},
-    label_layers={
-        "classifier": "logits_proj",
-        "spans": "qa_outputs",
-        "multiple_choice": "logits_proj",
-    },
+    label_layers={"classifier": "logits_proj"},
     keys=KEYS,
     fixed=FIXED,
     objectives={
         "xlnet.objective": ("LMHeadModel", "feature-extraction"),
         "classifier": ("ForSequenceClassification", "text-classification"),
         "token_classifier": ("ForTokenClassification", "token-classification"),
-        "multiple_choice": ("ForMultipleChoice", "multiple-choice"),
-        "spans": ("ForQuestionAnsweringSimple", "question-answering"),
     },
     sizes=sizes,
     read_tensors=read_tensors,

@@ -1,8 +1,8 @@
 """XLNet (arXiv:1906.08237): a Transformer with relative positions whose tokens are predicted in any order.
 
 The content stream h has the states of all tokens, the query stream g those of the places to predict. A layer is applied
-to both, with the content stream as keys and values: a token sees itself and those in front of it in the order, a
-query only these. So g knows where it is, and not what is there. In use, h sees all tokens.
+to both, with the content stream as keys and values: a token sees itself and those before it in the order, a query only
+these. So g knows where it is, and not what is there. In use, h sees all tokens.
 
     g <- layer(queries of g, keys and values of h)      h <- layer(h)
 
@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec
 from xlnet import exchange, relative
 
 from bert_jax import prng
-from bert_jax.checks import check_keys
+from bert_jax.checks import require
 from bert_jax.layers import network, pooling
 from bert_jax.layers.attention_spec import Mask
 from bert_jax.layers.blocks import Inputs, apply_blocks
@@ -32,7 +32,9 @@ DEFAULTS = {
     "feed_forward": 0,  # size of the feed-forward layers; 0: four times the width
     "max_length": 512,  # no row may be longer
     "type_vocabulary": 3,  # segments: those of two texts, and that of [CLS]; none has an embedding
-    "dropout": 0.1,  # dropout rate on embeddings, distances, outputs and hidden layers of all layers, and last states
+    # dropout rate on embeddings, distances, outputs and hidden layers of all layers, and the states that logits are
+    # computed from
+    "dropout": 0.1,
     "attention": "auto",  # implementation of attention; only xla, or auto, has relative positions
     "attention_dropout": 0.1,  # dropout rate on attention probabilities
     "activation": "gelu",  # gelu_tanh, gelu or relu
@@ -53,7 +55,10 @@ QUERIES = 1 << 13  # number of the dropout keys of the query stream; those of la
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     relative.check(config)
-    check_keys(config, at_least_one=["model.type_vocabulary"])
+    is_valid = config.model.type_vocabulary >= 3
+    require(is_valid, "model.type_vocabulary", config, "expected at least 3: [CLS] has segment 2")
+    hint = "model.name='xlnet.model' continues no texts; use xlnet.objective or a task"
+    require(config.objective.name != "causal_lm", "objective.name", config, hint)
 
 
 class Attention(relative.Attention):
@@ -70,8 +75,8 @@ class Attention(relative.Attention):
         bias = super().bias(q_BLHK, k_BMHK, inputs)
         queries, keys = inputs.extra.segments
         terms = jnp.einsum("blhk,shk->sbhl", q_BLHK.astype(jnp.float32), self.segment_keys)
-        own = jnp.einsum("hk,shk->sh", self.scaled(self.segment_bias), self.segment_keys)
-        same, other = (terms + own[:, None, :, None])[..., None]
+        biases = jnp.einsum("hk,shk->sh", self.scaled(self.segment_bias), self.segment_keys)
+        same, other = (terms + biases[:, None, :, None])[..., None]
         is_same = (queries[:, :, None] == keys[:, None])[:, None]
         return bias + jnp.where(is_same, same, other)
 
@@ -106,7 +111,8 @@ class XLNet(relative.Network, kw_only=True):
         return self.drop_output(g, keys)
 
     def streams(self, batch, keys=None, memories=None) -> tuple:
-        """Returns the last states of both streams, [B, P, D] and [B, L, D]. Arguments as in `predict`."""
+        """Returns the last states of the query stream, [B, P, D], and those of the contents that the last layer reads,
+        [B, L, D]. Arguments as in `predict`."""
         of_g, of_h = self.stream_inputs(batch, keys, memories)
         h = self.embed(batch, keys)
         g_keys = None if keys is None else prng.fold(keys, jnp.uint32(QUERIES))
@@ -118,7 +124,8 @@ class XLNet(relative.Network, kw_only=True):
                 source = jnp.concatenate([memories[number], h], axis=1)
             apply = partial(apply_blocks, [block], first=number + 1)
             (_, g), _ = apply(g, g_keys, [of_g._replace(source=source)])
-            (_, h), _ = apply(h, keys, [of_h._replace(source=source)])
+            if number + 1 < self.layers:
+                (_, h), _ = apply(h, keys, [of_h._replace(source=source)])
         return g, h
 
     def stream_inputs(self, batch, keys, memories) -> tuple[Inputs, Inputs]:

@@ -1,5 +1,5 @@
 """Permutation language modelling (arXiv:1906.08237): the tokens at `masked_positions` are predicted one after the other
-in an order of each row, each from those in front of it.
+in an order of each row, each from those before it.
 
 B batch, L length, P predictions, V padded vocabulary. It reads, besides the arrays of the batch contract and those of
 masked LM (tasks/text/mlm_batch.py), of which no token is replaced,
@@ -20,7 +20,7 @@ DEFAULTS = {}
 
 def check(config) -> None:
     """Raises BadInput for a model without a query stream."""
-    hint = "expected one with two streams, such as xlnet.model"
+    hint = "expected xlnet.model, which has two streams"
     require(config.model.name == "xlnet.model", "model.name", config, hint)
 
 

@@ -70,10 +70,9 @@ def ranks(arrays: dict, is_text, keys):
     is_text: bool[B, L], tokens of the texts. keys: uint32[B].
     """
     length = is_text.shape[1]
-    weights = arrays["masked_weights"][..., None]
-    is_predicted = tf.reduce_any(
-        tf.one_hot(arrays["masked_positions"], length) * weights > 0, axis=1
-    )
+    is_used = assemble.as_ids(arrays["masked_weights"] > 0)
+    counts = tf.math.bincount(arrays["masked_positions"], is_used, length, length, axis=-1)
+    is_predicted = tf.ensure_shape(counts, is_text.shape) > 0
     bits = draw(keys, "permutation", assemble.number_columns(length))
     order = tf.argsort(assemble.as_int64(bits), axis=1)
     places = tf.argsort(order, axis=1)  # of each position in the order

@@ -17,11 +17,10 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax.checks import require
 from bert_jax.layers import blocks, network
-from bert_jax.layers.attention_spec import Mask
 from bert_jax.layers.dense import Dense, truncated_normal
 from bert_jax.layers.dropout import maybe_dropout
 from bert_jax.layers.heads import Head
-from bert_jax.layers.positions import SLOWEST_WAVE
+from bert_jax.layers.positions import sinusoids
 
 RULES = (
     (r"distance/kernel$", P("fsdp", "tensor")),
@@ -44,10 +43,10 @@ class Distances(NamedTuple):
     waves: jax.Array  # [1, R, D] of distances in descending order, the first is M - 1
     # int32[B, L] of queries and int32[B, M] of keys; (): both are consecutive, and the last ones are the same
     positions: tuple = ()
-    segments: tuple = ()  # of queries and of keys, likewise
+    segments: tuple = ()  # int32[B, L] of queries and int32[B, M] of keys; (): there is no term of segments
 
 
-def waves(keys: int, width: int, is_causal: bool, clamp: int = 0):
+def wave_table(keys: int, width: int, is_causal: bool, clamp: int = 0):
     """Returns float32[1, R, D]: sines and then cosines of the distances from M - 1 to 1 - M, or to 0 if no key is
     behind its query.
 
@@ -58,9 +57,8 @@ def waves(keys: int, width: int, is_causal: bool, clamp: int = 0):
     distances = jnp.arange(keys - 1, last - 1, -1)
     if clamp:
         distances = jnp.clip(distances, -clamp, clamp)
-    rates = SLOWEST_WAVE ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    radians = distances[None, :, None] * rates
-    return jnp.concatenate([jnp.sin(radians), jnp.cos(radians)], axis=-1)
+    table = sinusoids(distances[None], width)
+    return jnp.concatenate([table[..., ::2], table[..., 1::2]], axis=-1)
 
 
 def shift(products, keys: int):
@@ -141,16 +139,10 @@ class Network(network.Network, kw_only=True):
 
     def waves(self, keys: int, step_key=None):
         """Returns [1, R, D], the waves of M keys, with dropout that all rows share. step_key: uint32[], or None."""
-        table = waves(keys, self.width, self.causal, self.clamp)
+        table = wave_table(keys, self.width, self.causal, self.clamp)
         if step_key is None:
             return table
         return maybe_dropout(table, step_key[None], WAVES, self.dropout)
-
-    def make_inputs(self, mask: Mask, positions) -> list[blocks.Inputs]:
-        """Of whole rows, and of tokens behind those of a cache."""
-        ids = mask.query_ids if mask.key_ids is None else mask.key_ids
-        extra = Distances(self.waves(ids.shape[1]), mask.positions)
-        return [blocks.Inputs(mask, extra=extra)] * self.layers
 
     def __call__(self, batch, keys=None):
         """Returns the last states [B, L, D], with dropout."""

@@ -29,6 +29,8 @@ def check(config) -> None:
     sentence_pairs.check(config)
     is_share = 0 <= config.task.backward_share <= 1
     require(is_share, "task.backward_share", config, "expected a share in [0, 1]")
+    for name in ("mask_share", "random_share"):
+        require(not config.task[name], f"task.{name}", config, "expected 0: no token is replaced")
     for name, phase in config.phases.items():
         hint = "expected 1: rows are not packed"
         require(phase.max_packed == 1, f"phases.{name}.max_packed", config, hint)
@@ -38,11 +40,11 @@ def make(config, store=None) -> Dataset:
     """Returns the dataset of a store; see tasks/base.py."""
 
     def shapes(phase, rows: int) -> dict:
-        own = {
+        arrays = {
             mlm_batch.MASKED_ARRAYS: (rows, phase.keys.max_predictions),
             "ranks": (rows, phase.length),
         }
-        return batch.shapes(rows, phase.length) | batch.structs(own)
+        return batch.shapes(rows, phase.length) | batch.structs(arrays)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from xlnet import permutation  # imports TensorFlow

@@ -1,7 +1,8 @@
 """Transformer-XL (arXiv:1901.02860): a causal network that reads a row in segments, with a memory between them.
 
 The layers of a segment attend to it, and to the states that the `memory` tokens in front of it had in the layer below.
-No gradient flows into the memory, which is empty at the beginning of a row. Texts are continued with a memory of all.
+No gradient flows into the memory, which is empty at the beginning of a row. A token that continues a text sees as many
+tokens in front of it as a segment and its memory have.
 
 B batch, L tokens of a row, S tokens of a segment, T tokens in memory, D width.
 """
@@ -66,12 +67,23 @@ class TransformerXL(relative.Network, kw_only=True):
         """Returns [B, S, D]: the vector of the last token of each sequence."""
         return pooling.reduce(x, batch, "last")
 
+    @property
+    def memory_in_use(self) -> int:
+        return self.memory if self.evaluation_memory < 0 else self.evaluation_memory
+
+    def make_inputs(self, mask: Mask, positions) -> list[Inputs]:
+        """Returns the inputs of the layers for tokens behind those of a cache."""
+        queries, keys = mask.positions
+        is_near = queries[:, :, None] - keys[:, None] < self.segment + self.memory_in_use
+        if mask.pairs is not None:
+            is_near &= mask.pairs
+        extra = relative.Distances(self.waves(keys.shape[1]), mask.positions)
+        return [Inputs(mask._replace(pairs=is_near), extra=extra)] * self.layers
+
     def states(self, batch, keys=None) -> list:
         """Returns the states [B, L, D] of the embeddings and each layer."""
         is_trained = keys is not None
-        size = self.memory
-        if not is_trained and self.evaluation_memory >= 0:
-            size = self.evaluation_memory
+        size = self.memory if is_trained else self.memory_in_use
         x = self.embed(batch, keys)
         ids = batch["sequence_ids"]
         memories = [x[:, :0]] * self.layers
@@ -81,15 +93,15 @@ class TransformerXL(relative.Network, kw_only=True):
             seen = slice(start - memories[0].shape[1], start + self.segment)
             waves = self.waves(ids[:, seen].shape[1], batch["step_key"] if is_trained else None)
             mask = consecutive(ids[:, inside], ids[:, seen])
-            inputs = [Inputs(mask, extra=relative.Distances(waves))] * self.layers
+            inputs = Inputs(mask, extra=relative.Distances(waves))
             segment_keys = prng.fold(keys, jnp.uint32(SEGMENT + number)) if is_trained else None
             states = self.read_segment(x[:, inside], memories, inputs, segment_keys)
             parts.append(states)
-            pairs = zip(memories, states, strict=False)
+            pairs = zip(memories, states[:-1], strict=True)
             memories = [remember(memory, state, size) for memory, state in pairs]
         return [jnp.concatenate(states, axis=1) for states in zip(*parts, strict=True)]
 
-    def read_segment(self, x, memories: list, inputs: list[Inputs], keys) -> list:
+    def read_segment(self, x, memories: list, inputs: Inputs, keys) -> list:
         """Returns the states [B, S, D] of a segment, x and those of each layer.
 
         memories: [B, T, D] of each layer.
@@ -97,8 +109,8 @@ class TransformerXL(relative.Network, kw_only=True):
         states = [x]
         for number, (block, memory) in enumerate(zip(self.blocks, memories, strict=True)):
             source = jnp.concatenate([memory, x], axis=1)
-            of_layer = inputs[number]._replace(source=source)
-            (_, x), _ = apply_blocks([block], x, keys, [of_layer], first=number + 1)
+            of_layer = [inputs._replace(source=source)]
+            (_, x), _ = apply_blocks([block], x, keys, of_layer, first=number + 1)
             states.append(x)
         return states
 

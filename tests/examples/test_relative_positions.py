@@ -43,10 +43,10 @@ def test_the_shift_is_a_loop(monkeypatch, memory, is_causal):
 
 def test_waves_are_those_of_each_distance():
     for is_causal, last in ((True, 0), (False, -4)):
-        waves = relative.waves(5, 6, is_causal)
+        waves = relative.wave_table(5, 6, is_causal)
         expected = [sinusoid(distance, 6) for distance in range(4, last - 1, -1)]
         np.testing.assert_allclose(waves[0], expected, atol=1e-6)
-    clamped = relative.waves(5, 6, False, clamp=2)[0]
+    clamped = relative.wave_table(5, 6, False, clamp=2)[0]
     expected = [sinusoid(np.clip(distance, -2, 2), 6) for distance in range(4, -5, -1)]
     np.testing.assert_allclose(clamped, expected, atol=1e-6)
 
@@ -92,13 +92,13 @@ def test_scores_are_four_terms_of_each_pair(case, is_causal):
         key_places = np.arange(source.shape[1])
         places = key_places[-LENGTH:]
     mask = transformer_xl.consecutive(jnp.asarray(ids), jnp.asarray(key_ids))
-    waves = relative.waves(source.shape[1], WIDTH, is_causal)
+    waves = relative.wave_table(source.shape[1], WIDTH, is_causal)
     inputs = Inputs(mask, source, extra=relative.Distances(waves, positions))
     layer = relative.Attention(HEADS, Spec("xla", SIZE, causal=is_causal), OPTIONS)
     params = layer.init(KEY, X, inputs, None)
     options = {"capture_intermediates": lambda _, name: name == "probabilities"}
-    _, kept = layer.apply(params, X, inputs, None, mutable=["intermediates"], **options)
-    (probabilities,) = jax.tree.leaves(kept)
+    _, captured = layer.apply(params, X, inputs, None, mutable=["intermediates"], **options)
+    (probabilities,) = jax.tree.leaves(captured)
     exact = scores(jax.device_get(params["params"]), X, source, (places, key_places))
     seen = ids[:, :, None] == key_ids[:, None]
     if is_causal:

@@ -10,26 +10,31 @@ from kits.permuted import (
     KEY,
     LENGTH,
     PIECES,
+    TRANSFORMER_XL,
     VOCABULARY,
     XLNET,
+    input_gradients,
     make_batch,
     make_network,
-    slopes,
 )
+from kits.runs import lines
+from xlnet import model
 
 from bert_jax import config as configs
+from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.layers import counts
 from bert_jax.models import base as models
 from bert_jax.objectives import base
 from bert_jax.tasks.feed import open_feed
+from bert_jax.train import pretrain
 
 
-def test_a_prediction_reads_the_tokens_in_front_of_it_alone():
+def test_a_prediction_reads_the_tokens_before_it_alone():
     """By gradients: not its own, through two layers; and those without a rank."""
     network, batch, params = make_network(XLNET, "model.layers=2")
     ranks = batch["ranks"][0]
-    read = slopes(network, params, batch, "predict")
+    read = input_gradients(network, params, batch, "predict")
     has_predecessor = False
     for number, place in enumerate(batch["masked_positions"][0]):
         if batch["masked_weights"][0, number]:
@@ -39,10 +44,11 @@ def test_a_prediction_reads_the_tokens_in_front_of_it_alone():
     assert has_predecessor
 
 
-def test_a_content_reads_itself_and_the_tokens_in_front_of_it():
-    network, batch, params = make_network(XLNET, "model.layers=2")
+def test_a_content_reads_itself_and_the_tokens_before_it():
+    """Through two layers; the third one reads it."""
+    network, batch, params = make_network(XLNET, "model.layers=3")
     ranks = batch["ranks"][0]
-    read = slopes(network, params, batch, lambda network, batch: network.streams(batch)[1])
+    read = input_gradients(network, params, batch, lambda network, batch: network.streams(batch)[1])
     for place in range(LENGTH):
         np.testing.assert_array_equal(read(place) > 1e-6, ranks <= ranks[place])
 
@@ -50,7 +56,7 @@ def test_a_content_reads_itself_and_the_tokens_in_front_of_it():
 def test_in_use_every_token_reads_all():
     network, batch, params = make_network(XLNET)
     states = network.apply(params, batch)
-    assert (slopes(network, params, batch, "__call__")(2) > 1e-6).all()
+    assert (input_gradients(network, params, batch, "__call__")(2) > 1e-6).all()
     permuted = network.apply(params, batch | {"ranks": batch["ranks"][::-1]})
     np.testing.assert_array_equal(states, permuted)
 
@@ -79,9 +85,55 @@ def test_the_objective_scores_predicted_tokens():
     assert guesses["is_guessed"].sum() == weight
 
 
-def test_the_objective_needs_two_streams():
-    with pytest.raises(BadInput, match="model.name"):
-        examples.load(XLNET, "model.name=bert")
+def test_packed_texts_are_as_each_alone():
+    """As choices of a question are."""
+    network, _, params = make_network(XLNET, "model.layers=2")
+    draw = np.random.default_rng(0)
+    sizes = 5, 7
+    parts = [draw.integers(5, PIECES, (1, size)).astype(np.int32) for size in sizes]
+    rows = [*parts, np.concatenate(parts, axis=1)]
+    ids = [np.ones((1, size), np.int32) for size in sizes]
+    ids.append(np.repeat([[1, 2]], sizes, axis=1).astype(np.int32))
+    states = []
+    for tokens, sequence_ids in zip(rows, ids, strict=True):
+        batch = {"tokens": tokens, "sequence_ids": sequence_ids, "segments": 0 * tokens}
+        states.append(network.apply(params, batch | {"positions": 0 * tokens}))
+    np.testing.assert_allclose(states[2], np.concatenate(states[:2], axis=1), atol=1e-5)
+
+
+def test_dropout_is_that_of_rows_streams_and_segments():
+    """Equal keys give equal bits; each stream and each segment has masks of its own."""
+    keys = np.array([3, 3, 4], np.uint32)
+    for name, method in ((XLNET, "predict"), (TRANSFORMER_XL, "__call__")):
+        changes = () if name == XLNET else ("model.segment=4", "model.memory=4")
+        network, batch, params = make_network(name, *changes)
+        network = network.clone(dropout=0.5)
+        batch = {key: np.stack([array[0]] * 3) for key, array in batch.items()}
+        batch["step_key"] = np.uint32(1)
+        apply = jax.jit(partial(network.apply, method=method))
+        x = np.asarray(apply(params, batch, keys))
+        np.testing.assert_array_equal(x[0], x[1])
+        assert 0.4 < (x == 0).mean() < 0.6  # of the last states
+        is_kept = (x[0] != 0) & (x[2] != 0)
+        assert (x[0] != x[2])[is_kept].mean() > 0.9  # not of these alone
+        batch["step_key"] = np.uint32(2)  # of the dropout of distances, which rows share
+        is_kept = x != 0
+        assert (apply(params, batch, keys) != x)[is_kept].mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "change", ["model.name=bert", "model.type_vocabulary=2", "task.mask_share=0.1"]
+)
+def test_wrong_keys_are_refused(change):
+    with pytest.raises(BadInput, match=change.partition("=")[0]):
+        examples.load(XLNET, change)
+
+
+def test_no_text_is_continued_by_two_streams():
+    config = examples.load(XLNET)
+    config.objective.name = "causal_lm"
+    with pytest.raises(BadInput, match="objective.name"):
+        model.check(config)
 
 
 @pytest.mark.parametrize("name, number", [("base", 116_718_336), ("large", 360_268_800)])
@@ -93,12 +145,37 @@ def test_sizes_are_the_published_ones(name, number):
     assert counts.count(shapes["params"], config.tokenizer.size) == number
 
 
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_tagger_begins_with_a_run(tmp_path):
+    """The command of README's table: the network is that of the run, and names are learned."""
+    run = examples.load(XLNET, f"store={tmp_path}/store")
+    assert pretrain(run, tmp_path / "run") == 0
+    sentence = "in O\nPeru B-place\n. O\n\n"
+    for name in ("train.txt", "dev.txt"):
+        (tmp_path / name).write_text(40 * sentence)
+    keys = {
+        "init_from": tmp_path / "run",
+        "task.data": tmp_path,
+        "task.train": "train.txt",
+        "task.dev": "dev.txt",
+        "task.epochs": 20,
+        "compilation_cache": "",
+        "log.report": False,
+    }
+    words = ["finetune", "--config", "ner", "--workdir", str(tmp_path / "tagger")]
+    assert main([*words, *(f"--config.{key}={value}" for key, value in keys.items())]) == 0
+    config = configs.load(str(tmp_path / "tagger/config.json"), [])
+    assert (config.model.name, config.model.width) == ("xlnet.model", 32)
+    assert lines(tmp_path / "tagger")[-1]["f1"] == 1
+
+
 # --- Rows -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """Returns the function (changes) -> (store, its first batch of 256 rows)."""
+    """Returns the function (changes) -> (store, its first two batches of 256 rows)."""
     store = tmp_path_factory.mktemp("store") / "store"
 
     def read(*changes):
@@ -106,7 +183,7 @@ def rows(tmp_path_factory):
         config = examples.load(XLNET, *changes)
         feed = open_feed(config, 0)
         (phase,) = configs.phases(config)
-        return feed.store, next(feed.train(phase, 0, 1))
+        return feed.store, *feed.train(phase, 0, 2)
 
     return read
 
@@ -120,7 +197,7 @@ def find(tokens: np.ndarray, texts: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_texts_are_read_forwards_or_backwards(rows, share):
     """Each is in the store, and in order: backwards, the one that follows another comes before it."""
-    store, batch = rows(f"task.backward_share={share}")
+    store, batch, _ = rows(f"task.backward_share={share}")
     special = store.manifest["special"]
     tokens = np.load(store.splits["train"].path / "tokens.npy")
     backward, followed = [], 0
@@ -145,7 +222,7 @@ def test_texts_are_read_forwards_or_backwards(rows, share):
 
 
 def test_a_sixth_of_the_tokens_is_predicted_in_a_random_order(rows):
-    store, batch = rows()
+    store, batch, _ = rows()
     special = store.manifest["special"]
     weights, positions, ranks = (
         batch[name] for name in ("masked_weights", "masked_positions", "ranks")
@@ -171,8 +248,9 @@ def test_a_sixth_of_the_tokens_is_predicted_in_a_random_order(rows):
 
 
 def test_the_order_is_another_one_in_each_step_and_the_same_again(rows):
-    _, first = rows()
-    _, again = rows()
-    _, other = rows("seed=7")
+    _, first, second = rows()
+    _, again, _ = rows()
+    _, other, _ = rows("seed=7")
     assert all(np.array_equal(first[name], again[name]) for name in first)
-    assert not np.array_equal(first["ranks"], other["ranks"])
+    for batch in (second, other):
+        assert not np.array_equal(first["ranks"], batch["ranks"])

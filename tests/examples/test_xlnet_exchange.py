@@ -155,19 +155,27 @@ def test_directories_of_transformers_are_read(exported, tmp_path, name, fresh):
     assert_equal({path: after[path] for path in kept}, before, model.vocabulary.size)
 
 
+LABELS = {
+    "classifier": ("classification", "SequenceClassification", "no,yes,maybe"),
+    "token_classifier": ("token_classification", "TokenClassification", "O,B-a,I-a"),
+}
+
+
 @pytest.mark.full
-def test_a_fine_tuned_model_labels_texts_as_in_transformers(tmp_path):
-    """By the vector of the last token, behind padding at the left; and imported again."""
+@pytest.mark.parametrize("objective", LABELS)
+def test_a_fine_tuned_model_labels_texts_as_in_transformers(tmp_path, objective):
+    """By the vectors of the last token or of each one, behind padding at the left; and imported again."""
+    task, kind, labels = LABELS[objective]
     torch = pytest.importorskip("torch")
     import transformers
 
-    keys = "objective.name=classifier", "task.name=classification", "task.labels=no,yes,maybe"
+    keys = f"objective.name={objective}", f"task.name={task}", f"task.labels={labels}"
     runs.make_run(tmp_path / "run", SYSTEM[0], *keys, kind="unigram")
     paths = "--model", str(tmp_path / "run"), "--output", str(tmp_path / "out")
     assert main(["export", *paths]) == 0
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    assert isinstance(theirs, transformers.XLNetForSequenceClassification)
+    theirs = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(tmp_path / "out")
+    assert isinstance(theirs, getattr(transformers, f"XLNetFor{kind}"))
     inputs = words([*TEXTS], padding=True, return_tensors="pt")
     with torch.no_grad():
         expected = theirs.eval()(**inputs).logits
@@ -176,5 +184,8 @@ def test_a_fine_tuned_model_labels_texts_as_in_transformers(tmp_path):
         frame = frame_of(model.config).ids(model.tokenizer.special)
         rows = [[frame.wrap(ids)] for ids in model.tokenizer.encode([*TEXTS])]
         batch = batches.make_batch(rows, 32)
-        ours = jax.jit(model.objective.outputs)(model.params, batch)["label_logits"][:, 0]
-        np.testing.assert_allclose(ours, expected, atol=2e-5)
+        ours = np.asarray(jax.jit(model.objective.outputs)(model.params, batch)["label_logits"])
+        for row, ([(ids, _)], logits) in enumerate(zip(rows, expected.numpy(), strict=True)):
+            is_words = objective == "token_classifier"
+            logits = logits[-len(ids) :] if is_words else logits[None]
+            np.testing.assert_allclose(ours[row, : len(logits)], logits, atol=2e-5)

@@ -61,7 +61,7 @@ def make_batch() -> dict:
     return batch | {name: array.astype(np.float32) for name, array in floats.items()}
 
 
-def slopes(network, params, batch, method):
+def input_gradients(network, params, batch, method):
     """Returns the function (place) -> float32[L]: the largest gradient of a last state of the first row by the
     embedding of each of its tokens, which are all different."""
 

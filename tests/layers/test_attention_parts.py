@@ -15,7 +15,6 @@ from bert_jax.layers import attention, attention_xla, rotary
 from bert_jax.layers.attention import Case
 from bert_jax.layers.attention_spec import OWN_WEIGHTS, PAIRS, Mask, Spec, empty_cache
 from bert_jax.layers.blocks import Attention, Block, FeedForward, Inputs, LayerOptions
-from bert_jax.layers.norm import LayerNorm
 
 HEADS, SIZE, LENGTH, ROWS = 2, 8, 10, 3
 WIDTH = HEADS * SIZE
@@ -32,53 +31,6 @@ class T5(Attention):
 
     def bias(self, q, k, inputs):
         return inputs.extra
-
-
-class XLNet(Attention):
-    """Biases of contents, distances and segments (arXiv:1906.08237). `extra`: the number int32[L, M] of the distance to
-    each key, the embeddings [R, D] of distances, and int32[B, L, M], 1 for a key of another segment."""
-
-    def setup(self):
-        super().setup()
-        init = nn.initializers.normal(1)
-        self.distance = nn.Dense(WIDTH, use_bias=False)
-        self.biases = self.param("biases", init, (3, HEADS, SIZE))
-        self.segments = self.param("segments", init, (2, HEADS, SIZE))
-
-    def bias(self, q, k, inputs):
-        """The biases of queries are float32, as scores are: they are not added to queries of 16 bits."""
-        numbers, table, segments = inputs.extra
-        of_content, of_distance, of_segment = SIZE**-0.5 * self.biases
-        contents = jnp.einsum("hk,bmhk->bhm", of_content, k)[:, :, None]
-        keys = self.split_heads(self.distance(table))
-        distances = jnp.einsum("blhk,rhk->bhlr", q + of_distance, keys)
-        distances = jnp.take_along_axis(distances, numbers[None, None], axis=-1)
-        same, other = jnp.einsum("blhk,shk->sbhl", q + of_segment, self.segments)[..., None]
-        return contents + distances + jnp.where(segments[:, None] == 0, same, other)
-
-
-class TwoStreams(nn.Module):
-    """Blocks that read the contents h of tokens and, apart from these, the tokens to predict g."""
-
-    def setup(self):
-        spec = Spec("xla", SIZE)
-        norm = partial(LayerNorm, 1e-5)
-        self.blocks = [
-            Block(
-                XLNet(HEADS, spec, OPTIONS._replace(bias=False), parent=None),
-                FeedForward(8, OPTIONS, False, parent=None),
-                norm,
-                parent=None,
-            )
-            for _ in range(2)
-        ]
-
-    def __call__(self, h, g, memories, of_h: Inputs, of_g: Inputs):
-        for block, memory in zip(self.blocks, memories, strict=True):
-            source = jnp.concatenate([memory, h], axis=1)
-            g, _ = block(g, of_g._replace(source=source), None)
-            h, _ = block(h, of_h._replace(source=source), None)
-        return h, g
 
 
 class Compressed(Attention):
@@ -200,52 +152,6 @@ def test_queries_and_keys_of_positions():
     assert_equal(layer, inputs, k_states=X, allowed=ALLOWED, bias=bias, scale=scale)
 
 
-MEMORY = DRAW.normal(size=(2, ROWS, 4, WIDTH)).astype(np.float32)  # of two blocks
-TOTAL = MEMORY.shape[2] + LENGTH
-
-
-def make_streams():
-    """Returns the Inputs of h and of g, whose tokens see those in front of them in an order of each row, and the
-    memory."""
-    order = np.argsort(DRAW.random((ROWS, LENGTH)), axis=1)
-    numbers = LENGTH - np.arange(LENGTH)[:, None] + np.arange(TOTAL)
-    table = DRAW.normal(size=(LENGTH + TOTAL, WIDTH)).astype(np.float32)
-    segments = DRAW.integers(0, 2, (ROWS, TOTAL))
-    is_other = segments[:, -LENGTH:, None] != segments[:, None]
-    extra = numbers, table, is_other.astype(np.int32)
-
-    def make(is_seen):
-        pairs = np.pad(is_seen, ((0, 0), (0, 0), (TOTAL - LENGTH, 0)), constant_values=True)
-        mask = Mask(np.ones((ROWS, LENGTH), int), np.ones((ROWS, TOTAL), int), pairs=pairs)
-        return Inputs(mask, extra=extra)
-
-    of_g = order[:, None] < order[..., None]
-    return make(of_g | np.eye(LENGTH, dtype=bool)), make(of_g)
-
-
-def test_a_query_stream_reads_memory_and_contents():
-    _, of_g = make_streams()
-    numbers, table, is_other = of_g.extra
-    source = np.concatenate([MEMORY[0], X], axis=1)
-    g = DRAW.normal(size=X.shape).astype(np.float32)
-
-    def bias(params):
-        u, v, w = SIZE**-0.5 * params["biases"]
-        content = np.einsum("hk,bmhk->bhm", u, project(params["key"], source))[:, :, None]
-        keys = project(params["distance"], table)[numbers]
-        segments = params["segments"][is_other]
-
-        def add(q):
-            distances = np.einsum("blhk,lmhk->bhlm", q + v, keys)
-            return content + distances + np.einsum("blhk,blmhk->bhlm", q + w, segments)
-
-        return add
-
-    layer = XLNet(HEADS, Spec("xla", SIZE), OPTIONS._replace(bias=False))
-    how = dict(k_states=source, allowed=of_g.mask.pairs, bias=bias)
-    assert_equal(layer, of_g._replace(source=source), g, **how)
-
-
 def test_a_bias_is_not_rounded_to_the_16_bits_of_queries():
     """Near 100, numbers of bfloat16 are half a unit apart."""
     bias = 100 + 0.1 * np.arange(SIZE, dtype=np.float32)[None, None, None]
@@ -285,62 +191,6 @@ def test_a_layer_that_weighs_by_itself_is_like_others(fields, dtype):
     tolerance = 1e-4 if dtype == jnp.float32 else 0.03
     close = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
     jax.tree.map(close, compute(Weighed, params), compute(Attention, params))
-
-
-@pytest.mark.full
-def test_two_streams_are_those_of_transformers():
-    """Theirs have tokens in front of rows."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    from transformers.models.xlnet import modeling_xlnet
-
-    sizes = dict(d_model=WIDTH, n_head=HEADS, d_inner=8, ff_activation="gelu")
-    config = modeling_xlnet.XLNetConfig(**sizes, layer_norm_eps=1e-5, dropout=0.0)
-    layers = [modeling_xlnet.XLNetLayer(config) for _ in range(2)]
-    for parameter in [parameter for layer in layers for parameter in layer.parameters()]:
-        torch.nn.init.normal_(parameter, std=0.5)
-    h, g = X, DRAW.normal(size=X.shape).astype(np.float32)
-    of_h, of_g = make_streams()
-    params = {f"blocks_{number}": xlnet_params(layer) for number, layer in enumerate(layers)}
-    ours = jax.jit(TwoStreams().apply)({"params": params}, h, g, MEMORY, of_h, of_g)
-
-    numbers, table, is_other = of_h.extra
-    streams = [torch.tensor(x).swapaxes(0, 1) for x in (h, g)]
-    masks = [torch.tensor(~inputs.mask.pairs).permute(1, 2, 0) for inputs in (of_h, of_g)]
-    masks = [mask[..., None].float() for mask in masks]
-    table = torch.tensor(table)[:, None].expand(-1, ROWS, -1)
-    segments = torch.nn.functional.one_hot(torch.tensor(is_other).long(), 2)
-    segments = segments.permute(1, 2, 0, 3).float()
-    with torch.no_grad():
-        for layer, memory in zip(layers, MEMORY, strict=True):
-            memory = torch.tensor(memory).swapaxes(0, 1)
-            streams = layer(*streams, *masks, table, segments, mems=memory)[:2]
-    for result, theirs in zip(ours, streams, strict=True):
-        np.testing.assert_allclose(result, theirs.swapaxes(0, 1), atol=2e-5)
-
-
-def xlnet_params(layer) -> dict:
-    """Returns the parameters of a block, from those of a layer of transformers."""
-    arrays = {name: array.detach().numpy() for name, array in layer.named_parameters()}
-    attention = {
-        "biases": np.stack([arrays[f"rel_attn.r_{name}_bias"] for name in "wrs"]),
-        "segments": arrays["rel_attn.seg_embed"],
-        "out": {"kernel": arrays["rel_attn.o"].reshape(WIDTH, WIDTH).T},
-    }
-    for name in ("query", "key", "value"):
-        attention[name] = {"kernel": arrays[f"rel_attn.{name[0]}"].reshape(WIDTH, WIDTH)}
-    attention["distance"] = {"kernel": arrays["rel_attn.r"].reshape(WIDTH, WIDTH)}
-
-    def read(name, weight):
-        return {weight: arrays[f"{name}.weight"].T, "bias": arrays[f"{name}.bias"]}
-
-    dense = {"up": read("ff.layer_1", "kernel"), "down": read("ff.layer_2", "kernel")}
-    return {
-        "attention": attention,
-        "attention_norm": read("rel_attn.layer_norm", "scale"),
-        "feed_forward": dense,
-        "feed_forward_norm": read("ff.layer_norm", "scale"),
-    }
 
 
 @pytest.mark.parametrize(("norm", "is_normal"), [("pre", False), ("pre", True), ("post", False)])
