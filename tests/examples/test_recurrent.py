@@ -320,6 +320,7 @@ def pair_of(batch, number: int) -> dict:
     return alone
 
 
+@pytest.mark.full
 def test_halves_of_a_batch_add_up(network):
     assert_halves_add_up(network.objective, network.params, network.batch)
 

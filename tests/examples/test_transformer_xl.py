@@ -66,6 +66,7 @@ def test_no_gradient_flows_into_the_memory():
     assert abs(states[1] - states[0]).max() > 1e-3
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_is_evaluated_with_another_memory(tmp_path):
     config = examples.load(TRANSFORMER_XL, f"store={tmp_path}/store", "model.segment=8")
