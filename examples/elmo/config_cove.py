@@ -24,11 +24,11 @@ def get_config(translator="translate_demo"):
     config.optimizer.frozen = True
     config.objective.pool = "concat"  # the first vector, the mean and the maxima
 
-    config.phases.main = base.phase(steps=100, length=64, batch=16)
-    config.optimizer.learning_rate = 1e-3
+    config.phases.main = base.phase(steps=1000, length=64, batch=16)
+    config.optimizer.learning_rate = 3e-3
     config.optimizer.bias_correction = True
     config.schedule.warmup = 20
     config.log.every = 50
     config.evaluate.every = 0
-    config.checkpoint.every = 100
+    config.checkpoint.every = 500
     return config
