@@ -32,7 +32,6 @@ def get_config(network="elmo"):
     config.tokenizer.kind = "wordpiece"
     config.tokenizer.size = 20_000
     config.tokenizer.lowercase = False
-    config.evaluate.rows = (
-        4096  # all held-out rows: parts of both streams would be of different words
-    )
+    # All held-out rows: parts of both streams would be of different words.
+    config.evaluate.rows = 4096
     return config

@@ -52,9 +52,8 @@ class Elmo(nn.Module):
         number = 2 * self.network.layers  # the first ones are those of the network
         states = maybe_dropout(states, keys, number, self.network.dropout)
         outputs = {}
-        for direction, x, shift in zip(
-            DIRECTIONS, jnp.split(states, 2, axis=-1), (-1, 1), strict=True
-        ):
+        halves = jnp.split(states, 2, axis=-1)
+        for direction, x, shift in zip(DIRECTIONS, halves, (-1, 1), strict=True):
             targets = jnp.roll(batch["tokens"], shift, axis=1)
             outputs[f"{direction}_nats"] = self.lm(x, targets, sample)
         return outputs
@@ -64,9 +63,8 @@ def make(config, vocabulary, **fields):
     """Returns the objective: the terms `forward` and `backward`, with their losses in nats a word."""
 
     def weights(batch):
-        return {
-            direction: jnp.maximum(batch[name].sum(), 1.0) for direction, name in DIRECTIONS.items()
-        }
+        pairs = DIRECTIONS.items()
+        return {direction: jnp.maximum(batch[name].sum(), 1.0) for direction, name in pairs}
 
     def terms(outputs, batch):
         return {

@@ -106,3 +106,24 @@ def test_scores_are_four_terms_of_each_pair(case, is_causal):
     exact = np.where(seen[:, None], exact, -np.inf)
     exact = np.exp(exact - exact.max(-1, keepdims=True))
     np.testing.assert_allclose(probabilities, exact / exact.sum(-1, keepdims=True), atol=2e-6)
+
+
+def test_a_checkpoint_changes_nothing():
+    """Of `train.remat=attention`: parameters, results, and gradients are the same."""
+    ids = jnp.ones((ROWS, LENGTH), jnp.int32)
+    inputs = Inputs(transformer_xl.consecutive(ids, ids))
+    inputs = inputs._replace(extra=relative.Distances(relative.wave_table(LENGTH, WIDTH, True)))
+    layer = relative.Attention(HEADS, Spec("xla", SIZE, causal=True, remat=True), OPTIONS)
+    params = layer.init(KEY, X, inputs, None)
+    results = []
+    for remat in (True, False):
+        apply = layer.clone(spec=layer.spec._replace(remat=remat)).apply
+
+        @jax.jit
+        def compute(params, apply=apply):
+            result, pull_back = jax.vjp(lambda params: apply(params, X, inputs, None)[0], params)
+            return result, pull_back(result)
+
+        results.append(compute(params))
+    jax.tree.map(lambda *pair: np.testing.assert_allclose(*pair, rtol=1e-4, atol=1e-4), *results)
+    assert all(abs(leaf).max() > 1e-5 for leaf in jax.tree.leaves(results[0]))
