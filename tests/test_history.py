@@ -4,7 +4,6 @@ import re
 import shlex
 
 import pytest
-from kits import corpora
 from kits.paths import ROOT
 from kits.runs import lines
 from kits.small import overrides
@@ -30,11 +29,11 @@ KEYS = {
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split("/")[-1])
 def test_a_command_trains_for_20_steps(tmp_path, monkeypatch, command):
     monkeypatch.chdir(ROOT)
-    corpora.write(tmp_path / "corpus.txt", corpora.make_text(300))
-    keys = KEYS | {"store": tmp_path / "store", "corpus.source": tmp_path / "corpus.txt"}
     *words, workdir = shlex.split(command)
     assert words[-1] == "--workdir" and workdir.startswith("runs/")
-    options = [f"--config.{override}" for override in overrides(keys)]
+    options = [
+        f"--config.{override}" for override in overrides(KEYS | {"store": tmp_path / "store"})
+    ]
     assert main([*words, str(tmp_path / "run"), *options]) == 0
     losses = [line["loss"] for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert losses[-1] < losses[0]

@@ -159,7 +159,8 @@ def test_a_tagger_begins_with_a_run(tmp_path):
         "task.data": tmp_path,
         "task.train": "train.txt",
         "task.dev": "dev.txt",
-        "task.epochs": 20,
+        "task.epochs": 40,
+        "optimizer.learning_rate": 1e-2,
         "compilation_cache": "",
         "log.report": False,
     }
