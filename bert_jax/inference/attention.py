@@ -201,8 +201,11 @@ def capture(model, row: tuple, sides: dict) -> dict[str, np.ndarray]:
         [arrays] = run_texts(model, run, [[row]])
         for name, paths in find_layers(arrays).items():
             rows, columns = (len(sides[side]) for side in SIDES[name])
-            maps[name] = np.stack([arrays[path][0, :, :rows, :columns] for path in paths])
-            if not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-2):
+            weights = np.stack([arrays[path][0] for path in paths])
+            maps[name] = weights[:, :, :rows, :columns]
+            # Other keys than tokens, as of windows, are rarely as many.
+            is_square = name == CROSS or weights.shape[2] == weights.shape[3]
+            if not is_square or not np.allclose(maps[name].sum(axis=-1), 1, atol=1e-2):
                 raise ValueError("the tokens of a layer are not those of a row")
     except (BadInput, ValueError) as error:
         refusal = f"model.name={model.config.model.name}: its attention is not captured"

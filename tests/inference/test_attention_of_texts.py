@@ -178,17 +178,21 @@ class Bag(nn.Module):
         return [batch["tokens"]]
 
 
-class Segments(nn.Module):
-    """A network whose attention is not that of a whole row."""
+class Parts(nn.Module):
+    """A network whose keys are not the tokens of a row: there are more, or what is read of them is less than all."""
+
+    more: int
+    share: float
 
     def probabilities(self, x):
-        return jnp.zeros((len(x), 1, x.shape[1], 3))
+        first = jnp.zeros((len(x), 1, x.shape[1]), int)
+        return self.share * nn.one_hot(first, x.shape[1] + self.more)
 
     def states(self, batch, keys):
         return [self.probabilities(batch["tokens"])]
 
 
-@pytest.mark.parametrize("module", [None, Bag(), Segments()])
+@pytest.mark.parametrize("module", [None, Bag(), Parts(0, 0.5), Parts(1, 1.0)])
 def test_a_network_without_attention_is_named(models, module):
     model = models["bert"]
     objective = replace(model.objective, module=attention.Body(module))
