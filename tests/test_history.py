@@ -31,9 +31,8 @@ def test_a_command_trains_for_20_steps(tmp_path, monkeypatch, command):
     monkeypatch.chdir(ROOT)
     *words, workdir = shlex.split(command)
     assert words[-1] == "--workdir" and workdir.startswith("runs/")
-    options = [
-        f"--config.{override}" for override in overrides(KEYS | {"store": tmp_path / "store"})
-    ]
+    keys = KEYS | {"store": tmp_path / "store"}
+    options = [f"--config.{override}" for override in overrides(keys)]
     assert main([*words, str(tmp_path / "run"), *options]) == 0
     losses = [line["loss"] for line in lines(tmp_path / "run") if line["split"] == "train"]
     assert losses[-1] < losses[0]

@@ -249,12 +249,13 @@ def test_no_state_depends_on_a_later_token(kind):
 
 
 def test_skewed_and_gathered_scores_make_the_same_network():
-    """In packed rows, and with their gradients."""
+    """By two programs, in packed rows, and with their gradients."""
     objective, params, tokens = make(*KINDS["skew"])
     batch = make_batch(tokens, np.full(len(SIZES), 32))
     place = np.arange(32)
     batch["sequence_ids"] = np.where(place < SIZES[:, None], 1, 2).astype(np.int32)
     results = []
+    programs = set()
     for relative in ("skew", "gather"):
         network = objective.module.network.clone(relative=relative)
 
@@ -266,6 +267,8 @@ def test_skewed_and_gathered_scores_make_the_same_network():
             return (states**3 * place[:, None]).sum()
 
         results.append(differentiate(params["network"]))
+        programs.add(differentiate.lower(params["network"]).as_text())
+    assert len(programs) == 2
     (loss, skewed), (expected, gathered) = results
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
     largest = max(abs(gradient).max() for gradient in jax.tree.leaves(gathered))
